@@ -1,0 +1,40 @@
+-- Take the lock, or take it once more for the same owner.
+-- KEYS   1 the lock's hash
+-- ARGV   1 owner
+--        2 lease in ms
+--        3 hold count the owner is to have afterwards; 0 = unknown, count one up
+-- Reply  nil  held; the count stands and the lease runs from now
+--        n    busy: the lease has n ms left; -1 = it has no end
+--        -3   the owner wanted to come in again but holds nothing any more, and the lock is free
+-- Idempotent where ARGV 3 is not 0: a repeat finds the count it wants and only starts the lease anew.
+-- Same state as Redisson's RLock (protocol 4.3).
+
+local want = tonumber(ARGV[3])
+local fresh = redis.call('exists', KEYS[1]) == 0
+if fresh then
+  if want > 1 then return -3 end
+elseif redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return redis.call('pttl', KEYS[1])
+end
+
+local added = true
+if fresh or want == 0 then
+  redis.call('hincrby', KEYS[1], ARGV[1], 1)
+else
+  local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]))
+  added = count ~= want
+  if added then redis.call('hset', KEYS[1], ARGV[1], want) end
+end
+
+-- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
+-- that never ends.
+local leased = redis.pcall('pexpire', KEYS[1], ARGV[2])
+if type(leased) == 'table' and leased.err then
+  if fresh then
+    redis.call('del', KEYS[1])
+  elseif added then
+    redis.call('hincrby', KEYS[1], ARGV[1], -1)
+  end
+  return leased
+end
+return nil

@@ -1,0 +1,19 @@
+-- Free the lock whoever holds it, and wake a waiter of every client.
+-- KEYS   1 the lock's hash   2 the lock's channel
+-- ARGV   1 publish command
+-- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told
+-- Idempotent.
+
+local kind = redis.call('type', KEYS[1])
+if type(kind) == 'table' then kind = kind.ok end
+if kind ~= 'hash' and kind ~= 'none' then
+  return redis.error_reply('WRONGTYPE the key holds a ' .. kind .. ', not a lock')
+end
+if redis.call('del', KEYS[1]) == 0 then
+  return 0
+end
+local told = redis.pcall(ARGV[1], KEYS[2], '0')
+if type(told) == 'table' and told.err then
+  return {1, told.err}
+end
+return 1

@@ -1,0 +1,34 @@
+-- Give back one hold of the owner; the last one frees the lock and wakes a waiter of every client.
+-- KEYS   1 the lock's hash   2 the lock's channel
+-- ARGV   1 owner
+--        2 hold count to be left to the owner; -1 = unknown, count one down
+--        3 lease in ms for what is left
+--        4 publish command
+-- Reply  n         n holds are left; 0 = free
+--        {0, text} free, but nobody could be told: the server's reason
+--        nil       the lock is free and was not ours
+--        text      held by this other owner
+-- Idempotent where ARGV 2 is above 0. At 0 a repeat answers nil or another owner: the caller knows that it repeats.
+-- Same state and message as Redisson's RLock (protocol 4.3), without its latch key.
+
+local held = redis.call('hget', KEYS[1], ARGV[1])
+if not held then
+  return redis.call('hkeys', KEYS[1])[1]
+end
+
+local left = tonumber(ARGV[2])
+if left < 0 then
+  left = tonumber(held) - 1
+end
+if left > 0 then
+  redis.call('hset', KEYS[1], ARGV[1], left)
+  redis.call('pexpire', KEYS[1], ARGV[3])
+  return left
+end
+
+redis.call('del', KEYS[1])
+local told = redis.pcall(ARGV[4], KEYS[2], '0')
+if type(told) == 'table' and told.err then
+  return {0, told.err}
+end
+return 0

@@ -1,0 +1,2 @@
+pub(crate) mod script;
+pub(crate) mod transport;

@@ -1,0 +1,55 @@
+//! Scripts: Lua text from `lua/`, known to servers by its SHA-1.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use sha1::{Digest, Sha1};
+
+/// One Lua script. Sent as `EVALSHA`; only when the server does not know it, once more as `EVAL` to the same server.
+pub(crate) struct Script {
+    /// Its file below `lua/`, for logs.
+    pub(crate) name: &'static str,
+    /// Its text.
+    pub(crate) source: &'static str,
+    sha: OnceLock<Bytes>,
+}
+
+impl Script {
+    pub(crate) const fn new(name: &'static str, source: &'static str) -> Self {
+        Self { name, source, sha: OnceLock::new() }
+    }
+
+    /// The SHA-1 of the text in lower-case hex, as `EVALSHA` wants it.
+    pub(crate) fn sha(&self) -> Bytes {
+        self.sha
+            .get_or_init(|| {
+                let digest = Sha1::digest(self.source.as_bytes());
+                let mut hex = String::with_capacity(40);
+                for byte in digest {
+                    use std::fmt::Write as _;
+                    // Writing to a String cannot fail.
+                    let _ = write!(hex, "{byte:02x}");
+                }
+                Bytes::from(hex)
+            })
+            .clone()
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Script").field(&self.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sha_is_that_of_the_text() {
+        let script = Script::new("x", "return 1");
+        assert_eq!(script.sha(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}

@@ -1,0 +1,157 @@
+//! All the I/O and all the time there is for the rest of the crate.
+//!
+//! Production speaks to a server through [`super::node`]; tests speak to the simulator. Nothing above this trait
+//! knows which of the two it has.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use super::script::Script;
+
+/// A point on a clock that never steps and that goes on during suspend (`CLOCK_BOOTTIME`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// The moment `nanos` nanoseconds after the clock's zero.
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's zero.
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to here, zero if `earlier` is later.
+    pub(crate) const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, span: Duration) -> Self {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+}
+
+/// One key or argument of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Arg {
+    Text(Bytes),
+    Int(i64),
+}
+
+/// One script call, ready to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) script: &'static Script,
+    /// How many of `words` are keys. They come first.
+    pub(crate) keys: usize,
+    pub(crate) words: Vec<Arg>,
+}
+
+/// What a script answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nil,
+    Int(i64),
+    Text(Bytes),
+    List(Vec<Reply>),
+}
+
+/// What is known of a command that brought no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    /// It never left this process: it has not run and will not run.
+    NotSent,
+    /// It may have run, or may yet run: the connection was lost.
+    Lost,
+    /// It may have run, or may yet run: no answer in time.
+    TimedOut,
+    /// The server ran it and answered with an error. `message` is the server's text.
+    Refused,
+    /// The transport is closed for good.
+    Closed,
+}
+
+/// A command that failed.
+#[derive(Clone)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    pub(crate) message: String,
+    pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// True when the command may have been carried out although no reply came.
+    pub(crate) const fn in_doubt(&self) -> bool {
+        matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut)
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({:?})", self.kind, self.message)
+    }
+}
+
+/// Who is told of messages. The registry is the one implementation outside tests.
+pub(crate) trait Ear: Send + Sync {
+    /// A message came in on `channel`.
+    fn message(&self, channel: &[u8], payload: &[u8]);
+
+    /// Messages may have been missed: every waiter has to look for itself once.
+    fn missed(&self);
+
+    /// The connection for commands is back after a break: whatever is held should be confirmed now.
+    fn reconnected(&self);
+}
+
+/// One server, as the engine sees it.
+pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
+    /// Runs a script once; it is never sent a second time on its own account (only after `NOSCRIPT`, when it has not
+    /// run). Nothing is sent before the first poll. Dropping the future later does not recall the command: whoever
+    /// drops it must have it finished elsewhere.
+    fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>>;
+
+    /// Subscribes; done when the server is known to deliver.
+    fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>>;
+
+    /// Ends a subscription.
+    fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()>;
+
+    /// Sets who hears messages. Called once, before the first subscription.
+    fn listen(&self, ear: Weak<dyn Ear>);
+
+    /// Now, on the clock of deadlines.
+    fn now(&self) -> Moment;
+
+    /// A random number, for jitter.
+    fn random(&self) -> u64;
+
+    /// Closes every connection. Done when they are gone, or after `within`.
+    fn close(&self, within: Duration) -> BoxFuture<'static, ()>;
+}

@@ -1,0 +1,3 @@
+//! distlock
+#![allow(missing_docs, dead_code)]
+mod engine;
