@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
-use super::hold::{Grant, Hold, valid_until};
+use super::hold::{Grant, Hold, Target, valid_until};
 use super::ledger::{End, Entry as _};
 use super::protocol::{Attempt, Count, Protocol};
 use super::reaper::Finished;
@@ -58,8 +58,7 @@ impl From<Error> for Failed {
 
 /// An acquire that may have happened unseen. Undone when dropped, unless it was found out meanwhile.
 struct Undo {
-    engine: Arc<Engine>,
-    hold: Arc<Hold>,
+    target: Arc<Target>,
     armed: bool,
 }
 
@@ -74,35 +73,7 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         if self.armed {
-            release::undo(&self.engine, &self.hold);
-        }
-    }
-}
-
-/// A hold that attempts are made for. One of an owner that was given stands in the table from the start, so that its
-/// attempts and releases keep one order, whatever task they come from.
-struct Target {
-    engine: Arc<Engine>,
-    hold: Arc<Hold>,
-    reserved: bool,
-}
-
-impl Target {
-    fn new(wish: &Wish) -> Self {
-        let engine = Arc::clone(&wish.engine);
-        let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone(), wish.began);
-        if wish.fresh {
-            return Self { engine, hold, reserved: false };
-        }
-        let hold = engine.holds.reserve(hold.key(), hold);
-        Self { engine, hold, reserved: true }
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if self.reserved {
-            self.engine.holds.unreserve(&self.hold.key(), &self.hold);
+            release::undo(Arc::clone(&self.target));
         }
     }
 }
@@ -128,8 +99,7 @@ impl Wish {
     /// Asks once, past everybody who waits.
     async fn once(&self) -> Result<Option<Grant>> {
         loop {
-            let target = Target::new(self);
-            match self.bounded(self.attempt(&target.hold, false)).await {
+            match self.bounded(self.attempt(&self.target(), false)).await {
                 Ok(Tried::Held(grant)) => return Ok(Some(grant)),
                 Ok(Tried::Busy(_)) => return Ok(None),
                 // A release of the same owner is under way: it is not held now.
@@ -167,14 +137,14 @@ impl Wish {
         let options = &self.engine.options;
         let mut pace = Pace { left: BURST, at: self.began };
         loop {
-            if let Some(grant) = place.handed() {
+            if let Some(grant) = place.handed().filter(|grant| grant.until().is_some()) {
                 return Ok(Some(grant));
             }
             self.engine.check_open()?;
             let listening = place.is_listening();
             let now = self.engine.now();
-            if place.is_held_here(now) {
-                seek.nap = options.poll_cap;
+            if let Some(left) = place.held_here(now) {
+                seek.nap = left.min(options.poll_cap);
             } else {
                 pace.spend(now);
                 if let Some(grant) = seek.ask().await? {
@@ -206,10 +176,17 @@ impl Wish {
         }
     }
 
+    /// What attempts are made for.
+    fn target(&self) -> Arc<Target> {
+        let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone(), self.began);
+        if self.fresh { Target::fresh(&self.engine, hold) } else { Target::reserve(&self.engine, hold) }
+    }
+
     /// One attempt, to be carried through whatever becomes of the caller.
-    fn attempt(&self, hold: &Arc<Hold>, doubted: bool) -> Finished<Result<Tried, Failed>> {
-        let (engine, hold, lease) = (Arc::clone(&self.engine), Arc::clone(hold), self.lease);
+    fn attempt(&self, target: &Arc<Target>, doubted: bool) -> Finished<Result<Tried, Failed>> {
+        let (target, lease) = (Arc::clone(target), self.lease);
         Finished::new(&self.engine.reaper, async move {
+            let Target { engine, hold, .. } = &*target;
             let _order = hold.order.lock().await;
             let protocol = &hold.protocol;
             let span = lease.unwrap_or(engine.options.watchdog);
@@ -227,26 +204,26 @@ impl Wish {
             let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
             let call = protocol.acquire(&hold.owner, millis(armed), count);
             let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
-                let undo = Undo { engine: Arc::clone(&engine), hold: Arc::clone(&hold), armed: true };
-                let doubt = (fault.in_doubt() && count != Count::ByOne).then_some(undo);
+                let undo = || Undo { target: Arc::clone(&target), armed: true };
+                let doubt = (fault.in_doubt() && count != Count::ByOne).then(undo);
                 Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt }
             })?;
             match protocol.acquired(reply)? {
                 Attempt::Held => {}
                 Attempt::Busy(ttl) if before == 0 => return Ok(Tried::Busy(ttl)),
                 Attempt::Busy(_) | Attempt::Gone => {
-                    engine.lose(&hold, End::Gone);
+                    engine.lose(hold, End::Gone);
                     return Ok(Tried::Gone);
                 }
             }
             let until = valid_until(sent, span);
-            let level = engine.holds.open(hold.key(), &hold, |book| {
+            let level = engine.holds.open(hold.key(), hold, |book| {
                 if doubted {
                     book.doubt();
                 }
                 book.open(before + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
             });
-            let grant = Grant::new(Arc::clone(&engine), Arc::clone(&hold), level);
+            let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
             if grant.until().is_none() {
                 // Came too late to be of use. Dropped, it is released.
                 drop(grant);
@@ -317,7 +294,7 @@ impl Wish {
 /// One acquire's attempts, across errors and doubts.
 struct Seek<'a> {
     wish: &'a Wish,
-    target: Target,
+    target: Arc<Target>,
     /// How long to sleep before the next attempt.
     nap: Duration,
     /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
@@ -329,13 +306,13 @@ struct Seek<'a> {
 impl<'a> Seek<'a> {
     fn new(wish: &'a Wish) -> Self {
         let nap = wish.engine.options.poll_cap;
-        Self { wish, target: Target::new(wish), nap, doubt: None, failing: None, failures: 0 }
+        Self { wish, target: wish.target(), nap, doubt: None, failing: None, failures: 0 }
     }
 
     /// Makes one attempt. Sets `nap` when it brings nothing.
     async fn ask(&mut self) -> Result<Option<Grant>> {
         let wish = self.wish;
-        match wish.bounded(wish.attempt(&self.target.hold, self.doubt.is_some())).await {
+        match wish.bounded(wish.attempt(&self.target, self.doubt.is_some())).await {
             Ok(Tried::Held(grant)) => {
                 Undo::settle(&mut self.doubt);
                 return Ok(Some(grant));
@@ -345,7 +322,7 @@ impl<'a> Seek<'a> {
                 self.nap = wish.nap(ttl);
             }
             Ok(Tried::Gone) => {
-                self.target = Target::new(wish);
+                self.target = wish.target();
                 self.nap = Duration::from_millis(1);
             }
             Err(Failed { error, doubt }) => {

@@ -52,10 +52,11 @@ impl Hold {
         (Arc::clone(self.name()), self.owner.clone())
     }
 
-    /// True while somebody here relies on it and the lease is not over.
-    pub(crate) fn is_live(&self, now: Moment) -> bool {
+    /// For how long it is held still, if somebody here relies on it.
+    pub(crate) fn left(&self, now: Moment) -> Option<Duration> {
         let book = self.book();
-        book.end().is_none() && !book.is_idle() && now.as_nanos() < book.until_all()
+        let left = Moment::from_nanos(book.until_all()).since(now);
+        (book.end().is_none() && !left.is_zero()).then_some(left)
     }
 
     /// Ends the hold for whoever relies on it.
@@ -71,6 +72,36 @@ impl Hold {
 impl Entry for Hold {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock()
+    }
+}
+
+/// A hold that somebody is about to acquire, or to clean up after. One of an owner that may come again stands in the table
+/// for as long as this lives, so that all that is sent for it keeps one order, whatever task it comes from.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) hold: Arc<Hold>,
+    reserved: bool,
+}
+
+impl Target {
+    /// For an owner that nobody else knows.
+    pub(crate) fn fresh(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
+        Arc::new(Self { engine: Arc::clone(engine), hold, reserved: false })
+    }
+
+    /// For an owner that may come again: the hold in the table, which may be another one than `hold`.
+    pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
+        let hold = engine.holds.reserve(hold.key(), hold);
+        Arc::new(Self { engine: Arc::clone(engine), hold, reserved: true })
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.reserved {
+            self.engine.holds.unreserve(&self.hold.key(), &self.hold);
+        }
     }
 }
 

@@ -165,6 +165,7 @@ impl Engine {
             for node in engine.topology.nodes() {
                 node.close(rest).await;
             }
+            engine.reaper.stop();
             if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
         };
         Some(Finished::uncounted(&self.reaper, work))

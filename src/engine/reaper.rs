@@ -26,6 +26,7 @@ struct Shared {
     /// Jobs that must be done before the client may close, and commands under way that may become such jobs.
     busy: AtomicUsize,
     idle: Notify,
+    stop: Arc<Notify>,
 }
 
 impl Reaper {
@@ -33,8 +34,9 @@ impl Reaper {
     /// are done.
     pub(crate) fn start() -> Self {
         let (send, receive) = mpsc::unbounded_channel();
-        tokio::spawn(work(receive));
-        Self(Arc::new(Shared { jobs: send, busy: AtomicUsize::new(0), idle: Notify::new() }))
+        let stop = Arc::new(Notify::new());
+        tokio::spawn(work(receive, Arc::clone(&stop)));
+        Self(Arc::new(Shared { jobs: send, busy: AtomicUsize::new(0), idle: Notify::new(), stop }))
     }
 
     /// Has a job done that closing waits for.
@@ -69,6 +71,11 @@ impl Reaper {
         }
     }
 
+    /// Takes no more jobs: the task ends when those it has are done.
+    pub(crate) fn stop(&self) {
+        self.0.stop.notify_one();
+    }
+
     /// How much is under way.
     pub(crate) fn under_way(&self) -> usize {
         self.0.busy.load(Ordering::Acquire)
@@ -89,7 +96,7 @@ impl Drop for Busy {
     }
 }
 
-async fn work(mut incoming: mpsc::UnboundedReceiver<Job>) {
+async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
     let mut jobs = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -99,6 +106,7 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>) {
                 None => break,
             },
             Some(()) = jobs.next(), if !jobs.is_empty() => {}
+            () = stop.notified() => incoming.close(),
         }
     }
     while jobs.next().await.is_some() {}

@@ -456,13 +456,14 @@ impl Place {
         let _ = tokio::time::timeout(limit, settled).await;
     }
 
-    /// True while another task of this process holds the lock and may hand it over: Redis need not be asked.
-    pub(crate) fn is_held_here(&self, now: Moment) -> bool {
+    /// For how long another task of this process holds the lock still, and may hand it over: until then Redis need not
+    /// be asked.
+    pub(crate) fn held_here(&self, now: Moment) -> Option<Duration> {
         if !self.takes || self.seat.is_none() {
-            return false;
+            return None;
         }
         let shard = self.registry.shard(&self.name).lock();
-        shard.get(&self.name).and_then(|slot| slot.local.as_ref()).is_some_and(|local| local.hold.is_live(now))
+        shard.get(&self.name)?.local.as_ref()?.hold.left(now)
     }
 
     /// Waits for `until`, for `limit` at the most.

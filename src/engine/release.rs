@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
-use super::hold::{Grant, Hold, valid_until};
+use super::hold::{Grant, Hold, Target, valid_until};
 use super::ledger::{End, Entry as _};
 use super::protocol::{Count, Protocol, Release};
 use super::reaper::{Finished, Job};
@@ -159,10 +159,11 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
 
 /// The server has nothing for this hold any more.
 fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool) {
+    let again = doubted.then(|| Target::reserve(engine, Arc::clone(hold)));
     engine.holds.released(&hold.key(), hold);
     engine.registry.released(hold.name());
-    if doubted {
-        look_again(engine, hold);
+    if let Some(target) = again {
+        look_again(target);
     }
 }
 
@@ -203,31 +204,34 @@ async fn send(
 }
 
 /// Undoes an acquire that may have happened unseen: brings the owner's count back to what it was.
-pub(crate) fn undo(engine: &Arc<Engine>, hold: &Arc<Hold>) {
-    let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
-    let reaper = engine.reaper.clone();
+pub(crate) fn undo(target: Arc<Target>) {
+    let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
-        let _order = hold.order.lock().await;
-        let count = hold.book().count();
-        let lease = Duration::from_nanos(hold.book().lease_left(nanos(engine.options.watchdog)));
+        let Target { engine, hold, .. } = &*target;
+        let order = hold.order.lock().await;
+        let (count, lease) = {
+            let book = hold.book();
+            (book.count(), Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog))))
+        };
         let until = engine.now() + engine.options.watchdog.max(lease);
-        let undone = send(&engine, &hold.protocol, &hold.owner, lease, Count::Exactly(count), until).await;
+        let undone = send(engine, &hold.protocol, &hold.owner, lease, Count::Exactly(count), until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, "undid an acquire of unknown outcome");
         engine.registry.released(hold.name());
+        drop(order);
         if count == 0 {
-            look_again(&engine, &hold);
+            look_again(Arc::clone(&target));
         }
     }));
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of an acquire took the lock once more.
-fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>) {
-    if hold.owner.is_shared() {
+fn look_again(target: Arc<Target>) {
+    if target.hold.owner.is_shared() {
         return;
     }
-    let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
-    let reaper = engine.reaper.clone();
+    let reaper = target.engine.reaper.clone();
     reaper.finish_whenever(Box::pin(async move {
+        let Target { engine, hold, .. } = &*target;
         let mut closing = engine.closing();
         tokio::select! {
             () = tokio::time::sleep(engine.options.command_timeout) => {}
@@ -237,7 +241,7 @@ fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>) {
         if hold.book().count() == 0 {
             let until = engine.now();
             let watchdog = engine.options.watchdog;
-            let found = send(&engine, &hold.protocol, &hold.owner, watchdog, Count::Exactly(0), until).await;
+            let found = send(engine, &hold.protocol, &hold.owner, watchdog, Count::Exactly(0), until).await;
             tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
         }
     }));
