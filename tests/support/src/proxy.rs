@@ -31,6 +31,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+mod awaited;
 mod conn;
 mod resp;
 mod rules;
@@ -56,6 +57,8 @@ pub enum Mode {
     Hang,
     /// Frames are read and thrown away.
     Drop,
+    /// Published messages are thrown away, replies pass; as [`Mode::Pass`] for requests.
+    DropMessages,
     /// Frames are written byte by byte.
     Split,
 }
@@ -141,7 +144,7 @@ impl Shared {
                 let part = f64::from((x >> 32) as u32) / f64::from(u32::MAX);
                 Some(Instant::now() + least + most.saturating_sub(least).mul_f64(part))
             }
-            Mode::Pass | Mode::Hang | Mode::Drop | Mode::Split => None,
+            Mode::Pass | Mode::Hang | Mode::Drop | Mode::DropMessages | Mode::Split => None,
         }
     }
 }

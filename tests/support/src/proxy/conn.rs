@@ -1,7 +1,6 @@
 //! One connection through the proxy: two readers that cut the streams into frames and decide,
 //! two writers that hand the frames out in order and in time.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +14,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::awaited::{Awaited, Fate, Request};
 use super::resp::{self, Reply};
 use super::rules::{Action, Flag};
 use super::{Direction, Mode, Shared};
@@ -26,25 +26,8 @@ pub(super) enum End {
     Rst,
 }
 
-/// What becomes of a reply.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    Forward,
-    Swallow,
-    SwallowThen(End),
-    Hang,
-    Delay(Duration),
-}
-
-/// A request whose answer is to come.
-#[derive(Clone, Debug)]
-struct Awaited {
-    command: String,
-    /// For a (un)subscription: how many confirmations are to come.
-    confirms: Option<usize>,
-    fate: Fate,
-    flag: Option<Flag>,
-}
+/// How a connection ends, and the action that had it end.
+type Ending = (End, Option<Flag>);
 
 /// What a writer does next.
 #[derive(Debug)]
@@ -64,7 +47,7 @@ type Steps = mpsc::UnboundedSender<Step>;
 pub(super) struct Conn {
     id: u64,
     shared: Arc<Shared>,
-    awaited: Mutex<VecDeque<Awaited>>,
+    awaited: Mutex<Awaited>,
     resp3: AtomicBool,
     subscriber: AtomicBool,
     client_gone: watch::Sender<bool>,
@@ -85,14 +68,14 @@ impl Conn {
     /// Serves the connection to its end, or until `ended` says so.
     pub(super) async fn run(self, mut client: TcpStream, mut ended: mpsc::UnboundedReceiver<End>) {
         let mut server = None;
-        let end = tokio::select! {
-            end = ended.recv() => end.unwrap_or(End::Close),
+        let (end, flag) = tokio::select! {
+            end = ended.recv() => (end.unwrap_or(End::Close), None),
             end = async {
                 match self.reach().await {
                     Ok(stream) => self.serve(&mut client, server.insert(stream)).await,
                     Err(e) => {
                         self.log(format!("no upstream: {e}"));
-                        End::Rst
+                        (End::Rst, None)
                     }
                 }
             } => end,
@@ -103,6 +86,7 @@ impl Conn {
         }
         drop(client);
         self.shared.forget(self.id);
+        flag.iter().for_each(Flag::raise);
         if let Some(server) = server {
             farewell(server).await;
         }
@@ -120,7 +104,7 @@ impl Conn {
         Ok(server)
     }
 
-    async fn serve(&self, client: &mut TcpStream, server: &mut TcpStream) -> End {
+    async fn serve(&self, client: &mut TcpStream, server: &mut TcpStream) -> Ending {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         let (up, up_steps) = mpsc::unbounded_channel();
@@ -132,7 +116,7 @@ impl Conn {
                 self.requests(from_client, up),
                 self.replies(from_server, down)
             );
-            std::future::pending::<End>().await
+            std::future::pending::<Ending>().await
         };
         tokio::select! {
             end = readers => end,
@@ -231,7 +215,7 @@ impl Conn {
         }
         let mut at = self.shared.due(mode);
         let expect = |fate, flag| {
-            self.awaited.lock().push_back(Awaited {
+            self.awaited.lock().push(Request {
                 command: command.clone(),
                 confirms,
                 fate,
@@ -283,10 +267,10 @@ impl Conn {
     fn reply(&self, frame: Bytes, steps: &Steps) -> Next {
         let resp2_subscriber =
             self.subscriber.load(Ordering::Relaxed) && !self.resp3.load(Ordering::Relaxed);
-        let answered = self.answered(resp::reply(&frame, resp2_subscriber));
+        let kind = resp::reply(&frame, resp2_subscriber);
         let mode = self.shared.control.borrow().mode(Direction::Down);
         let mut at = self.shared.due(mode);
-        let (fate, flag) = match answered {
+        let (fate, flag) = match self.awaited.lock().answered(kind, &frame) {
             Some(a) => {
                 if !matches!(a.fate, Fate::Forward) {
                     self.log(format!("reply to {}: {:?}", a.command, a.fate));
@@ -312,37 +296,12 @@ impl Conn {
             Fate::Forward => {}
         }
         flag.iter().for_each(Flag::raise);
-        if mode == Mode::Drop {
-            self.log("a reply: dropped".to_owned());
+        if mode == Mode::Drop || mode == Mode::DropMessages && kind == Reply::Push {
+            self.log(format!("{kind:?}: dropped"));
         } else {
             send(steps, at, Work::Write(frame));
         }
         Next::GoOn
-    }
-
-    /// The request that a frame of the server answers.
-    fn answered(&self, reply: Reply) -> Option<Awaited> {
-        let mut awaited = self.awaited.lock();
-        match reply {
-            Reply::Push => None,
-            Reply::Confirm => {
-                let first = awaited.front_mut()?;
-                let left = first.confirms.as_mut()?;
-                *left -= 1;
-                match *left {
-                    0 => awaited.pop_front(),
-                    _ => awaited.front().cloned(),
-                }
-            }
-            Reply::Plain | Reply::Error => loop {
-                let first = awaited.pop_front()?;
-                // A refused subscription is answered by an error; one that is over (its number
-                // of confirmations is not always known) by nothing more.
-                if first.confirms.is_none() || reply == Reply::Error {
-                    return Some(first);
-                }
-            },
-        }
     }
 
     async fn write(
@@ -350,17 +309,14 @@ impl Conn {
         way: Direction,
         mut to: WriteHalf<'_>,
         mut steps: mpsc::UnboundedReceiver<Step>,
-    ) -> End {
+    ) -> Ending {
         while let Some(step) = steps.recv().await {
             if let Some(at) = step.at {
                 sleep_until(at).await;
             }
             self.gate(way).await;
             match step.work {
-                Work::End(end, flag) => {
-                    flag.iter().for_each(Flag::raise);
-                    return end;
-                }
+                Work::End(end, flag) => return (end, flag),
                 // A write fails when the other side has gone; its reader notices that.
                 Work::Write(bytes) if self.shared.control.borrow().mode(way) != Mode::Split => {
                     let _ = to.write_all(&bytes).await;
@@ -377,7 +333,7 @@ impl Conn {
         match way {
             // The client has said all; the server closes when it has answered all.
             Direction::Up => std::future::pending().await,
-            Direction::Down => End::Close,
+            Direction::Down => (End::Close, None),
         }
     }
 

@@ -116,7 +116,8 @@ pub(super) fn reply(frame: &[u8], resp2_subscriber: bool) -> Reply {
     }
 }
 
-fn first_word(frame: &[u8]) -> String {
+/// The first word of an array or push of strings, in capitals.
+pub(super) fn first_word(frame: &[u8]) -> String {
     let start = line_end(frame, 0).unwrap_or(frame.len());
     let rest = &frame[start..];
     match (rest.first(), line_end(rest, 0)) {
