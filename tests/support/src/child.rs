@@ -207,10 +207,10 @@ impl Child {
         }
     }
 
-    /// Freezes the child (SIGSTOP).
+    /// Freezes the child (SIGSTOP) and waits until all its threads stand still.
     pub fn stop(&self) {
         assert!(self.ended.is_none(), "the child has ended");
-        reaper::signal(self.pid(), Signal::STOP);
+        reaper::freeze(self.pid());
     }
 
     /// Lets a frozen child go on (SIGCONT).

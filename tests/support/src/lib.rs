@@ -11,4 +11,5 @@ pub mod server;
 pub use admin::Admin;
 pub use child::Child;
 pub use leak::{Baseline, TtlSampler, assert_nothing_left};
+pub use proxy::{Action, Matcher, Mode, Proxy};
 pub use server::RedisServer;

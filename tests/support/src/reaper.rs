@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 /// Only directories of this prefix are ever removed by the watchdog.
 pub(crate) const DIR_PREFIX: &str = "distlock-test-";
@@ -95,6 +95,23 @@ pub fn signal(pid: u32, signal: Signal) {
     };
     if let Err(e) = rustix::process::kill_process(target, signal) {
         panic!("cannot send {signal:?} to process {pid}: {e}");
+    }
+}
+
+/// Freezes a process that this process started (SIGSTOP), and waits until all its threads stand
+/// still: the signal alone leaves them running for some moments more.
+///
+/// # Panics
+/// When the process does not exist.
+pub fn freeze(pid: u32) {
+    signal(pid, Signal::STOP);
+    let Some(target) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    // NOWAIT: look only; the end of the process is for its owner to collect.
+    let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    if let Err(e) = rustix::process::waitid(WaitId::Pid(target), stopped) {
+        panic!("cannot wait for process {pid} to stop: {e}");
     }
 }
 

@@ -207,9 +207,9 @@ impl RedisServer {
         );
     }
 
-    /// Freezes the server (SIGSTOP): connections stay open, nothing is answered.
+    /// Freezes the server (SIGSTOP) and waits until it stands still: connections stay open, nothing is answered.
     pub fn stop(&self) {
-        reaper::signal(self.pid(), Signal::STOP);
+        reaper::freeze(self.pid());
     }
 
     /// Lets a frozen server go on (SIGCONT).
