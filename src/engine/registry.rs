@@ -397,6 +397,7 @@ impl Place {
     fn count(&mut self) {
         if !std::mem::replace(&mut self.counted, true) {
             self.registry.waiting.fetch_add(1, Ordering::Relaxed);
+            super::metrics::waiters(1.0);
         }
     }
 
@@ -512,6 +513,7 @@ impl Place {
         }
         if self.counted {
             self.registry.waiting.fetch_sub(1, Ordering::Relaxed);
+            super::metrics::waiters(-1.0);
         }
         let mut shard = self.registry.shard(&self.name).lock();
         let slot = shard.get_mut(&self.name)?;
