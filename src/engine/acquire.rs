@@ -178,7 +178,7 @@ impl Wish {
 
     /// What attempts are made for.
     fn target(&self) -> Arc<Target> {
-        let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone(), self.began);
+        let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
         if self.fresh { Target::fresh(&self.engine, hold) } else { Target::reserve(&self.engine, hold) }
     }
 

@@ -24,7 +24,6 @@ pub(crate) type Holds = Table<Key, Hold, ReadyHash>;
 pub(crate) struct Hold {
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) owner: Owner,
-    pub(crate) since: Moment,
     book: Mutex<Book>,
     /// Told whenever the hold ends or its deadline moves.
     pub(crate) changed: Notify,
@@ -33,11 +32,10 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(protocol: Arc<dyn Protocol>, owner: Owner, since: Moment) -> Arc<Self> {
+    pub(crate) fn new(protocol: Arc<dyn Protocol>, owner: Owner) -> Arc<Self> {
         Arc::new(Self {
             protocol,
             owner,
-            since,
             book: Mutex::new(Book::default()),
             changed: Notify::new(),
             order: tokio::sync::Mutex::new(()),
@@ -111,12 +109,15 @@ pub(crate) struct Grant {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
     pub(crate) level: u32,
+    /// When this guard got it: its own time of holding runs from here.
+    pub(crate) since: Moment,
     armed: bool,
 }
 
 impl Grant {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, level: u32) -> Self {
-        Self { engine, hold, level, armed: true }
+        let since = engine.now();
+        Self { engine, hold, level, since, armed: true }
     }
 
     /// Until when it is held, if it is: no I/O, no timer, just the clock.
@@ -134,7 +135,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         if self.take() {
-            super::release::in_background(&self.engine, &self.hold, self.level);
+            super::release::in_background(&self.engine, &self.hold, self.level, self.since);
         }
     }
 }

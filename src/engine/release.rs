@@ -25,18 +25,17 @@ struct Before {
 
 /// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
 /// passed on inside this process.
-fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32) -> Option<Before> {
+fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Before> {
     let now = engine.now();
     let (before, watched) = {
         let mut book = hold.book();
         let until = book.until(level);
         let watched = book.lease(level).is_none();
-        let before =
-            Before { held: until.is_some_and(|until| now.as_nanos() < until), end: book.end(), since: hold.since };
+        let before = Before { held: until.is_some_and(|until| now.as_nanos() < until), end: book.end(), since };
         book.close(level);
         (before, watched && book.is_idle() && book.count() == 1)
     };
-    super::metrics::held(hold.protocol.flavour(), now.since(hold.since));
+    super::metrics::held(hold.protocol.flavour(), now.since(since));
     let spare = engine.options.watchdog / 3;
     let passed = engine.registry.pass_on(hold, now, || {
         if !watched || !before.held || hold.owner.is_shared() {
@@ -55,8 +54,8 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32) -> Option<Before> {
 }
 
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
-pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32) {
-    let Some(before) = begin(engine, hold, level) else { return };
+pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
+    let Some(before) = begin(engine, hold, level, since) else { return };
     let job = give_back(Arc::clone(engine), Arc::clone(hold), before, true);
     engine.reaper.finish(Box::pin(async move {
         if let Err(error) = job.await {
@@ -71,7 +70,7 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
         return Err(Error::Closed);
     }
     let (engine, hold) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold));
-    let Some(before) = begin(&engine, &hold, grant.level) else { return Ok(Released::Free) };
+    let Some(before) = begin(&engine, &hold, grant.level, grant.since) else { return Ok(Released::Free) };
     let job = give_back(Arc::clone(&engine), hold, before, false);
     Finished::new(&engine.reaper, job).await
 }
