@@ -1,0 +1,207 @@
+//! What the tests of this crate stand on: one server a test, its clients, and the check that nothing is left at the end.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Builder, Client, DistLock, Error, Flavour};
+use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
+use parking_lot::Mutex;
+
+pub mod events;
+
+/// No test takes longer; one that does hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How long clean-up in the background may take.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Makes a lock of the flavour under test.
+pub type Make = fn(&Client, &str) -> Arc<dyn DistLock>;
+
+/// A server of its own, an administrator's connection, and every client that was connected here.
+pub struct Bed {
+    pub server: RedisServer,
+    pub admin: Admin,
+    make: Make,
+    baseline: Baseline,
+    clients: Mutex<Vec<Client>>,
+}
+
+impl Bed {
+    async fn over(server: RedisServer, make: Make) -> Self {
+        let admin = Admin::connect(&server).await;
+        let baseline = Baseline::take(&admin).await;
+        Self { server, admin, make, baseline, clients: Mutex::default() }
+    }
+
+    /// A lock of the flavour under test.
+    pub fn lock(&self, client: &Client, name: &str) -> Arc<dyn DistLock> {
+        (self.make)(client, name)
+    }
+
+    /// A builder with the default options.
+    pub fn builder(&self) -> Builder {
+        Client::builder(&self.server.url())
+    }
+
+    /// A builder for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
+    pub fn quick_builder(&self) -> Builder {
+        self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
+    }
+
+    /// Connects; the client is shut down at the end of the test.
+    pub async fn connect(&self, builder: Builder) -> Client {
+        let client = builder.connect().await.expect("the server of this test is there");
+        self.clients.lock().push(client.clone());
+        client
+    }
+
+    /// A client with the default options.
+    pub async fn client(&self) -> Client {
+        self.connect(self.builder()).await
+    }
+
+    /// A client with a short watchdog.
+    pub async fn quick(&self) -> Client {
+        self.connect(self.quick_builder()).await
+    }
+
+    /// Nothing is held, waited for or under way; and after the shutdown no key, channel, connection or task is left.
+    async fn end(self) {
+        let clients = std::mem::take(&mut *self.clients.lock());
+        for client in &clients {
+            idle(client).await;
+        }
+        for client in &clients {
+            match client.shutdown(SOON).await {
+                // Closed: the test did it.
+                Ok(()) | Err(Error::Closed) => {}
+                Err(error) => panic!("shutdown of {client:?}: {error}"),
+            }
+            let stats = client.stats();
+            assert_eq!((stats.holds, stats.waiting, stats.under_way), (0, 0, 0), "after the shutdown");
+        }
+        drop(clients);
+        assert_nothing_left(&self.admin, &self.baseline).await;
+    }
+}
+
+/// Waits until a client holds nothing, waits for nothing and does nothing.
+pub async fn idle(client: &Client) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let stats = client.stats();
+        if (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "still busy at the end: {stats:?}");
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// The watchdog of [`Bed::quick`].
+pub const QUICK: Duration = Duration::from_millis(1800);
+
+/// Runs a test body over a flavour, on a plain server.
+pub async fn run(make: Make, body: impl AsyncFnOnce(&Bed)) {
+    run_on(RedisServer::start(), make, body).await;
+}
+
+/// Runs a test body over the reentrant lock.
+pub async fn reentrant(body: impl AsyncFnOnce(&Bed)) {
+    run(|client, name| client.lock(Flavour::Reentrant, name), body).await;
+}
+
+/// Runs a test body on a given server.
+pub async fn run_on(server: RedisServer, make: Make, body: impl AsyncFnOnce(&Bed)) {
+    let bed = Bed::over(server, make).await;
+    if tokio::time::timeout(LIMIT, body(&bed)).await.is_err() {
+        let clients = bed.clients.lock();
+        panic!("the test has not ended within {LIMIT:?}; its clients: {clients:?}");
+    }
+    bed.end().await;
+}
+
+/// Waits for a condition, looking every 2 ms; how long it took.
+pub async fn eventually(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    loop {
+        if condition().await {
+            return start.elapsed();
+        }
+        assert!(start.elapsed() < within, "not within {within:?}: {what}");
+        tokio::time::sleep(ms(2)).await;
+    }
+}
+
+/// Waits until nobody holds the lock; how long it took.
+pub async fn freed(lock: &Arc<dyn DistLock>, within: Duration) -> Duration {
+    eventually("the lock is free", within, async || !lock.is_locked().await.unwrap()).await
+}
+
+/// Milliseconds.
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Seconds.
+pub const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// The middle one.
+pub fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// A counter that loses count, and says so, when two are inside at once.
+#[derive(Debug, Default)]
+pub struct Counter {
+    count: AtomicU64,
+    inside: AtomicU64,
+}
+
+impl Counter {
+    /// Counts one up, in steps that are not atomic together, with a pause in between.
+    pub async fn bump(&self, pause: Duration) {
+        let others = self.inside.fetch_add(1, Ordering::SeqCst);
+        let seen = self.count.load(Ordering::SeqCst);
+        if pause.is_zero() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(pause).await;
+        }
+        self.count.store(seen + 1, Ordering::SeqCst);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(others, 0, "somebody else was inside");
+    }
+
+    /// How far it has counted.
+    pub fn get(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// A small generator of numbers, the same ones in every run.
+pub struct Numbers(u64);
+
+impl Numbers {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `most`.
+    pub fn below(&mut self, most: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % most
+    }
+}

@@ -1,0 +1,171 @@
+//! Exclusion: many tasks, many clients, one at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Acquire, Client};
+use tokio::task::JoinSet;
+
+use crate::bed::{Bed, Counter, Numbers, eventually, idle, ms, secs};
+
+/// Has `tasks` tasks on every client go through the lock `loops` times.
+async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause: Duration) -> u64 {
+    let counter = Arc::new(Counter::default());
+    let mut crowd = JoinSet::new();
+    for client in clients {
+        for _ in 0..tasks {
+            let (lock, counter) = (bed.lock(client, "job"), Arc::clone(&counter));
+            crowd.spawn(async move {
+                for _ in 0..loops {
+                    let guard = lock.lock().await.unwrap();
+                    counter.bump(pause).await;
+                    guard.unlock().await.unwrap();
+                }
+            });
+        }
+    }
+    while let Some(done) = crowd.join_next().await {
+        done.unwrap();
+    }
+    counter.get()
+}
+
+// testConcurrency_SingleInstance
+pub async fn one_client_fifteen_tasks(bed: &Bed) {
+    let clients = [bed.client().await];
+    assert_eq!(crowd(bed, &clients, 15, 1, ms(5)).await, 15);
+    assert_eq!(crowd(bed, &clients, 15, 100, ms(0)).await, 1_500);
+}
+
+// testConcurrencyLoop_MultiInstance
+pub async fn sixteen_clients_a_hundred_loops_each(bed: &Bed) {
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        clients.push(bed.client().await);
+    }
+    assert_eq!(crowd(bed, &clients, 1, 100, ms(1)).await, 1_600);
+}
+
+// testConcurrency_MultiInstance
+pub async fn a_hundred_clients_once_each(bed: &Bed) {
+    let mut connecting = JoinSet::new();
+    for _ in 0..100 {
+        connecting.spawn(bed.builder().connect());
+    }
+    let mut clients = Vec::new();
+    while let Some(client) = connecting.join_next().await {
+        clients.push(client.unwrap().unwrap());
+    }
+    assert_eq!(crowd(bed, &clients, 1, 1, ms(1)).await, 100);
+    for client in clients {
+        client.shutdown(secs(10)).await.unwrap();
+    }
+}
+
+// testConcurrencyTryLockUnLock
+pub async fn held_means_registered(bed: &Bed) {
+    let client = bed.client().await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let (client, lock) = (client.clone(), bed.lock(&client, "job"));
+        tasks.spawn(async move {
+            let mut held = 0;
+            for _ in 0..500 {
+                let Some(guard) = lock.try_lock().await.unwrap() else { continue };
+                assert!(client.stats().holds > 0, "held, but nothing would renew it");
+                guard.unlock().await.unwrap();
+                held += 1;
+            }
+            held
+        });
+    }
+    let mut held = 0;
+    while let Some(task) = tasks.join_next().await {
+        held += task.unwrap();
+    }
+    assert!(held >= 500, "{held} of 8000");
+    idle(&client).await;
+    assert_eq!(client.stats().names, 0);
+}
+
+// testSubscriptionsPerConnection: there is one connection for all subscriptions here in any case
+pub async fn five_thousand_jobs_leave_no_subscription(bed: &Bed) {
+    let linger = ms(200);
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        clients.push(bed.connect(bed.builder().subscription_linger(linger)).await);
+    }
+    let counters: Arc<[Counter; 5]> = Arc::default();
+    let mut workers = JoinSet::new();
+    for worker in 0..32 {
+        let client = clients[worker % 2].clone();
+        let locks: Vec<_> = (0..5).map(|n| bed.lock(&client, &format!("job {n}"))).collect();
+        let counters = Arc::clone(&counters);
+        let mut numbers = Numbers::new(worker as u64);
+        workers.spawn(async move {
+            for job in (worker..5_000).step_by(32) {
+                let guard = locks[job % 5].lock().await.unwrap();
+                counters[job % 5].bump(ms(numbers.below(6))).await;
+                guard.unlock().await.unwrap();
+            }
+        });
+    }
+    while let Some(done) = workers.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(counters.iter().map(Counter::get).sum::<u64>(), 5_000);
+    eventually("no channel has a subscriber", linger + secs(3), async || bed.admin.channels().await.is_empty()).await;
+    for client in &clients {
+        eventually("no name leaves a trace", secs(3), async || client.stats().names == 0).await;
+    }
+}
+
+// testSinglePubSub
+pub async fn one_name_does_not_starve_another(bed: &Bed) {
+    // On its own a waiter would not look again in time: only messages get it in.
+    let builder = || bed.builder().poll_cap(secs(60)).subscription_linger(ms(1));
+    let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
+    let mut pairs = JoinSet::new();
+    for name in ["one", "two"] {
+        for client in &clients {
+            let lock = bed.lock(client, name);
+            pairs.spawn(async move {
+                let mut numbers = Numbers::new(7);
+                for round in 0..150 {
+                    let guard = lock.lock_for(ms(500)).await.unwrap();
+                    let guard = guard.unwrap_or_else(|| panic!("round {round} on {name}: not within 500 ms"));
+                    tokio::time::sleep(ms(1)).await;
+                    guard.unlock().await.unwrap();
+                    // Long enough to lose the subscription, now and then.
+                    tokio::time::sleep(ms(numbers.below(4))).await;
+                }
+            });
+        }
+    }
+    while let Some(done) = pairs.join_next().await {
+        done.unwrap();
+    }
+}
+
+pub async fn all_kinds_of_acquire_exclude_each_other(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let me = ours.owner();
+    let ways: [Acquire; 5] = [
+        Acquire::new(),
+        Acquire::new().wait(ms(0)),
+        Acquire::new().wait(secs(5)),
+        Acquire::new().lease(secs(30)),
+        Acquire::new().owner(&me).wait(secs(5)).lease(secs(30)),
+    ];
+    for how in &ways {
+        let guard = lock.acquire(how.clone()).await.unwrap().expect("it is free");
+        for handle in [&lock, &other] {
+            assert!(handle.try_lock().await.unwrap().is_none(), "{how:?}");
+            assert!(handle.lock_for(ms(20)).await.unwrap().is_none(), "{how:?}");
+            let leased = Acquire::new().wait(ms(20)).lease(secs(1));
+            assert!(handle.acquire(leased).await.unwrap().is_none(), "{how:?}");
+        }
+        guard.unlock().await.unwrap();
+    }
+}

@@ -1,0 +1,138 @@
+//! Expiry: leases that end, holders that die, and what the server tells about it.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Error, NotHeld};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::bed::events::Events;
+use crate::bed::{Bed, QUICK, eventually, median, ms, secs};
+
+// testExpire: 20 ms where the machine gives us the time
+pub async fn a_waiter_has_it_right_after_the_lease(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let lease = ms(1_000);
+    let mut rounds = JoinSet::new();
+    for n in 0..10 {
+        // From another process, and from this one.
+        let waits = if n % 2 == 0 { &theirs } else { &ours };
+        let (lock, other) = (bed.lock(&ours, &format!("job {n}")), bed.lock(waits, &format!("job {n}")));
+        rounds.spawn(async move {
+            let start = Instant::now();
+            let guard = lock.lock_leased(lease).await.unwrap();
+            let second = other.lock().await.unwrap();
+            let waited = start.elapsed();
+            // By then the first one knows, by its own clock.
+            assert!(!guard.is_held() && second.is_held());
+            let refused = guard.unlock().await.unwrap_err();
+            let Error::NotHeld { why: NotHeld::HeldBy { owner }, .. } = &refused else { panic!("{refused:?}") };
+            assert_eq!(owner, second.owner().as_str());
+            assert!(second.is_held());
+            second.unlock().await.unwrap();
+            waited
+        });
+    }
+    let mut late = Vec::new();
+    while let Some(waited) = rounds.join_next().await {
+        // The server counts whole milliseconds.
+        late.push((waited.unwrap() + ms(1)).checked_sub(lease).expect("not before the lease was over"));
+    }
+    let worst = *late.iter().max().unwrap();
+    let median = median(late);
+    println!("in after the lease's end: median {median:?}, worst {worst:?}");
+    assert!(median <= ms(20), "median {median:?}");
+    assert!(worst <= ms(400), "worst {worst:?}");
+
+    // And when nobody took it meanwhile.
+    let guard = bed.lock(&ours, "alone").lock_leased(ms(50)).await.unwrap();
+    tokio::time::sleep(ms(80)).await;
+    let refused = guard.unlock().await.unwrap_err();
+    assert!(matches!(refused, Error::NotHeld { why: NotHeld::LeaseOver, .. }), "{refused:?}");
+}
+
+// testAutoExpire: the client's runtime ends while it holds the lock, so that nothing more is sent
+pub async fn a_crashed_clients_lock_is_free_within_the_watchdog(bed: &Bed) {
+    let client = bed.quick().await;
+    let lock = bed.lock(&client, "job");
+    let (held, is_held) = oneshot::channel();
+    let (crash, crashes) = oneshot::channel::<()>();
+    let builder = bed.quick_builder();
+    let make = |client: &distlock::Client| bed.lock(client, "job");
+    std::thread::scope(|scope| {
+        let doomed = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let left = runtime.block_on(async {
+                let client = builder.connect().await.unwrap();
+                let guard = make(&client).lock().await.unwrap();
+                held.send(()).unwrap();
+                crashes.await.unwrap();
+                (client, guard)
+            });
+            drop(runtime);
+            // A guard and a client without a runtime: of no use, but no panic either.
+            assert!(!format!("{left:?}").is_empty());
+            drop(left);
+        });
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                is_held.await.unwrap();
+                // Kept by its watchdog for longer than that.
+                tokio::time::sleep(QUICK + QUICK / 4).await;
+                assert!(lock.try_lock().await.unwrap().is_none());
+                crash.send(()).unwrap();
+            });
+        });
+        doomed.join().unwrap();
+    });
+    let start = Instant::now();
+    let guard = lock.lock_for(QUICK + secs(1)).await.unwrap().expect("free within the watchdog");
+    // The last renewal is at most half a watchdog old.
+    assert!(start.elapsed() > QUICK / 3, "{:?}", start.elapsed());
+    guard.unlock().await.unwrap();
+}
+
+// testLockListener
+pub async fn one_event_a_release_and_one_a_lapse(bed: &Bed) {
+    bed.admin.config_set("notify-keyspace-events", "Egx").await;
+    let (deleted, expired) = ("__keyevent@0__:del", "__keyevent@0__:expired");
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let events = Events::subscribe(&bed.server, &[deleted, expired]).await;
+    let lock = bed.lock(&ours, "job");
+    let both = || (events.count(deleted, "job"), events.count(expired, "job"));
+
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    eventually("one deletion", secs(2), async || both() == (1, 0)).await;
+    let guard = lock.lock_leased(ms(300)).await.unwrap();
+    eventually("one lapse", secs(3), async || both() == (1, 1)).await;
+    // The late release finds nothing and says nothing.
+    drop(guard);
+    // From one client to the other: one deletion each.
+    let guard = lock.lock().await.unwrap();
+    let other = bed.lock(&theirs, "job");
+    let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
+    eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
+    guard.unlock().await.unwrap();
+    waiter.await.unwrap();
+    eventually("two more", secs(2), async || both() == (3, 1)).await;
+    tokio::time::sleep(ms(200)).await;
+    assert_eq!(both(), (3, 1));
+}
+
+// Lessons part 4, row 2
+pub async fn a_lapsed_lease_does_not_stick_to_the_handle(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    let lapsed = lock.lock_leased(ms(100)).await.unwrap();
+    let start = Instant::now();
+    let guard = lock.lock().await.unwrap();
+    assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
+    let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+    let watchdog = client.options().watchdog;
+    assert!(ttl <= watchdog && ttl > watchdog - secs(1), "{ttl:?}");
+    drop(lapsed);
+    tokio::time::sleep(ms(100)).await;
+    assert!(guard.is_held() && lock.is_locked().await.unwrap());
+    guard.unlock().await.unwrap();
+    assert_eq!(lock.remaining_ttl().await.unwrap(), None::<Duration>);
+}

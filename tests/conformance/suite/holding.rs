@@ -1,0 +1,254 @@
+//! Holding: re-entry, counts, who sees what, unlocks by the wrong one, leases.
+
+use std::time::Instant;
+
+use distlock::{Acquire, DistLock, Error, Guard, NotHeld, Owner, Released};
+use distlock_support::{Admin, RedisServer};
+
+use crate::bed::{Bed, eventually, ms, secs};
+
+/// Comes in once more as this owner.
+async fn enter(lock: &dyn DistLock, owner: &Owner) -> Guard {
+    lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
+}
+
+// testLockUnlock
+pub async fn lock_and_unlock_twice_on_one_handle(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    for _ in 0..2 {
+        let guard = lock.lock().await.unwrap();
+        assert!(guard.is_held() && lock.is_locked().await.unwrap());
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        assert!(!lock.is_locked().await.unwrap());
+    }
+}
+
+// testReentrancy
+pub async fn each_re_entry_needs_its_own_unlock(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let me = ours.owner();
+    let outer = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
+    let inner = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
+    assert_eq!(outer.owner(), inner.owner());
+    // Without the owner it is another holder, also in this client.
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+    assert!(outer.is_held());
+    assert!(other.try_lock().await.unwrap().is_none());
+    assert_eq!(outer.unlock().await.unwrap(), Released::Free);
+    other.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+}
+
+// testGetHoldCount
+pub async fn the_hold_count_follows_every_step(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    let me = client.owner();
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 0);
+    let guard = enter(&*lock, &me).await;
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    guard.unlock().await.unwrap();
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 0);
+
+    let mut guards = Vec::new();
+    for count in 1..=5 {
+        guards.push(enter(&*lock, &me).await);
+        assert_eq!(lock.hold_count(&me).await.unwrap(), count);
+    }
+    // In any order: a guard is one hold, not a certain one.
+    guards.swap(0, 3);
+    for left in (0..5).rev() {
+        let released = guards.pop().unwrap().unlock().await.unwrap();
+        assert_eq!(released, if left == 0 { Released::Free } else { Released::StillHeld(left) });
+        assert_eq!(lock.hold_count(&me).await.unwrap(), u64::from(left));
+    }
+}
+
+// testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread
+pub async fn only_its_owner_holds_it(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    let (me, you) = (client.owner(), client.owner());
+    assert!(!lock.is_held_by(&me).await.unwrap());
+    let guard = enter(&*lock, &me).await;
+    assert!(lock.is_held_by(&me).await.unwrap());
+    assert!(!lock.is_held_by(&you).await.unwrap());
+    let state = lock.state().await.unwrap();
+    assert_eq!(state.holders, [(me.to_string(), 1)]);
+    assert!(me.to_string().starts_with(client.id()));
+    guard.unlock().await.unwrap();
+    assert!(!lock.is_held_by(&me).await.unwrap());
+    assert!(!lock.is_held_by(&you).await.unwrap());
+}
+
+// testIsLocked, testIsLockedOtherThread
+pub async fn everybody_sees_it_locked_and_free(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let seen_by = |client: &distlock::Client| {
+        let lock = bed.lock(client, "job");
+        async move { tokio::spawn(async move { lock.is_locked().await.unwrap() }).await.unwrap() }
+    };
+    assert!(!seen_by(&ours).await && !seen_by(&theirs).await);
+    let guard = bed.lock(&ours, "job").lock().await.unwrap();
+    assert!(seen_by(&ours).await && seen_by(&theirs).await);
+    guard.unlock().await.unwrap();
+    assert!(!seen_by(&ours).await && !seen_by(&theirs).await);
+}
+
+// testUnlockFail
+pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let guard = lock.lock().await.unwrap();
+    for stranger in [ours.owner(), theirs.owner()] {
+        let handle = if stranger.to_string().starts_with(ours.id()) { &lock } else { &other };
+        let refused = handle.release(&stranger).await.unwrap_err();
+        let Error::NotHeld { name, why: NotHeld::HeldBy { owner } } = &refused else { panic!("{refused:?}") };
+        assert_eq!((&**name, owner.as_str()), ("job", guard.owner().as_str()));
+        assert!(!refused.is_retryable() && refused.to_string().contains(guard.owner().as_str()));
+    }
+    assert!(guard.is_held());
+    assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
+    let owner = guard.owner().clone();
+    guard.unlock().await.unwrap();
+    // And of a free lock.
+    let refused = lock.release(&owner).await.unwrap_err();
+    assert!(matches!(refused, Error::NotHeld { why: NotHeld::Never, .. }), "{refused:?}");
+}
+
+// testForceUnlock
+pub async fn force_unlock_frees_it_for_everyone(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    assert!(!lock.force_unlock().await.unwrap());
+
+    // By the holder's client: its guard knows at once.
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(!guard.is_held());
+    assert!(matches!(guard.lost().await, Error::Lost { .. }));
+    assert!(!lock.is_locked().await.unwrap() && !bed.lock(&ours, "job").is_locked().await.unwrap());
+    assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+
+    // By another one, through three holds, with a waiter at each client: they are woken.
+    let me = ours.owner();
+    let guards = [enter(&*lock, &me).await, enter(&*lock, &me).await, enter(&*lock, &me).await];
+    let waiters = [&lock, &other].map(|lock| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock_for(secs(20)).await.unwrap().unwrap().unlock().await.unwrap() })
+    });
+    eventually("both wait", secs(5), async || [&ours, &theirs].iter().all(|client| client.stats().waiting == 1)).await;
+    let start = Instant::now();
+    assert!(other.force_unlock().await.unwrap());
+    for waiter in waiters {
+        assert_eq!(waiter.await.unwrap(), Released::Free);
+    }
+    // By a message: on its own a waiter looks every 5 s.
+    assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
+    for guard in guards {
+        // The client has not heard of the loss yet, or it has.
+        let lost = guard.unlock().await.unwrap_err();
+        assert!(matches!(lost, Error::NotHeld { .. } | Error::Lost { .. }), "{lost:?}");
+    }
+    assert!(!other.force_unlock().await.unwrap());
+}
+
+// testRemainTimeToLive
+pub async fn the_lease_belongs_to_the_call(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    assert_eq!(lock.remaining_ttl().await.unwrap(), None);
+    let near = |ttl: std::time::Duration, full| ttl <= full && ttl >= full - ms(250);
+
+    let start = Instant::now();
+    let guard = lock.lock_leased(secs(3600)).await.unwrap();
+    let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+    // 10 ms where the machine gives us the time.
+    assert!(ttl <= secs(3600) && ttl + start.elapsed() + ms(10) >= secs(3600), "{ttl:?}");
+    // Here it ends before it ends there: a hundredth and 2 ms.
+    assert!(guard.remaining() <= secs(3564) && guard.remaining() > secs(3560), "{:?}", guard.remaining());
+    guard.unlock().await.unwrap();
+    assert_eq!(lock.remaining_ttl().await.unwrap(), None);
+
+    let guard = lock.lock().await.unwrap();
+    let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+    assert!(near(ttl, client.options().watchdog), "{ttl:?}");
+    guard.unlock().await.unwrap();
+}
+
+// testRemainTimeToLive2, lesson 21
+pub async fn a_partial_unlock_arms_the_lease_of_the_lock_call(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    let me = client.owner();
+    let leased = || lock.acquire(Acquire::new().owner(&me).lease(secs(10)));
+    let guards = [leased().await, leased().await, leased().await].map(|guard| guard.unwrap().unwrap());
+    for (guard, left) in guards.into_iter().zip([2, 1, 0]) {
+        let released = guard.unlock().await.unwrap();
+        if left == 0 {
+            assert_eq!(released, Released::Free);
+        } else {
+            assert_eq!(released, Released::StillHeld(left));
+            let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+            assert!(ttl > secs(9) && ttl <= secs(10), "{ttl:?}");
+        }
+    }
+}
+
+/// One server in cluster mode that has all the slots: it refuses scripts whose keys are not of one slot.
+pub async fn cluster_node() -> RedisServer {
+    let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
+    let admin = Admin::connect(&server).await;
+    admin.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    eventually("the cluster is up", secs(10), async || {
+        admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
+    })
+    .await;
+    server
+}
+
+// testInCluster, as far as one node goes
+pub async fn three_rounds_on_a_cluster_node(bed: &Bed) {
+    let client = bed.quick().await;
+    for round in 0..3 {
+        let lock = bed.lock(&client, &format!("job {round}"));
+        let guard = lock.lock().await.unwrap();
+        assert!(lock.is_locked().await.unwrap());
+        guard.unlock().await.unwrap();
+        assert!(!lock.is_locked().await.unwrap());
+    }
+    // Names of many slots are renewed all the same.
+    let mut guards = Vec::new();
+    for n in 0..20 {
+        guards.push(bed.lock(&client, &format!("many {n}")).lock().await.unwrap());
+    }
+    let renewed = client.renew_now().await;
+    assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (20, 0, 0));
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+}
+
+// testLockFailoverInCluster, in which no node fails either
+pub async fn thirty_rounds_of_try_lock(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    for _ in 0..30 {
+        lock.try_lock().await.unwrap().expect("nobody else wants it").unlock().await.unwrap();
+    }
+}
+
+pub async fn a_handle_names_its_lock_and_can_be_shared(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "orders:42");
+    assert_eq!(lock.name(), "orders:42");
+    // It outlives the client it was made by, and works from any task and thread.
+    let handle = lock.clone();
+    let guard = tokio::spawn(async move { handle.lock().await.unwrap() }).await.unwrap();
+    assert_eq!(guard.name(), "orders:42");
+    assert!(guard.deadline() > Instant::now());
+    let released = tokio::spawn(guard.unlock()).await.unwrap();
+    assert_eq!(released.unwrap(), Released::Free);
+}

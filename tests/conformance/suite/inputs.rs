@@ -1,0 +1,173 @@
+//! Inputs that make no sense, keys that are something else, clients that are closed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, DistLock, Error, Result};
+
+use crate::bed::{Bed, ms, secs};
+
+const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Every way to ask something of a lock.
+async fn every_call(client: &Client, lock: &dyn DistLock) -> Vec<(&'static str, Result<()>)> {
+    let owner = client.owner();
+    vec![
+        ("try_lock", lock.try_lock().await.map(drop)),
+        ("lock", lock.lock().await.map(drop)),
+        ("lock_for", lock.lock_for(secs(5)).await.map(drop)),
+        ("lock_leased", lock.lock_leased(secs(5)).await.map(drop)),
+        ("as an owner", lock.acquire(Acquire::new().owner(&owner)).await.map(drop)),
+        ("state", lock.state().await.map(drop)),
+        ("is_locked", lock.is_locked().await.map(drop)),
+        ("hold_count", lock.hold_count(&owner).await.map(drop)),
+        ("remaining_ttl", lock.remaining_ttl().await.map(drop)),
+        ("force_unlock", lock.force_unlock().await.map(drop)),
+        ("release", lock.release(&owner).await.map(drop)),
+    ]
+}
+
+/// Scripts that the server has run.
+async fn scripts_run(bed: &Bed) -> u64 {
+    let stats: BTreeMap<String, u64> = bed.admin.commandstats().await;
+    ["eval", "evalsha"].iter().filter_map(|name| stats.get(*name)).sum()
+}
+
+pub async fn impossible_names_are_refused_unsent(bed: &Bed) {
+    let client = bed.client().await;
+    let before = scripts_run(bed).await;
+    for name in [String::new(), "x".repeat(5 * 1024)] {
+        let lock = bed.lock(&client, &name);
+        for (call, outcome) in every_call(&client, &*lock).await {
+            let refused = outcome.unwrap_err();
+            let Error::Config { what } = &refused else { panic!("{call}: {refused:?}") };
+            assert!(what.contains("name") && what.len() < 200, "{call}: {what}");
+        }
+    }
+    assert_eq!(scripts_run(bed).await, before);
+    // 4 KiB is the longest.
+    let lock = bed.lock(&client, &"x".repeat(4 * 1024));
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.try_lock().await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+}
+
+pub async fn impossible_leases_are_refused_unsent(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    let held = bed.lock(&client, "held").lock_leased(secs(60)).await.unwrap();
+    let before = scripts_run(bed).await;
+    let odd = [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(999), TEN_YEARS + ms(1), Duration::MAX];
+    for lease in odd {
+        let ways = [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(1)).owner(held.owner())];
+        for how in ways {
+            let refused = lock.acquire(how.lease(lease)).await;
+            assert!(matches!(refused, Err(Error::Config { .. })), "{lease:?}: {refused:?}");
+        }
+        assert!(matches!(lock.lock_leased(lease).await, Err(Error::Config { .. })), "{lease:?}");
+        assert!(matches!(held.extend(lease).await, Err(Error::Config { .. })), "{lease:?}");
+    }
+    assert_eq!(scripts_run(bed).await, before);
+    assert!(held.is_held() && !lock.is_locked().await.unwrap());
+    held.unlock().await.unwrap();
+}
+
+pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
+    let client = bed.client().await;
+    let lock = bed.lock(&client, "job");
+    let guard = lock.lock_leased(TEN_YEARS).await.unwrap();
+    let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+    assert!(ttl > TEN_YEARS - secs(10) && ttl <= TEN_YEARS);
+    assert!(guard.is_held());
+    let later = guard.deadline();
+    assert!(later > Instant::now() + TEN_YEARS / 2);
+    guard.unlock().await.unwrap();
+    // So short that it is over, by our own cautious clock, before it can be of use: never a guard that does not hold.
+    for lease in [ms(1), ms(2), ms(3), ms(5)] {
+        match lock.lock_leased(lease).await {
+            Ok(guard) => drop(guard),
+            Err(error) => assert!(error.is_retryable(), "{lease:?}: {error:?}"),
+        }
+    }
+    // A fraction is rounded up.
+    let guard = lock.lock_leased(Duration::from_micros(40_000_100)).await.unwrap();
+    let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+    assert!(ttl > secs(39) && ttl <= ms(40_001), "{ttl:?}");
+    guard.unlock().await.unwrap();
+}
+
+pub async fn a_key_of_another_type_is_left_alone(bed: &Bed) {
+    let client = bed.client().await;
+    let admin = &bed.admin;
+    let makers: [&[&str]; 4] =
+        [&["SET", "job", "x"], &["RPUSH", "job", "x"], &["ZADD", "job", "1", "x"], &["XADD", "job", "*", "f", "x"]];
+    for make in makers {
+        admin.raw(make).await.unwrap();
+        let before: Vec<u8> = admin.cmd(&["DUMP", "job"]).await;
+        let lock = bed.lock(&client, "job");
+        for (call, outcome) in every_call(&client, &*lock).await {
+            let refused = outcome.unwrap_err();
+            let Error::WrongType { name, .. } = &refused else { panic!("{make:?}, {call}: {refused:?}") };
+            assert_eq!(&**name, "job");
+            assert!(!refused.is_retryable() && !refused.outcome_unknown());
+        }
+        let after: Vec<u8> = admin.cmd(&["DUMP", "job"]).await;
+        assert_eq!(before, after, "{make:?}");
+        admin.cmd::<()>(&["DEL", "job"]).await;
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+    // While it is held: the holder learns that it is gone, and its release does no harm.
+    let lock = bed.lock(&client, "job");
+    let guard = lock.lock().await.unwrap();
+    admin.cmd::<()>(&["SET", "job", "x"]).await;
+    assert_eq!(client.renew_now().await.lost, 1);
+    assert!(!guard.is_held());
+    assert!(guard.unlock().await.is_err());
+    assert_eq!(admin.cmd::<String>(&["GET", "job"]).await, "x");
+    admin.cmd::<()>(&["DEL", "job"]).await;
+}
+
+// A lock that nobody renews and that has no end: Redisson's orphan (protocol §7.7), or a forgery
+pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Bed) {
+    let client = bed.connect(bed.builder().poll_cap(ms(100))).await;
+    let lock = bed.lock(&client, "job");
+    for field in ["somebody", "not:a:uuid", "", "\u{0}"] {
+        bed.admin.cmd::<()>(&["HSET", "job", field, "no number"]).await;
+        assert!(lock.try_lock().await.unwrap().is_none());
+        let before = scripts_run(bed).await;
+        let start = Instant::now();
+        assert!(lock.lock_for(ms(500)).await.unwrap().is_none());
+        assert!(start.elapsed() >= ms(495) && start.elapsed() < ms(900), "{:?}", start.elapsed());
+        // Two at the start, then one a poll cap: it never spins.
+        let asked = scripts_run(bed).await - before;
+        assert!((3..=10).contains(&asked), "{asked} questions in 500 ms");
+        let state = lock.state().await.unwrap();
+        assert_eq!(state.holders, [(field.to_owned(), 1)]);
+        assert_eq!(state.remaining, None);
+        assert!(lock.force_unlock().await.unwrap());
+        assert!(!lock.is_locked().await.unwrap());
+    }
+}
+
+pub async fn a_closed_client_says_so(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let lock = bed.lock(&ours, "job");
+    let waiting = bed.lock(&ours, "busy");
+    let guard = bed.lock(&theirs, "busy").lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let waiting = waiting.clone();
+        async move { waiting.lock().await.map(drop) }
+    });
+    let queued = tokio::spawn(async move { waiting.lock_for(secs(60)).await.map(drop) });
+    crate::bed::eventually("both wait", secs(5), async || ours.stats().waiting == 2).await;
+    ours.shutdown(secs(5)).await.unwrap();
+    for waiter in [waiter, queued] {
+        let closed = tokio::time::timeout(secs(2), waiter).await.expect("a waiter is told").unwrap();
+        assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
+    }
+    for (call, outcome) in every_call(&ours, &*lock).await {
+        assert!(matches!(outcome, Err(Error::Closed)), "{call}: {outcome:?}");
+    }
+    assert!(matches!(ours.shutdown(secs(1)).await, Err(Error::Closed)));
+    guard.unlock().await.unwrap();
+}

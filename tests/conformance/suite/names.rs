@@ -1,0 +1,124 @@
+//! Names: any text is a name, of a lock of its own.
+
+use std::time::Instant;
+
+use crate::bed::{Bed, eventually, secs};
+
+/// Names that look like something else.
+const ODD: [&str; 24] = [
+    "{}",
+    "a{b",
+    "x}y",
+    "}{",
+    "a{}b",
+    "{a}",
+    "pre{tag}suf",
+    "{{a}}",
+    ":",
+    "a:b:c",
+    "::",
+    " ",
+    "  a ",
+    "schloß",
+    "☃",
+    "\u{1f512}",
+    "line\nbreak",
+    "\r\n",
+    "nul\u{0}nul",
+    "\u{0}",
+    "*",
+    "a?[b]*",
+    "redisson_lock__channel:{x}",
+    "\"quoted\" 'too' \\",
+];
+
+pub async fn odd_names_are_locks_of_their_own(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let mut guards = Vec::new();
+    // All at once: no two of them are one.
+    for name in ODD {
+        let lock = bed.lock(&ours, name);
+        assert_eq!(lock.name(), name);
+        let guard = lock.try_lock().await.unwrap().unwrap_or_else(|| panic!("{name:?} is taken"));
+        assert_eq!(guard.name(), name);
+        guards.push(guard);
+    }
+    let keys = bed.admin.keys().await;
+    for name in ODD {
+        assert!(keys.iter().any(|key| key == name), "{name:?} is not among {keys:?}");
+    }
+    assert_eq!(ours.renew_now().await.renewed, ODD.len());
+    for (name, guard) in ODD.into_iter().zip(guards) {
+        let other = bed.lock(&theirs, name);
+        assert!(other.try_lock().await.unwrap().is_none(), "{name:?}");
+        assert!(other.is_held_by(guard.owner()).await.unwrap(), "{name:?}");
+        guard.unlock().await.unwrap();
+        assert!(!other.is_locked().await.unwrap(), "{name:?}");
+    }
+}
+
+// Each has a channel of its own, which it listens to
+pub async fn waiters_on_odd_names_are_woken(bed: &Bed) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let mut guards = Vec::new();
+    let mut waiters = Vec::new();
+    for name in ODD {
+        guards.push(bed.lock(&ours, name).lock().await.unwrap());
+        let other = bed.lock(&theirs, name);
+        waiters.push(tokio::spawn(async move { other.lock().await.unwrap() }));
+    }
+    eventually("all listen", secs(5), async || bed.admin.channels().await.len() == ODD.len()).await;
+    for ((name, guard), waiter) in ODD.into_iter().zip(guards).zip(waiters) {
+        assert!(!waiter.is_finished(), "{name:?}");
+        let start = Instant::now();
+        guard.unlock().await.unwrap();
+        let guard = waiter.await.unwrap();
+        // On its own it would look after 5 s.
+        assert!(start.elapsed() < secs(2), "{name:?}: {:?}", start.elapsed());
+        guard.unlock().await.unwrap();
+    }
+}
+
+pub use super::holding::cluster_node;
+
+// Lesson 18; names with a brace that is not closed, or an empty tag, have two slots for Redisson too (protocol §2.1)
+pub async fn odd_names_stay_in_one_slot(bed: &Bed) {
+    let (ours, theirs) = (bed.quick().await, bed.quick().await);
+    let split = ["{}", "a{b", "x}y", "}{", "a{}b", "{{a}}"];
+    for name in ODD.into_iter().filter(|name| !split.contains(name)) {
+        let lock = bed.lock(&ours, name);
+        let guard = lock.lock().await.unwrap();
+        let other = bed.lock(&theirs, name);
+        let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
+        eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
+        assert_eq!(ours.renew_now().await.renewed, 1, "{name:?}");
+        guard.unlock().await.unwrap();
+        waiter.await.unwrap();
+    }
+}
+
+pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Bed) {
+    let plain = bed.client().await;
+    for prefix in ["app:", "{app}:", "ünï ", "\u{0}"] {
+        let client = bed.connect(bed.builder().name_prefix(prefix)).await;
+        assert_eq!(client.options().name_prefix, prefix);
+        let lock = bed.lock(&client, "job");
+        let guard = lock.lock().await.unwrap();
+        assert_eq!((lock.name(), guard.name()), ("job", "job"));
+        assert_eq!(bed.admin.keys().await, [format!("{prefix}job")]);
+        // The same lock by its full name, another one by its short one; woken across.
+        let full = bed.lock(&plain, &format!("{prefix}job"));
+        assert!(full.is_held_by(guard.owner()).await.unwrap());
+        bed.lock(&plain, "job").try_lock().await.unwrap().expect("another lock").unlock().await.unwrap();
+        let waiter = tokio::spawn(async move { full.lock().await.unwrap().unlock().await.unwrap() });
+        eventually("it waits", secs(5), async || plain.stats().waiting == 1).await;
+        let start = Instant::now();
+        guard.unlock().await.unwrap();
+        waiter.await.unwrap();
+        assert!(start.elapsed() < secs(2), "{prefix:?}: {:?}", start.elapsed());
+    }
+    // Only the whole is too long.
+    let client = bed.connect(bed.builder().name_prefix("p".repeat(2_000))).await;
+    assert!(bed.lock(&client, &"x".repeat(2_096)).try_lock().await.unwrap().is_some());
+    assert!(bed.lock(&client, &"x".repeat(2_097)).try_lock().await.is_err());
+}
