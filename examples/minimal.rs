@@ -1,16 +1,29 @@
-//! The first lock: `REDIS_URL=redis://127.0.0.1:6379 cargo run --example minimal`.
+//! The first lock: `cargo run --example minimal`. Starts a Redis of its own unless `REDIS_URL` names one.
 
-use distlock::Client;
+mod private_server;
+
+use std::time::Duration;
+
+use distlock::{Client, Released};
 
 #[tokio::main]
 async fn main() -> distlock::Result<()> {
-    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".into());
-    let client = Client::connect(&url).await?;
-    let lock = client.reentrant("orders:42");
+    let server = private_server::start_unless_given();
 
+    let client = Client::connect(&server.url).await?;
+    let lock = client.reentrant(&format!("{}orders:42", server.prefix));
+
+    // Waits for as long as it takes. While the guard lives, the lock is renewed in the background.
     let guard = lock.lock().await?;
-    println!("held by {} for another {:?}", guard.owner(), guard.remaining());
-    println!("released: {:?}", guard.unlock().await?);
+    println!("held by {:?} for another {:?}", guard.owner(), guard.remaining());
 
-    client.shutdown(std::time::Duration::from_secs(1)).await
+    // Somebody else would not get it now.
+    assert!(lock.try_lock().await?.is_none());
+    assert!(lock.lock_for(Duration::from_millis(50)).await?.is_none());
+
+    // Dropping the guard releases too, in the background; this waits for the answer.
+    assert_eq!(guard.unlock().await?, Released::Free);
+    println!("released");
+
+    client.shutdown(Duration::from_secs(5)).await
 }

@@ -1,0 +1,234 @@
+//! The main job, `./x demo`: 4 processes of 16 tasks each sell 2 000 tickets, three times over: without a lock, with a
+//! lock in each process, and with distlock.
+//!
+//! The stock is a plain number in Redis. A sale reads it, thinks for a moment, and writes back one less; two sales at
+//! the same time sell the same ticket twice. Starts a Redis of its own unless `REDIS_URL` names one. Fails if distlock
+//! does not sell exactly what there is, or if the others do: then the race it is to prevent was not there.
+
+mod private_server;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Client, ReentrantLock};
+use distlock_support::{Admin, Child, child};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const TICKETS: u64 = 2_000;
+const PROCESSES: usize = 4;
+const TASKS: u64 = 16;
+/// Without a lock the stock may jump up again and again; no process sells more than this.
+const ENOUGH: u64 = 20 * TICKETS;
+const ATTEMPTS: u32 = 3;
+
+/// What keeps two sales apart.
+#[derive(Clone)]
+enum Between {
+    Nothing,
+    Mutex(Arc<Mutex<()>>),
+    Distlock(ReentrantLock),
+}
+
+/// What is sold, and how often a lock was taken for it.
+#[derive(Clone, Copy, Default)]
+struct Sold {
+    tickets: u64,
+    locks: u64,
+}
+
+/// One process's till.
+struct Till {
+    redis: Admin,
+    stock: String,
+    between: Between,
+}
+
+impl Till {
+    /// Sells one ticket. False when there is none left.
+    async fn sell(&self, dice: &mut Dice) -> bool {
+        let left: u64 = self.redis.cmd(&["GET", &self.stock]).await;
+        if left == 0 {
+            return false;
+        }
+        // Seat, price, card: up to a millisecond.
+        tokio::time::sleep(Duration::from_micros(dice.below(1_000))).await;
+        let _: () = self.redis.cmd(&["SET", &self.stock, &(left - 1).to_string()]).await;
+        true
+    }
+
+    /// One task: sells until nothing is left.
+    async fn work(&self, mut dice: Dice) -> Outcome<Sold> {
+        let mut sold = Sold::default();
+        loop {
+            let one = match &self.between {
+                Between::Nothing => self.sell(&mut dice).await,
+                Between::Mutex(mutex) => {
+                    let _guard = mutex.lock().await;
+                    self.sell(&mut dice).await
+                }
+                Between::Distlock(lock) => {
+                    let guard = lock.lock().await?;
+                    // Stopped, and told as an error, should the lock be lost meanwhile.
+                    let one = guard.run(self.sell(&mut dice)).await?;
+                    guard.unlock().await?;
+                    one
+                }
+            };
+            sold.locks += u64::from(!matches!(self.between, Between::Nothing));
+            if !one || sold.tickets * TASKS >= ENOUGH {
+                return Ok(sold);
+            }
+            sold.tickets += 1;
+        }
+    }
+}
+
+/// Random enough to think for different times.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// A child process: connects, waits for the start, sells, reports.
+async fn seller() -> Outcome<()> {
+    let (url, prefix, mode) = (std::env::var("URL")?, std::env::var("PREFIX")?, std::env::var("MODE")?);
+    let mut client = None;
+    let between = match mode.as_str() {
+        "none" => Between::Nothing,
+        "mutex" => Between::Mutex(Arc::default()),
+        _ => {
+            let connected = Client::builder(&url).name_prefix(&prefix).connect().await?;
+            let lock = connected.reentrant("tickets");
+            client = Some(connected);
+            Between::Distlock(lock)
+        }
+    };
+    let till = Arc::new(Till { redis: Admin::from_url(&url).await, stock: format!("{prefix}stock"), between });
+    child::say("ready");
+    child::hear().await;
+
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let till = Arc::clone(&till);
+        let seed = u64::from(std::process::id()) << 8 | (task + 1);
+        tasks.spawn(async move { till.work(Dice(seed)).await });
+    }
+    let mut sum = Sold::default();
+    let mut still_there = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => {
+                let Some(ended) = ended else { break };
+                let sold = ended??;
+                sum.tickets += sold.tickets;
+                sum.locks += sold.locks;
+            }
+            _ = still_there.tick() => child::say("selling"),
+        }
+    }
+    child::say(&format!("sold {} {}", sum.tickets, sum.locks));
+    if let Some(client) = client {
+        client.shutdown(Duration::from_secs(5)).await?;
+    }
+    Ok(())
+}
+
+/// One sale of all tickets by all processes: what was sold, and how long it took.
+async fn sale(server: &private_server::Server, admin: &Admin, mode: &str) -> Outcome<(Sold, Duration)> {
+    let stock = format!("{}stock", server.prefix);
+    let _: () = admin.cmd(&["SET", &stock, &TICKETS.to_string()]).await;
+    let env = [("URL", server.url.as_str()), ("PREFIX", server.prefix.as_str()), ("MODE", mode)];
+    let mut sellers: Vec<_> = (0..PROCESSES).map(|_| Child::spawn("seller", &env)).collect();
+    for seller in &mut sellers {
+        seller.expect("ready").await;
+    }
+    let began = Instant::now();
+    for seller in &mut sellers {
+        seller.tell("go");
+    }
+    let mut sum = Sold::default();
+    for seller in &mut sellers {
+        let line = loop {
+            match seller.line().await {
+                Some(line) if line == "selling" => {}
+                Some(line) => break line,
+                None => return Err(format!("a seller failed: {}", seller.output()).into()),
+            }
+        };
+        let mut words = line.split(' ').skip(1).map(str::parse::<u64>);
+        let (Some(tickets), Some(locks)) = (words.next(), words.next()) else {
+            return Err(format!("a seller said {line:?}").into());
+        };
+        sum.tickets += tickets?;
+        sum.locks += locks?;
+    }
+    let time = began.elapsed();
+    for seller in &mut sellers {
+        if !seller.wait().await.success() {
+            return Err(format!("a seller failed: {}", seller.output()).into());
+        }
+    }
+    let left: u64 = admin.cmd(&["GET", &stock]).await;
+    if mode == "distlock" && left != 0 {
+        return Err(format!("{left} tickets are left").into());
+    }
+    Ok((sum, time))
+}
+
+/// Sells in all three ways, and says how it went.
+async fn compare(server: &private_server::Server, admin: &Admin) -> Outcome<()> {
+    println!("{TICKETS} tickets, sold by {PROCESSES} processes with {TASKS} tasks each.");
+    println!("A sale reads the stock from Redis, thinks for a moment, and writes back one less.\n");
+    println!("{:<22} {:>12} {:>10} {:>9} {:>9}", "mode", "tickets sold", "oversold", "time", "locks/s");
+    for (mode, label) in [("none", "no lock"), ("mutex", "lock in each process"), ("distlock", "distlock")] {
+        let must_be_exact = mode == "distlock";
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let (sold, time) = sale(server, admin, mode).await?;
+            let oversold = i128::from(sold.tickets) - i128::from(TICKETS);
+            let seconds = time.as_secs_f64();
+            let rate = match sold.locks {
+                0 => "-".to_owned(),
+                locks => format!("{:.0}", locks as f64 / seconds),
+            };
+            println!("{label:<22} {:>12} {oversold:>10} {seconds:>7.2} s {rate:>9}", sold.tickets);
+            if must_be_exact && oversold != 0 {
+                return Err(format!("{} tickets sold under distlock", sold.tickets).into());
+            }
+            if must_be_exact || oversold > 0 {
+                break;
+            }
+            if attempts == ATTEMPTS {
+                return Err(format!("nothing oversold in {ATTEMPTS} attempts with {label}: no race to prevent").into());
+            }
+        }
+    }
+    println!("\nWith distlock every ticket was sold once.");
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    if child::is_child() {
+        child::init();
+        return runtime.block_on(seller());
+    }
+    let server = private_server::start_unless_given();
+    runtime.block_on(async {
+        let admin = Admin::from_url(&server.url).await;
+        let outcome = compare(&server, &admin).await;
+        let _: () = admin.cmd(&["DEL", &format!("{}stock", server.prefix)]).await;
+        outcome
+    })
+}
