@@ -1,2 +1,4 @@
 pub(crate) mod script;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub(crate) mod transport;
