@@ -9,6 +9,8 @@ use bytes::Bytes;
 use mlua::{Either, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 use sha1::{Digest, Sha1};
 
+use crate::engine::transport::Arg;
+
 use super::commands::{self, Unfit, Words};
 use super::number;
 use super::reply::SimReply;
@@ -48,7 +50,7 @@ pub(super) fn sha1hex(text: &[u8]) -> String {
 }
 
 /// Runs `source`, known as `sha`, over `store`. What was written before an error stays written.
-pub(super) fn eval(store: &mut Store, sha: &Bytes, source: &str, keys: &[&[u8]], args: &[&[u8]]) -> SimReply {
+pub(super) fn eval(store: &mut Store, sha: &Bytes, source: &str, keys: &[Arg], args: &[Arg]) -> SimReply {
     STAGE.with_borrow_mut(|stage| std::mem::swap(&mut stage.store, store));
     let reply = INTERPRETER.with(|interpreter| {
         interpreter.eval(sha, source, keys, args).unwrap_or_else(|error| SimReply::Error(format!("ERR {error}")))
@@ -70,7 +72,7 @@ impl Interpreter {
         Ok(Self { lua, env, run, scripts: RefCell::default() })
     }
 
-    fn eval(&self, sha: &Bytes, source: &str, keys: &[&[u8]], args: &[&[u8]]) -> mlua::Result<SimReply> {
+    fn eval(&self, sha: &Bytes, source: &str, keys: &[Arg], args: &[Arg]) -> mlua::Result<SimReply> {
         let known = self.scripts.borrow().get(sha).cloned();
         let script = match known {
             Some(script) => script,
@@ -85,13 +87,7 @@ impl Interpreter {
                 }
             },
         };
-        // Text is pushed as it is; other bytes take the longer way over a handle.
-        let word = |word: &&[u8]| match std::str::from_utf8(word) {
-            Ok(text) => Ok(Either::Left(text)),
-            Err(_) => self.lua.create_string(word).map(Either::Right),
-        };
-        let words = |list: &[&[u8]]| self.lua.create_sequence_from(list.iter().map(word).collect::<mlua::Result<Vec<_>>>()?);
-        let (done, value): (bool, Value) = self.run.call((&script, words(keys)?, words(args)?))?;
+        let (done, value): (bool, Value) = self.run.call((&script, self.words(keys)?, self.words(args)?))?;
         if done {
             return reply(value);
         }
@@ -103,6 +99,20 @@ impl Interpreter {
         // `return call(..)` gives up the script's own frame before it fails (in Redis it does not): no line then.
         let line = line.map_or_else(|| "?".to_owned(), |line| line.to_string());
         Ok(SimReply::Error(format!("{text} script: {}, on {CHUNK}:{line}.", String::from_utf8_lossy(sha))))
+    }
+
+    fn words(&self, words: &[Arg]) -> mlua::Result<Table> {
+        // Text is pushed as it is; other bytes take the longer way over a handle.
+        let mut strange = Ok(());
+        let list = words.iter().map(|word| match word {
+            Arg::Int(n) => Either::Left(Either::Right(n.to_string())),
+            Arg::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Either::Left(Either::Left(text)),
+                Err(_) => Either::Right(self.lua.create_string(bytes).map_err(|error| strange = Err(error)).ok()),
+            },
+        });
+        let table = self.lua.create_sequence_from(list)?;
+        strange.map(|()| table)
     }
 
     fn compile(&self, source: &str) -> mlua::Result<Function> {
@@ -217,9 +227,13 @@ mod tests {
         rest.split("--- ").next().unwrap()
     }
 
+    fn word(text: &'static [u8]) -> Arg {
+        Arg::Text(Bytes::from_static(text))
+    }
+
     fn run(store: &mut Store, source: &str) -> SimReply {
         let sha = Bytes::from(sha1hex(source.as_bytes()));
-        eval(store, &sha, source, &[b"k"], &[b"a"])
+        eval(store, &sha, source, &[word(b"k")], &[word(b"a")])
     }
 
     fn text(text: &'static str) -> SimReply {
@@ -256,7 +270,7 @@ mod tests {
         let store = &mut Store::default();
         let source = "return KEYS[1] .. ARGV[1]";
         let sha = Bytes::from(sha1hex(source.as_bytes()));
-        let reply = eval(store, &sha, source, &[b"\xff\0"], &[b"\x80\r\n"]);
+        let reply = eval(store, &sha, source, &[word(b"\xff\0")], &[word(b"\x80\r\n")]);
         assert_eq!(reply, SimReply::Text(Bytes::from_static(b"\xff\0\x80\r\n")));
     }
 
