@@ -21,7 +21,9 @@ impl Bound {
             Some(rest) => (true, rest),
             None => (false, word),
         };
-        Some(Self { score: super::number::float(rest)?, open })
+        // Redis reads no digits as 0 here, and only here.
+        let score = if rest.is_empty() { 0.0 } else { super::number::float(rest)? };
+        Some(Self { score, open })
     }
 }
 
