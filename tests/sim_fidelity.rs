@@ -176,6 +176,7 @@ fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     let score = d.mostly(&SCORES, 7);
     let count = ["0", "1", "2", "3"][d.roll(4)].to_owned();
     let publish = d.of(&["publish", "publish", "spublish", "nosuchcommand"]);
+    let distinct = (5_000 + d.roll(1_000_000)).to_string();
     let channel = format!("channel:{{{lock}}}");
     let s = |text: &str| text.to_owned();
     let plain = |name: &str, rest: &[&String]| {
@@ -203,7 +204,8 @@ fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         24 => plain(&d.of(&["incr", "decr"]), &[]),
         25 => plain(&d.of(&["incrby", "decrby"]), &[&number]),
         26 => plain("pexpire", &[&lease]),
-        27 => plain("pexpire", &[&lease, &d.of(&["nx", "xx", "gt", "lt", "bad"])]),
+        // The two deadlines compared by `gt` and `lt` must not be the same but for the moment they were set.
+        27 => plain("pexpire", &[&distinct, &d.of(&["nx", "xx", "gt", "lt", "bad"])]),
         28 => plain("expire", &[&d.of(&["100", "0", "-1", "9223372036854775", "x"])]),
         29 => plain("persist", &[]),
         30 => plain("type", &[]),

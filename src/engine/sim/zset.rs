@@ -21,7 +21,8 @@ impl Bound {
             Some(rest) => (true, rest),
             None => (false, word),
         };
-        // Redis reads no digits as 0 here, and only here.
+        // C's `strtod` as it is, unlike for scores: blanks in front are skipped, and nothing at all is 0.
+        let rest = rest.trim_ascii_start();
         let score = if rest.is_empty() { 0.0 } else { super::number::float(rest)? };
         Some(Self { score, open })
     }
