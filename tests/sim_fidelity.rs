@@ -130,9 +130,7 @@ fn agree(how: Agree, sim: &SimReply, real: &SimReply) -> bool {
             };
             a.len() == b.len() && order(a).iter().zip(&order(b)).all(|(a, b)| agree(how, a, b))
         }
-        (SimReply::Error(a), SimReply::Error(b)) if how == Agree::Script => {
-            a.split(' ').next() == b.split(' ').next()
-        }
+        (SimReply::Error(a), SimReply::Error(b)) if how == Agree::Script => a.split(' ').next() == b.split(' ').next(),
         (SimReply::Error(a), SimReply::Error(b)) => a.trim() == b.trim(),
         (a, b) => a == b,
     }

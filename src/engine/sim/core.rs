@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::events::{Event, What};
 use super::faults::{LinkOptions, Mishap};
 use super::line::Line;
-use super::lua;
+use super::lua::{self, Word};
 use super::random::Random;
 use super::store::Store;
 use crate::engine::transport::{Call, Fault, FaultKind, Reply};
@@ -201,6 +201,7 @@ impl Core {
                 self.scripts += 1;
                 self.tick(now);
                 let (keys, args) = call.words.split_at(call.keys.min(call.words.len()));
+                let (keys, args) = (keys.iter().map(Word::from), args.iter().map(Word::from));
                 let reply = lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args);
                 self.spread(now);
                 reply.into_engine()
@@ -237,7 +238,10 @@ impl Core {
         for (channel, payload) in std::mem::take(&mut self.store.outbox) {
             for index in 0..self.lines.len() {
                 let line = &mut self.lines[index];
-                if !line.connected || !line.subscriptions.contains(&channel) || line.random.chance(line.chaos.lose_message) {
+                if !line.connected
+                    || !line.subscriptions.contains(&channel)
+                    || line.random.chance(line.chaos.lose_message)
+                {
                     continue;
                 }
                 let copies = if line.random.chance(line.chaos.duplicate_message) { 2 } else { 1 };

@@ -25,7 +25,9 @@ impl What {
     const fn line(&self) -> (usize, u64) {
         match self {
             Self::Arrive(parcel) => (parcel.line, parcel.life),
-            Self::Answer { line, life, .. } | Self::Message { line, life, .. } | Self::Back { line, life } => (*line, *life),
+            Self::Answer { line, life, .. } | Self::Message { line, life, .. } | Self::Back { line, life } => {
+                (*line, *life)
+            }
         }
     }
 }

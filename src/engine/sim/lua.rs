@@ -49,8 +49,29 @@ pub(super) fn sha1hex(text: &[u8]) -> String {
     })
 }
 
+/// One of a script's keys or arguments.
+pub(super) enum Word<'a> {
+    Text(&'a [u8]),
+    Int(i64),
+}
+
+impl<'a> From<&'a Arg> for Word<'a> {
+    fn from(arg: &'a Arg) -> Self {
+        match arg {
+            Arg::Text(bytes) => Self::Text(bytes),
+            Arg::Int(n) => Self::Int(*n),
+        }
+    }
+}
+
 /// Runs `source`, known as `sha`, over `store`. What was written before an error stays written.
-pub(super) fn eval(store: &mut Store, sha: &Bytes, source: &str, keys: &[Arg], args: &[Arg]) -> SimReply {
+pub(super) fn eval<'a>(
+    store: &mut Store,
+    sha: &Bytes,
+    source: &str,
+    keys: impl Iterator<Item = Word<'a>>,
+    args: impl Iterator<Item = Word<'a>>,
+) -> SimReply {
     STAGE.with_borrow_mut(|stage| std::mem::swap(&mut stage.store, store));
     let reply = INTERPRETER.with(|interpreter| {
         interpreter.eval(sha, source, keys, args).unwrap_or_else(|error| SimReply::Error(format!("ERR {error}")))
@@ -72,7 +93,13 @@ impl Interpreter {
         Ok(Self { lua, env, run, scripts: RefCell::default() })
     }
 
-    fn eval(&self, sha: &Bytes, source: &str, keys: &[Arg], args: &[Arg]) -> mlua::Result<SimReply> {
+    fn eval<'a>(
+        &self,
+        sha: &Bytes,
+        source: &str,
+        keys: impl Iterator<Item = Word<'a>>,
+        args: impl Iterator<Item = Word<'a>>,
+    ) -> mlua::Result<SimReply> {
         let known = self.scripts.borrow().get(sha).cloned();
         let script = match known {
             Some(script) => script,
@@ -101,12 +128,12 @@ impl Interpreter {
         Ok(SimReply::Error(format!("{text} script: {}, on {CHUNK}:{line}.", String::from_utf8_lossy(sha))))
     }
 
-    fn words(&self, words: &[Arg]) -> mlua::Result<Table> {
+    fn words<'a>(&self, words: impl Iterator<Item = Word<'a>>) -> mlua::Result<Table> {
         // Text is pushed as it is; other bytes take the longer way over a handle.
         let mut strange = Ok(());
-        let list = words.iter().map(|word| match word {
-            Arg::Int(n) => Either::Left(Either::Right(n.to_string())),
-            Arg::Text(bytes) => match std::str::from_utf8(bytes) {
+        let list = words.map(|word| match word {
+            Word::Int(n) => Either::Left(Either::Right(n.to_string())),
+            Word::Text(bytes) => match std::str::from_utf8(bytes) {
                 Ok(text) => Either::Left(Either::Left(text)),
                 Err(_) => Either::Right(self.lua.create_string(bytes).map_err(|error| strange = Err(error)).ok()),
             },
@@ -124,9 +151,8 @@ impl Interpreter {
 fn line(lua: &Lua) -> Option<usize> {
     let mut level = 0;
     loop {
-        let (ours, line) = lua.inspect_stack(level, |frame| {
-            (frame.source().source.as_deref() == Some(CHUNK), frame.current_line())
-        })?;
+        let (ours, line) =
+            lua.inspect_stack(level, |frame| (frame.source().source.as_deref() == Some(CHUNK), frame.current_line()))?;
         if ours {
             return line;
         }
@@ -227,13 +253,13 @@ mod tests {
         rest.split("--- ").next().unwrap()
     }
 
-    fn word(text: &'static [u8]) -> Arg {
-        Arg::Text(Bytes::from_static(text))
+    fn word(text: &'static [u8]) -> std::iter::Once<Word<'static>> {
+        std::iter::once(Word::Text(text))
     }
 
     fn run(store: &mut Store, source: &str) -> SimReply {
         let sha = Bytes::from(sha1hex(source.as_bytes()));
-        eval(store, &sha, source, &[word(b"k")], &[word(b"a")])
+        eval(store, &sha, source, word(b"k"), word(b"a"))
     }
 
     fn text(text: &'static str) -> SimReply {
@@ -270,7 +296,7 @@ mod tests {
         let store = &mut Store::default();
         let source = "return KEYS[1] .. ARGV[1]";
         let sha = Bytes::from(sha1hex(source.as_bytes()));
-        let reply = eval(store, &sha, source, &[word(b"\xff\0")], &[word(b"\x80\r\n")]);
+        let reply = eval(store, &sha, source, word(b"\xff\0"), word(b"\x80\r\n"));
         assert_eq!(reply, SimReply::Text(Bytes::from_static(b"\xff\0\x80\r\n")));
     }
 

@@ -26,7 +26,12 @@ pub(super) fn float(word: &[u8]) -> Option<f64> {
 }
 
 pub(super) fn int_text(value: i64) -> Bytes {
-    Bytes::from(value.to_string())
+    // Hold counts are small, and the simulator is fast only where it does not allocate.
+    const DIGITS: &[u8; 10] = b"0123456789";
+    match usize::try_from(value) {
+        Ok(digit @ 0..10) => Bytes::from_static(&DIGITS[digit..=digit]),
+        _ => Bytes::from(value.to_string()),
+    }
 }
 
 /// C's `%.17g`.
@@ -70,7 +75,8 @@ fn general(value: f64, text: &mut String) {
 /// A C compiler's `(long long)` of a double on x86-64: towards zero, and the least number for what does not fit.
 #[expect(clippy::cast_possible_truncation, reason = "checked")]
 pub(super) fn truncate(value: f64) -> i64 {
-    if (-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&value) { value as i64 } else { i64::MIN }
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&value) { value as i64 } else { i64::MIN }
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use super::faults::LinkOptions;
 use super::link::SimLink;
 use super::lua;
 use super::reply::SimReply;
-use crate::engine::transport::Arg;
 
 /// A Redis server in memory. Clones are the same server.
 #[derive(Clone)]
@@ -149,13 +148,20 @@ impl SimServer {
 
     /// Runs a script that was prepared before.
     pub fn run(&self, script: &SimScript, keys: &[&[u8]], args: &[&[u8]]) -> SimReply {
-        let words = |list: &[&[u8]]| list.iter().map(|word| Arg::Text(Bytes::copy_from_slice(word))).collect::<Vec<_>>();
-        self.now(|core| lua::eval(&mut core.store, &script.sha, &script.source, &words(keys), &words(args)))
+        let keys = keys.iter().map(|key| lua::Word::Text(key));
+        let args = args.iter().map(|arg| lua::Word::Text(arg));
+        self.now(|core| lua::eval(&mut core.store, &script.sha, &script.source, keys, args))
     }
 
     /// Runs one command, its name first.
     pub fn command(&self, words: &[&[u8]]) -> SimReply {
-        let ends: Vec<usize> = words.iter().scan(0, |end, word| { *end += word.len(); Some(*end) }).collect();
+        let ends: Vec<usize> = words
+            .iter()
+            .scan(0, |end, word| {
+                *end += word.len();
+                Some(*end)
+            })
+            .collect();
         let bytes = words.concat();
         self.now(|core| commands::direct(&mut core.store, &Words::new(&bytes, &ends)))
     }

@@ -182,10 +182,8 @@ impl Store {
     /// The entry at `key`, made from `fresh` if there is none.
     pub(super) fn or_new(&mut self, key: &[u8], fresh: fn() -> Value) -> &mut Value {
         let now = self.now_ms();
-        let entry = self
-            .map
-            .entry(Bytes::copy_from_slice(key))
-            .or_insert_with(|| Entry { value: fresh(), until: None });
+        let entry =
+            self.map.entry(Bytes::copy_from_slice(key)).or_insert_with(|| Entry { value: fresh(), until: None });
         if entry.until.is_some_and(|until| now > until) {
             *entry = Entry { value: fresh(), until: None };
         }

@@ -45,7 +45,8 @@ fn pop(store: &mut Store, words: &Words<'_>, name: &str, front: bool) -> Answer 
     };
     let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::Nil) };
     let take = many.unwrap_or(1).min(list.len());
-    let mut taken: Vec<_> = if front { list.drain(..take).collect() } else { list.drain(list.len() - take..).collect() };
+    let mut taken: Vec<_> =
+        if front { list.drain(..take).collect() } else { list.drain(list.len() - take..).collect() };
     if !front {
         taken.reverse();
     }
@@ -60,7 +61,11 @@ fn pop(store: &mut Store, words: &Words<'_>, name: &str, front: bool) -> Answer 
 pub(super) fn lindex(store: &mut Store, words: &Words<'_>) -> Answer {
     let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::Nil) };
     let at = words.int(2)?;
-    let at = if at < 0 { list.len().checked_sub(usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX)) } else { usize::try_from(at).ok() };
+    let at = if at < 0 {
+        list.len().checked_sub(usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX))
+    } else {
+        usize::try_from(at).ok()
+    };
     Ok(at.and_then(|at| list.get(at)).map_or(SimReply::Nil, |item| SimReply::Text(item.clone())))
 }
 

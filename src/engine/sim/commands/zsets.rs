@@ -43,7 +43,7 @@ pub(super) fn zadd(store: &mut Store, words: &Words<'_>) -> Answer {
     if nx && xx {
         return Err("ERR XX and NX options at the same time are not compatible".into());
     }
-    if (gt && nx) || (lt && nx) || (gt && lt) {
+    if u8::from(gt) + u8::from(lt) + u8::from(nx) > 1 {
         return Err("ERR GT, LT, and/or NX options at the same time are not compatible".into());
     }
     if incr && pairs > 2 {
@@ -223,7 +223,8 @@ mod tests {
     fn ranges_by_index_and_by_score() {
         let mut store = Store::default();
         run(&mut store, &["zadd", "z", "3", "c", "1", "a", "2", "b"]);
-        let text = |list: &[&str]| SimReply::List(list.iter().map(|t| SimReply::Text((*t).to_owned().into())).collect());
+        let text =
+            |list: &[&str]| SimReply::List(list.iter().map(|t| SimReply::Text((*t).to_owned().into())).collect());
         assert_eq!(run(&mut store, &["zrange", "z", "0", "0", "withscores"]), text(&["a", "1"]));
         assert_eq!(run(&mut store, &["zrange", "z", "0", "0", "rev"]), text(&["c"]));
         assert_eq!(run(&mut store, &["zrangebyscore", "z", "(1", "+inf", "limit", "0", "1"]), text(&["b"]));
