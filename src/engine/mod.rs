@@ -1,4 +1,173 @@
+//! What all flavours share: the servers, the registry of waiters, the renewal scheduler, the reaper.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::config::Options;
+use crate::error::{Error, Result, Step};
+use crate::owner::Owner;
+
+pub(crate) mod acquire;
+pub(crate) mod hold;
+pub(crate) mod ledger;
+pub(crate) mod metrics;
+pub(crate) mod names;
+pub(crate) mod node;
+pub(crate) mod protocol;
+pub(crate) mod reaper;
+pub(crate) mod registry;
+pub(crate) mod release;
+pub(crate) mod renewal;
 pub(crate) mod script;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub(crate) mod sync;
+pub(crate) mod topology;
 pub(crate) mod transport;
+
+use hold::{Hold, Holds};
+use ledger::End;
+use reaper::{Finished, Reaper};
+use registry::Registry;
+use topology::Topology;
+use transport::{Ear, Moment, Transport};
+
+/// How many parts the table of holds is locked in.
+const SHARDS: usize = 16;
+
+/// One client's machinery.
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) topology: Topology,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) holds: Holds,
+    pub(crate) reaper: Reaper,
+    /// The client's uuid: version 8, so that scripts can tell our owners from Java's, which are version 4.
+    pub(crate) id: Arc<str>,
+    owners: AtomicU64,
+    closing: watch::Sender<bool>,
+    closed: AtomicBool,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("id", &self.id).field("holds", &self.holds.len()).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts the machinery over one server, on the current runtime.
+    pub(crate) fn start(options: Options, node: Arc<dyn Transport>) -> Arc<Self> {
+        let random = (u128::from(node.random()) << 64) | u128::from(node.random());
+        let id = uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string();
+        let topology = Topology::single(node);
+        let reaper = Reaper::start();
+        let kick = Arc::new(Notify::new());
+        let (closing, closed) = watch::channel(false);
+        let registry =
+            Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
+        let registry = Arc::new(registry);
+        for node in topology.nodes() {
+            let ear: Arc<dyn Ear> = Arc::<Registry>::clone(&registry);
+            node.listen(Arc::downgrade(&ear));
+        }
+        let watchdog = options.watchdog;
+        let engine = Arc::new(Self {
+            options,
+            topology,
+            registry,
+            holds: Holds::new(SHARDS),
+            reaper,
+            id: Arc::from(id),
+            owners: AtomicU64::new(1),
+            closing,
+            closed: AtomicBool::new(false),
+        });
+        tokio::spawn(renewal::run(Arc::downgrade(&engine), kick, closed, watchdog));
+        engine
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.topology.now()
+    }
+
+    /// A new owner, of a number never used before by this client.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner::fresh(&self.id, self.owners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
+    /// How long an operation goes on in the face of errors that pass.
+    pub(crate) fn patience(&self) -> Duration {
+        (self.options.command_timeout + self.options.retry_delay.1) * self.options.retry_attempts
+    }
+
+    /// The pause after so many failures: brief the first time, then half fixed, half random (protocol §15).
+    pub(crate) fn pause(&self, failures: u32) -> Duration {
+        let (base, most) = self.options.retry_delay;
+        let full = base.saturating_mul(1 << failures.min(16)).min(most);
+        let pause = full / 2 + self.jitter(full / 2);
+        if failures == 0 { pause / 10 } else { pause }
+    }
+
+    /// A random duration below `most`.
+    pub(crate) fn jitter(&self, most: Duration) -> Duration {
+        most.mul_f64((self.topology.random() >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+
+    /// Ends a hold that was not released, tells whoever relies on it, and has the rest cleaned up.
+    pub(crate) fn lose(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
+        if hold.finish(end) {
+            self.ended(hold, end);
+        }
+    }
+
+    /// As [`Engine::lose`], for a hold whose book says already that it ended.
+    pub(crate) fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
+        hold.changed.notify_waiters();
+        if end != End::Closed {
+            metrics::lost(hold.protocol.flavour());
+            tracing::warn!(lock.name = %hold.name().plain, owner = hold.owner.text(), ?end, "lock lost");
+        }
+        self.registry.forget(hold);
+        release::relieve(self, hold, end);
+    }
+
+    /// Shuts down: renewals stop, held locks are released, queued releases are sent, connections close. An error when
+    /// that took longer than `within`; connections are closed then all the same.
+    pub(crate) fn shut_down(self: &Arc<Self>, within: Duration) -> Option<Finished<Result<()>>> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let engine = Arc::clone(self);
+        let work = async move {
+            let until = engine.now() + within;
+            // Ignored: nobody listens any more when every task has ended.
+            let _ = engine.closing.send(true);
+            engine.registry.wake_all();
+            for hold in engine.holds.collect(|book| book.end().is_none()) {
+                engine.lose(&hold, End::Closed);
+            }
+            // Itself not counted: it runs outside the reaper's account.
+            let drained = tokio::time::timeout(within, engine.reaper.idle()).await.is_ok();
+            let rest = until.since(engine.now()).max(Duration::from_millis(100));
+            for node in engine.topology.nodes() {
+                node.close(rest).await;
+            }
+            engine.reaper.stop();
+            if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
+        };
+        Some(Finished::uncounted(&self.reaper, work))
+    }
+}

@@ -1,1 +1,294 @@
-//! TODO
+//! An administrator's connection to a server, independent of the client library under test.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisResult, Value};
+use tokio::sync::Mutex;
+
+use crate::server::RedisServer;
+
+/// The name every admin connection gives itself; [`Admin::others`] leaves them all out.
+const NAME: &str = "distlock-admin";
+/// How long a command is tried again while the server is away or loads its data.
+const RETRY_FOR: Duration = Duration::from_secs(10);
+/// Longer than any pause or freeze of a server in a test.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// One line of `CLIENT LIST`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientInfo {
+    /// The connection's id, unique over the life of the server.
+    pub id: u64,
+    /// The name set by `CLIENT SETNAME`, or empty.
+    pub name: String,
+    /// The last command, such as `evalsha` or `client|list`.
+    pub cmd: String,
+    /// The flags, such as `N` (normal) or `P` (subscriber).
+    pub flags: String,
+    /// Subscriptions: channels, patterns and shard channels together.
+    pub sub: u64,
+    /// The address of the client's end.
+    pub addr: String,
+}
+
+/// A connection for looking at a server and for breaking it.
+///
+/// It connects on demand and again after a restart. A command that is under way when the server
+/// dies may therefore run twice. The typed helpers panic when the server answers by an error.
+#[derive(Debug)]
+pub struct Admin {
+    client: Client,
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Admin {
+    /// Connects to a server of this crate.
+    ///
+    /// # Panics
+    /// When the server cannot be reached.
+    pub async fn connect(server: &RedisServer) -> Self {
+        Self::from_url(&server.url()).await
+    }
+
+    /// Connects to `redis://...`.
+    ///
+    /// # Panics
+    /// When the server cannot be reached.
+    pub async fn from_url(url: &str) -> Self {
+        let client = Client::open(url).unwrap_or_else(|e| panic!("bad url {url}: {e}"));
+        let admin = Self {
+            client,
+            connection: Mutex::new(None),
+        };
+        let _: String = admin.cmd(&["CLIENT", "GETNAME"]).await;
+        admin
+    }
+
+    /// Sends one command and gives the answer as it is, errors included.
+    ///
+    /// # Errors
+    /// What the server says, or the connection's error when it stays away for 10 s.
+    pub async fn raw<A: AsRef<[u8]>>(&self, args: &[A]) -> RedisResult<Value> {
+        let mut command = redis::Cmd::new();
+        for arg in args {
+            command.arg(arg.as_ref());
+        }
+        let give_up = Instant::now() + RETRY_FOR;
+        loop {
+            let error = match self.connection().await {
+                Ok(mut connection) => match command.query_async(&mut connection).await {
+                    Ok(value) => return Ok(value),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            let away = error.is_connection_dropped() || error.is_connection_refusal();
+            if away {
+                *self.connection.lock().await = None;
+            }
+            let loading = error.code() == Some("LOADING");
+            if !(away || loading) || Instant::now() > give_up {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Sends one command and converts the answer.
+    ///
+    /// # Panics
+    /// When the server answers by an error or by something of another type.
+    pub async fn cmd<T: FromRedisValue>(&self, args: &[&str]) -> T {
+        self.cmd_bytes(args).await
+    }
+
+    /// As [`Admin::cmd`], for arguments that are no text.
+    ///
+    /// # Panics
+    /// When the server answers by an error or by something of another type.
+    pub async fn cmd_bytes<T: FromRedisValue, A: AsRef<[u8]>>(&self, args: &[A]) -> T {
+        let show = || {
+            let words = args.iter().map(|a| String::from_utf8_lossy(a.as_ref()));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        let value = self
+            .raw(args)
+            .await
+            .unwrap_or_else(|e| panic!("admin command `{}`: {e}", show()));
+        redis::from_redis_value(value)
+            .unwrap_or_else(|e| panic!("admin command `{}`: odd answer: {e}", show()))
+    }
+
+    async fn connection(&self) -> RedisResult<MultiplexedConnection> {
+        let mut slot = self.connection.lock().await;
+        if let Some(connection) = slot.as_ref() {
+            return Ok(connection.clone());
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_WITHIN))
+            .set_response_timeout(Some(ANSWER_WITHIN));
+        let mut connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        redis::cmd("CLIENT")
+            .arg(&["SETNAME", NAME])
+            .query_async::<()>(&mut connection)
+            .await?;
+        *slot = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// All keys, by `SCAN`, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        self.scan(&[]).await
+    }
+
+    /// All keys that hold a hash, sorted.
+    pub async fn hash_keys(&self) -> Vec<String> {
+        self.scan(&["TYPE", "hash"]).await
+    }
+
+    async fn scan(&self, options: &[&str]) -> Vec<String> {
+        let mut keys = Vec::new();
+        let mut cursor = String::from("0");
+        loop {
+            let args = [&["SCAN", &cursor, "COUNT", "1000"], options].concat();
+            let (next, page): (String, Vec<Vec<u8>>) = self.cmd(&args).await;
+            keys.extend(page.iter().map(|k| String::from_utf8_lossy(k).into_owned()));
+            cursor = next;
+            if cursor == "0" {
+                break;
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// The fields of a hash; empty when there is none.
+    pub async fn hgetall(&self, key: &str) -> BTreeMap<String, String> {
+        self.cmd(&["HGETALL", key]).await
+    }
+
+    /// The remaining life of a key in ms; −1: no end, −2: no key.
+    pub async fn pttl(&self, key: &str) -> i64 {
+        self.cmd(&["PTTL", key]).await
+    }
+
+    /// Whether the key exists.
+    pub async fn exists(&self, key: &str) -> bool {
+        self.cmd(&["EXISTS", key]).await
+    }
+
+    /// The channels with a subscriber, sorted.
+    pub async fn channels(&self) -> Vec<String> {
+        let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS", "*"]).await;
+        channels.sort();
+        channels
+    }
+
+    /// The shard channels with a subscriber, sorted; none on servers before 7.0.
+    pub async fn shard_channels(&self) -> Vec<String> {
+        let Ok(value) = self.raw(&["PUBSUB", "SHARDCHANNELS", "*"]).await else {
+            return Vec::new();
+        };
+        let mut channels: Vec<String> = redis::from_redis_value(value)
+            .unwrap_or_else(|e| panic!("PUBSUB SHARDCHANNELS: odd answer: {e}"));
+        channels.sort();
+        channels
+    }
+
+    /// How many connections subscribe to a channel.
+    pub async fn numsub(&self, channel: &str) -> u64 {
+        let (_, n): (String, u64) = self.cmd(&["PUBSUB", "NUMSUB", channel]).await;
+        n
+    }
+
+    /// All connections, the admins' included.
+    pub async fn client_list(&self) -> Vec<ClientInfo> {
+        let list: String = self.cmd(&["CLIENT", "LIST"]).await;
+        list.lines().map(client_info).collect()
+    }
+
+    /// All connections but those of admins.
+    pub async fn others(&self) -> Vec<ClientInfo> {
+        let mut list = self.client_list().await;
+        list.retain(|c| c.name != NAME);
+        list
+    }
+
+    /// Closes all connections of a type (`normal`, `pubsub`) but admins'; gives their number.
+    pub async fn client_kill_type(&self, kind: &str) -> u64 {
+        let list: String = self.cmd(&["CLIENT", "LIST", "TYPE", kind]).await;
+        let mut killed = 0;
+        for client in list.lines().map(client_info).filter(|c| c.name != NAME) {
+            let id = client.id.to_string();
+            killed += self.cmd::<u64>(&["CLIENT", "KILL", "ID", &id]).await;
+        }
+        killed
+    }
+
+    /// Closes one connection; whether it was there.
+    pub async fn client_kill(&self, id: u64) -> bool {
+        self.cmd(&["CLIENT", "KILL", "ID", &id.to_string()]).await
+    }
+
+    /// Calls per command since the last reset (`INFO commandstats`). Names are in lower case:
+    /// `evalsha`, `subscribe`, `client|list`. What scripts call inside counts as well.
+    pub async fn commandstats(&self) -> BTreeMap<String, u64> {
+        let info: String = self.cmd(&["INFO", "commandstats"]).await;
+        info.lines()
+            .filter_map(|line| {
+                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+                let calls = rest.strip_prefix("calls=")?.split(',').next()?;
+                Some((name.to_lowercase(), calls.parse().ok()?))
+            })
+            .collect()
+    }
+
+    /// Sets the counters of [`Admin::commandstats`] to zero.
+    pub async fn reset_stats(&self) {
+        self.cmd(&["CONFIG", "RESETSTAT"]).await
+    }
+
+    /// `CONFIG SET`.
+    pub async fn config_set(&self, name: &str, value: &str) {
+        self.cmd(&["CONFIG", "SET", name, value]).await
+    }
+
+    /// `CLIENT PAUSE`: for `ms`, `"ALL"` commands or only `"WRITE"` ones wait. The admin's too:
+    /// under `ALL` even `CLIENT UNPAUSE` waits.
+    pub async fn pause(&self, ms: u64, mode: &str) {
+        self.cmd(&["CLIENT", "PAUSE", &ms.to_string(), mode]).await
+    }
+
+    /// Makes the server forget all scripts.
+    pub async fn script_flush(&self) {
+        self.cmd(&["SCRIPT", "FLUSH"]).await
+    }
+
+    /// Publishes a message; gives the number of connections that got it.
+    pub async fn publish(&self, channel: &str, message: &[u8]) -> u64 {
+        self.cmd_bytes(&[b"PUBLISH", channel.as_bytes(), message])
+            .await
+    }
+}
+
+fn client_info(line: &str) -> ClientInfo {
+    let mut info = ClientInfo::default();
+    for (name, value) in line.split(' ').filter_map(|field| field.split_once('=')) {
+        match name {
+            "id" => info.id = value.parse().unwrap_or_default(),
+            "name" => info.name = value.to_owned(),
+            "cmd" => info.cmd = value.to_owned(),
+            "flags" => info.flags = value.to_owned(),
+            "addr" => info.addr = value.to_owned(),
+            "sub" | "psub" | "ssub" => info.sub += value.parse::<u64>().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    info
+}

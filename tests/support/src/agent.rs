@@ -1,1 +1,658 @@
-//! TODO
+//! Java agents: processes with a real Redisson inside, told what to do a request at a time.
+//!
+//! The Java side and the protocol are in `interop/`. An agent ends with its handle, and with this process however that
+//! ends: its standard input closes.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The newest Redisson and the oldest one distlock works with.
+pub const VERSIONS: [&str; 2] = ["4.7.0", "3.52.0"];
+
+const NEEDS: &str = "needs a JDK and Maven: ./x test gets them";
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Nanoseconds of `CLOCK_MONOTONIC`: the clock of Java's `System.nanoTime()` on Linux, so of [`Reply::t0`] too, whatever
+/// the process.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A built agent.
+#[derive(Debug, Clone)]
+pub struct Classpath {
+    version: String,
+    entries: String,
+}
+
+impl Classpath {
+    /// The version of Redisson.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The value for `java -cp`.
+    pub fn as_str(&self) -> &str {
+        &self.entries
+    }
+}
+
+/// How to start an agent. What is `None` or empty is left to Redisson.
+#[derive(Debug, Clone)]
+pub struct AgentOptions {
+    /// The version of Redisson.
+    pub version: String,
+    /// `single`, `cluster` or `sentinel`; with the latter two the url may be several, with commas between.
+    pub mode: String,
+    /// The master's name, for `sentinel`.
+    pub master: Option<String>,
+    /// The user to log in as.
+    pub username: Option<String>,
+    /// The password to log in with.
+    pub password: Option<String>,
+    /// A name mapper that puts this before every name (the counter's of [`Agent::counter_loop`] too).
+    pub prefix: Option<String>,
+    /// `lockWatchdogTimeout`.
+    pub watchdog: Option<Duration>,
+    /// `fairLockWaitTimeout`.
+    pub fair_wait: Option<Duration>,
+    /// The time a command may take.
+    pub timeout: Option<Duration>,
+    /// How often a command is tried again.
+    pub retries: Option<u32>,
+    /// For measuring: Redisson's own thread and connection counts and the full just-in-time compiler, in place of settings
+    /// for a quick start.
+    pub full_speed: bool,
+    /// The most heap the process may use.
+    pub heap_mb: u32,
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        Self {
+            version: VERSIONS[0].to_owned(),
+            mode: "single".to_owned(),
+            master: None,
+            username: None,
+            password: None,
+            prefix: None,
+            watchdog: None,
+            fair_wait: None,
+            timeout: None,
+            retries: None,
+            full_speed: false,
+            heap_mb: 256,
+        }
+    }
+}
+
+impl AgentOptions {
+    /// The defaults, for this version of Redisson.
+    pub fn version(version: &str) -> Self {
+        Self { version: version.to_owned(), ..Self::default() }
+    }
+}
+
+/// A lock of a kind that has one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+    Spin,
+    Fenced,
+    /// Redisson 4.4.0 and newer.
+    NonReentrant,
+    /// Redisson 4.4.0 and newer.
+    NonReentrantFair,
+}
+
+impl Kind {
+    /// Its name in a request.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Reentrant => "reentrant",
+            Kind::Fair => "fair",
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Spin => "spin",
+            Kind::Fenced => "fenced",
+            Kind::NonReentrant => "nonreentrant",
+            Kind::NonReentrantFair => "nonreentrant_fair",
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    /// What the operation returned; `true` where Java returns nothing.
+    pub value: Value,
+    /// When it started, on the clock of [`monotonic_ns`].
+    pub t0: u64,
+    /// When it ended.
+    pub t1: u64,
+}
+
+impl Reply {
+    /// How long the operation took.
+    pub fn took(&self) -> Duration {
+        Duration::from_nanos(self.t1.saturating_sub(self.t0))
+    }
+
+    fn bool(&self) -> bool {
+        self.value.as_bool().unwrap_or_else(|| panic!("not a boolean: {self:?}"))
+    }
+
+    fn int(&self) -> i64 {
+        self.value.as_i64().unwrap_or_else(|| panic!("not a whole number: {self:?}"))
+    }
+}
+
+/// An operation that threw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentError {
+    /// The exception's class, without its package. `AgentGone` if the process has ended.
+    pub error: String,
+    /// The exception's message.
+    pub message: String,
+}
+
+impl std::fmt::Display for AgentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.error, self.message)
+    }
+}
+
+impl std::error::Error for AgentError {}
+
+/// What a request comes to.
+pub type CallResult = Result<Reply, AgentError>;
+
+/// A request under way. It is with the agent whether or not this is polled; to drop it is to ignore the answer.
+#[derive(Debug)]
+pub struct Call(oneshot::Receiver<CallResult>);
+
+impl Future for Call {
+    type Output = CallResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult> {
+        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(gone())))
+    }
+}
+
+impl Call {
+    /// The answer, if it comes within this time; the request goes on if not.
+    pub async fn within(&mut self, limit: Duration) -> Option<CallResult> {
+        tokio::time::timeout(limit, self).await.ok()
+    }
+}
+
+fn gone() -> AgentError {
+    AgentError { error: "AgentGone".to_owned(), message: "the agent's process has ended".to_owned() }
+}
+
+/// Those who wait for an answer, by the number of their request; `None` once no more answers come.
+type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<CallResult>>>>>;
+type Log = Arc<Mutex<VecDeque<String>>>;
+
+#[derive(Debug)]
+struct Inner {
+    id: String,
+    version: String,
+    pid: u32,
+    started_in: Duration,
+    next: AtomicU64,
+    requests: mpsc::UnboundedSender<String>,
+    waiting: Waiting,
+    ended: watch::Receiver<bool>,
+    log: Log,
+    // The process is killed when this goes.
+    child: Mutex<Child>,
+}
+
+/// A running agent: one Redisson client in a process of its own. The process is killed with the last clone.
+#[derive(Debug, Clone)]
+pub struct Agent(Arc<Inner>);
+
+impl Agent {
+    /// Builds the agent with this version of Redisson, unless it is built already. Blocks, the first time for half a
+    /// minute. To be called from many threads and processes at once is fine: one of them builds.
+    ///
+    /// # Panics
+    /// If there is no Maven or no JDK, or the build fails.
+    pub fn build(version: &str) -> Classpath {
+        static BUILT: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Classpath>>>>> = LazyLock::new(Mutex::default);
+        let cell = BUILT.lock().entry(version.to_owned()).or_default().clone();
+        cell.get_or_init(|| build(version)).clone()
+    }
+
+    /// Starts an agent and waits until it is connected.
+    ///
+    /// # Panics
+    /// If it cannot be built, started or connected.
+    pub async fn start(url: &str, options: AgentOptions) -> Agent {
+        let version = options.version.clone();
+        let classpath = tokio::task::spawn_blocking(move || Self::build(&version)).await.expect("building the agent");
+        let began = std::time::Instant::now();
+        let mut child = command(&classpath, url, &options).spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
+        let pid = child.id().expect("a process just started has an id");
+        let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let log = Log::default();
+        tokio::spawn(keep_log(BufReader::new(child.stderr.take().expect("piped")).lines(), log.clone()));
+
+        let first = tokio::time::timeout(READY_WITHIN, out.next_line()).await;
+        let ready: Value = match &first {
+            Ok(Ok(Some(line))) => serde_json::from_str(line).unwrap_or_default(),
+            _ => Value::Null,
+        };
+        let (Some(true), Some(id)) = (ready["ready"].as_bool(), ready["id"].as_str()) else {
+            // What it has to say may lag behind.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            panic!("the agent did not get ready on {url}: {first:?}\n{}", joined(&log));
+        };
+
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        let (requests, queue) = mpsc::unbounded_channel();
+        let (ended_tx, ended) = watch::channel(false);
+        tokio::spawn(write_requests(child.stdin.take().expect("piped"), queue));
+        let readers = waiting.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = out.next_line().await {
+                deliver(&readers, &line);
+            }
+            // Whoever still waits learns from the dropped sender.
+            drop(readers.lock().take());
+            let _ = ended_tx.send(true);
+        });
+        Agent(Arc::new(Inner {
+            id: id.to_owned(),
+            version: ready["version"].as_str().unwrap_or_default().to_owned(),
+            pid,
+            started_in: began.elapsed(),
+            next: AtomicU64::new(1),
+            requests,
+            waiting,
+            ended,
+            log,
+            child: Mutex::new(child),
+        }))
+    }
+
+    /// Redisson's client id: a lock taken on thread 7 is held by `<id>:7`.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The version of Redisson, as its jar says.
+    pub fn version(&self) -> &str {
+        &self.0.version
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.0.pid
+    }
+
+    /// From the start of the process to the connected client.
+    pub fn started_in(&self) -> Duration {
+        self.0.started_in
+    }
+
+    /// The last lines of its log.
+    pub fn log(&self) -> String {
+        joined(&self.0.log)
+    }
+
+    /// The field or list member that stands for a holder: `<id>:<thread>`, with `:write` for a writer.
+    pub fn holder(&self, kind: Kind, thread: i64) -> String {
+        let suffix = if kind == Kind::Write { ":write" } else { "" };
+        format!("{}:{thread}{suffix}", self.id())
+    }
+
+    /// Sends a request (an object; its `id` is put in here) and waits for the answer.
+    pub async fn call(&self, request: Value) -> CallResult {
+        self.start_call(request).await
+    }
+
+    /// Sends a request at once; the answer can be awaited later.
+    pub fn start_call(&self, mut request: Value) -> Call {
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        request["id"] = id.into();
+        let (sender, receiver) = oneshot::channel();
+        if let Some(waiting) = self.0.waiting.lock().as_mut() {
+            waiting.insert(id, sender);
+        }
+        let _ = self.0.requests.send(request.to_string());
+        Call(receiver)
+    }
+
+    /// A lock seen from one logical thread of this agent.
+    pub fn at(&self, kind: Kind, name: &str, thread: i64) -> JavaLock {
+        let base = json!({"flavour": kind.as_str(), "name": name, "thread": thread});
+        JavaLock { agent: self.clone(), base }
+    }
+
+    /// A multi-lock over several names (`red`: a majority of them is enough), seen from one logical thread.
+    pub fn at_all(&self, red: bool, member: Kind, names: &[&str], thread: i64) -> JavaLock {
+        let flavour = if red { "red" } else { "multi" };
+        let base = json!({"flavour": flavour, "member": member.as_str(), "names": names, "thread": thread});
+        JavaLock { agent: self.clone(), base }
+    }
+
+    /// `rounds` times: lock, read the string key `counter`, add one, write it back, unlock.
+    pub fn counter_loop(&self, lock: &JavaLock, counter: &str, rounds: u64) -> Call {
+        self.start_call(lock.request("counter_loop", json!({"counter": counter, "rounds": rounds})))
+    }
+
+    /// Takes `<prefix>0`, `<prefix>1`, … without a lease, for thread id `tid`, and keeps them.
+    pub async fn hold_many(&self, prefix: &str, count: u64, tid: i64) -> CallResult {
+        self.call(json!({"op": "hold_many", "prefix": prefix, "count": count, "tid": tid})).await
+    }
+
+    /// Gives back what [`hold_many`](Self::hold_many) took.
+    pub async fn release_many(&self, prefix: &str, count: u64, tid: i64) -> CallResult {
+        self.call(json!({"op": "release_many", "prefix": prefix, "count": count, "tid": tid})).await
+    }
+
+    /// Interrupts what a logical thread is doing; false if it was idle.
+    pub async fn interrupt(&self, thread: i64) -> Result<bool, AgentError> {
+        Ok(self.call(json!({"op": "interrupt", "thread": thread})).await?.bool())
+    }
+
+    /// Bytes of heap in use after a collection.
+    pub async fn mem(&self) -> u64 {
+        let reply = self.call(json!({"op": "mem"})).await;
+        reply.expect("mem").int() as u64
+    }
+
+    /// Closes Redisson in good order and waits for the process to end.
+    pub async fn shutdown(&self) {
+        let _ = self.call(json!({"op": "shutdown"})).await;
+        self.wait_ended().await;
+    }
+
+    /// Kills the process as `kill -9` does and waits until it is gone.
+    pub async fn kill9(&self) {
+        let _ = self.0.child.lock().start_kill();
+        self.wait_ended().await;
+    }
+
+    /// Stops the process in its tracks (`SIGSTOP`): a long pause of the collector, or of the machine.
+    pub fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Lets a stopped process go on.
+    pub fn cont(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.0.pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+        rustix::process::kill_process(pid, signal).expect("a signal to the agent");
+    }
+
+    async fn wait_ended(&self) {
+        let mut ended = self.0.ended.clone();
+        let _ = ended.wait_for(|ended| *ended).await;
+        while matches!(self.0.child.lock().try_wait(), Ok(None)) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// A lock seen from one logical thread of an agent. What is asked on one thread is done in the order asked.
+#[derive(Debug, Clone)]
+pub struct JavaLock {
+    agent: Agent,
+    base: Value,
+}
+
+impl JavaLock {
+    /// A request about this lock, with further fields.
+    pub fn request(&self, op: &str, fields: Value) -> Value {
+        let mut request = self.base.clone();
+        request["op"] = op.into();
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            request[name] = value.clone();
+        }
+        request
+    }
+
+    /// Sends a request about this lock, with further fields.
+    pub fn start(&self, op: &str, fields: Value) -> Call {
+        self.agent.start_call(self.request(op, fields))
+    }
+
+    async fn bool(&self, op: &str, fields: Value) -> Result<bool, AgentError> {
+        Ok(self.start(op, fields).await?.bool())
+    }
+
+    async fn int(&self, op: &str, fields: Value) -> Result<i64, AgentError> {
+        Ok(self.start(op, fields).await?.int())
+    }
+
+    /// `lock()`, not awaited.
+    pub fn start_lock(&self) -> Call {
+        self.start("lock", json!({}))
+    }
+
+    /// `tryLock(wait)`, not awaited; `lease` makes it `tryLock(wait, lease)`.
+    pub fn start_try_lock(&self, wait: Duration, lease: Option<Duration>) -> Call {
+        self.start("try_lock", times(Some(wait), lease))
+    }
+
+    /// `lock()`.
+    pub async fn lock(&self) -> CallResult {
+        self.start_lock().await
+    }
+
+    /// `lock(lease)`.
+    pub async fn lock_for(&self, lease: Duration) -> CallResult {
+        self.start("lock", times(None, Some(lease))).await
+    }
+
+    /// `tryLock()`.
+    pub async fn try_lock(&self) -> Result<bool, AgentError> {
+        self.bool("try_lock", json!({})).await
+    }
+
+    /// `tryLock(wait)`.
+    pub async fn try_lock_within(&self, wait: Duration) -> Result<bool, AgentError> {
+        self.bool("try_lock", times(Some(wait), None)).await
+    }
+
+    /// `tryLock(wait, lease)`.
+    pub async fn try_lock_for(&self, wait: Duration, lease: Duration) -> Result<bool, AgentError> {
+        self.bool("try_lock", times(Some(wait), Some(lease))).await
+    }
+
+    /// `unlock()`.
+    pub async fn unlock(&self) -> CallResult {
+        self.start("unlock", json!({})).await
+    }
+
+    /// `forceUnlock()`.
+    pub async fn force_unlock(&self) -> Result<bool, AgentError> {
+        self.bool("force_unlock", json!({})).await
+    }
+
+    /// `isLocked()`.
+    pub async fn is_locked(&self) -> Result<bool, AgentError> {
+        self.bool("is_locked", json!({})).await
+    }
+
+    /// `isHeldByCurrentThread()`.
+    pub async fn is_held(&self) -> Result<bool, AgentError> {
+        self.bool("is_held", json!({})).await
+    }
+
+    /// `getHoldCount()`.
+    pub async fn hold_count(&self) -> Result<i64, AgentError> {
+        self.int("hold_count", json!({})).await
+    }
+
+    /// `remainTimeToLive()`: milliseconds; −2 free, −1 without end.
+    pub async fn ttl(&self) -> Result<i64, AgentError> {
+        self.int("ttl", json!({})).await
+    }
+
+    /// `lockAndGetToken()` of a fenced lock.
+    pub async fn lock_token(&self) -> Result<i64, AgentError> {
+        self.int("lock_token", json!({})).await
+    }
+
+    /// `getToken()` of a fenced lock.
+    pub async fn token(&self) -> Result<i64, AgentError> {
+        self.int("token", json!({})).await
+    }
+}
+
+fn times(wait: Option<Duration>, lease: Option<Duration>) -> Value {
+    let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
+    json!({"wait_ms": ms(wait), "lease_ms": ms(lease)})
+}
+
+fn deliver(waiting: &Waiting, line: &str) {
+    let answer: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in the agent's answer {line}"));
+    let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+    let Some(id) = answer["id"].as_u64() else {
+        panic!("the agent did not understand: {line}");
+    };
+    let result = if answer["ok"] == true {
+        let time = |name: &str| answer[name].as_u64().unwrap_or_default();
+        Ok(Reply { value: answer["value"].clone(), t0: time("t0"), t1: time("t1") })
+    } else {
+        Err(AgentError { error: text("error"), message: text("message") })
+    };
+    let sender = waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
+    if let Some(sender) = sender {
+        let _ = sender.send(result);
+    }
+}
+
+async fn write_requests(mut input: ChildStdin, mut queue: mpsc::UnboundedReceiver<String>) {
+    while let Some(mut line) = queue.recv().await {
+        line.push('\n');
+        if input.write_all(line.as_bytes()).await.is_err() || input.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn keep_log(mut lines: tokio::io::Lines<BufReader<tokio::process::ChildStderr>>, log: Log) {
+    const KEPT: usize = 200;
+    let show = std::env::var_os("DISTLOCK_AGENT_LOG").is_some();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if show {
+            eprintln!("[agent] {line}");
+        }
+        let mut log = log.lock();
+        if log.len() == KEPT {
+            log.pop_front();
+        }
+        log.push_back(line);
+    }
+}
+
+fn joined(log: &Log) -> String {
+    log.lock().iter().cloned().collect::<Vec<_>>().join("\n")
+}
+
+fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(tool("java"));
+    command.arg(format!("-Xmx{}m", options.heap_mb)).arg("-Xshare:auto");
+    if !options.full_speed {
+        command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+    }
+    command.args(["-cp", classpath.as_str(), "distlock.interop.Agent", "--url", url, "--mode", &options.mode]);
+    if !options.full_speed {
+        command.args(["--threads", "4", "--netty-threads", "4", "--idle", "2"]);
+    }
+    let ms = |time: Option<Duration>| time.map(|time| time.as_millis().to_string());
+    let given = [
+        ("--master", options.master.clone()),
+        ("--username", options.username.clone()),
+        ("--password", options.password.clone()),
+        ("--prefix", options.prefix.clone()),
+        ("--watchdog", ms(options.watchdog)),
+        ("--fair-wait", ms(options.fair_wait)),
+        ("--timeout", ms(options.timeout)),
+        ("--retries", options.retries.map(|times| times.to_string())),
+    ];
+    for (name, value) in given {
+        if let Some(value) = value {
+            command.arg(name).arg(value);
+        }
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+fn tool(name: &str) -> PathBuf {
+    match std::env::var_os("JAVA_HOME") {
+        Some(home) if name == "java" => PathBuf::from(home).join("bin/java"),
+        _ => PathBuf::from(name),
+    }
+}
+
+fn build(version: &str) -> Classpath {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop");
+    let sources = sources.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", sources.display()));
+    let target = sources.join("target");
+    let output = target.join(version);
+    let stamp = output.join(".built");
+    fs::create_dir_all(&target).expect("a directory for the agent");
+
+    // Other test processes may be at it: one builds, the rest wait and find it built. Freed when the file is closed.
+    let lock = File::create(target.join(format!(".{version}.lock"))).expect("a lock file for the agent's build");
+    lock.lock().expect("the lock of the agent's build");
+    let newest = newest(&sources.join("pom.xml")).max(newest(&sources.join("src")));
+    if !fs::metadata(&stamp).and_then(|stamp| stamp.modified()).is_ok_and(|built| built > newest) {
+        let began = SystemTime::now();
+        let _ = fs::remove_file(&stamp);
+        let _ = fs::remove_dir_all(output.join("lib"));
+        // Without the network if what is needed has been fetched before.
+        let offline = maven(&sources, version, &["-o"]);
+        if !offline.status.success() {
+            let online = maven(&sources, version, &[]);
+            let said = String::from_utf8_lossy(&online.stdout);
+            let complained = String::from_utf8_lossy(&online.stderr);
+            assert!(online.status.success(), "the agent did not build ({NEEDS}):\n{said}{complained}");
+        }
+        File::create(&stamp).and_then(|stamp| stamp.set_modified(began)).expect("the mark of a finished build");
+    }
+    let entries = format!("{}:{}", output.join("agent.jar").display(), output.join("lib/*").display());
+    Classpath { version: version.to_owned(), entries }
+}
+
+fn maven(sources: &Path, version: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(tool("mvn"));
+    command.current_dir(sources).args(["-q", "-B"]).args(more).arg("package");
+    command.arg(format!("-Dredisson.version={version}")).stdin(Stdio::null());
+    command.output().unwrap_or_else(|e| panic!("mvn: {e}; {NEEDS}"))
+}
+
+/// When the youngest file here was last written.
+fn newest(path: &Path) -> SystemTime {
+    let own = fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let Ok(inside) = fs::read_dir(path) else { return own };
+    inside.flatten().map(|entry| newest(&entry.path())).fold(own, SystemTime::max)
+}

@@ -2,5 +2,14 @@
 
 pub mod admin;
 pub mod agent;
+pub mod child;
+pub mod leak;
 pub mod proxy;
+pub mod reaper;
 pub mod server;
+
+pub use admin::Admin;
+pub use child::Child;
+pub use leak::{Baseline, TtlSampler, assert_nothing_left};
+pub use proxy::{Action, Matcher, Mode, Proxy};
+pub use server::RedisServer;

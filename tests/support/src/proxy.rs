@@ -1,1 +1,343 @@
-//! TODO
+//! A TCP proxy that stands between a client and a server and does what networks do: delays,
+//! silence, lost requests and replies, resets, and bytes that come one by one.
+//!
+//! It knows RESP2 and RESP3 well enough to tell requests and replies apart, so that a fault can
+//! hit the reply to the third `EVALSHA` and nothing else:
+//!
+//! ```no_run
+//! # async fn example() {
+//! use distlock_support::{RedisServer, proxy::{Action, Matcher, Proxy}};
+//!
+//! let server = RedisServer::start();
+//! let proxy = Proxy::start(server.addr());
+//! let armed = proxy.on_request(Matcher::command("EVALSHA").nth(3), Action::SwallowReplyClose);
+//! // ... use proxy.url() ...
+//! armed.fired().await;
+//! # }
+//! ```
+//!
+//! It runs on a thread of its own, so it neither shows among the tasks of the runtime under test
+//! nor stops when that blocks. `CLIENT REPLY` and `MONITOR` would upset its counting.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+mod awaited;
+mod conn;
+mod resp;
+mod rules;
+
+use conn::{Conn, End};
+use rules::Rules;
+
+pub use rules::{Action, Armed, Matcher};
+
+/// The oldest events go when the log has more than these.
+const LOG_EVENTS: usize = 20_000;
+
+/// What happens to all that goes in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Frames pass at once.
+    Pass,
+    /// Each frame arrives so much later; the order is kept.
+    Delay(Duration),
+    /// Each frame arrives later by a random time between the two; the order is kept.
+    Jitter(Duration, Duration),
+    /// Nothing is read, nothing written, nothing closed; all goes on when the mode changes.
+    Hang,
+    /// Frames are read and thrown away.
+    Drop,
+    /// Published messages are thrown away, replies pass; as [`Mode::Pass`] for requests.
+    DropMessages,
+    /// Frames are written byte by byte.
+    Split,
+}
+
+/// A direction, seen from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+#[derive(Clone, Debug)]
+struct Control {
+    upstream: SocketAddr,
+    up: Mode,
+    down: Mode,
+    blackhole: bool,
+    refuse: bool,
+}
+
+impl Control {
+    fn mode(&self, way: Direction) -> Mode {
+        match way {
+            Direction::Up => self.up,
+            Direction::Down => self.down,
+        }
+    }
+
+    fn hangs(&self, way: Direction) -> bool {
+        self.blackhole || self.mode(way) == Mode::Hang
+    }
+}
+
+/// What the handle, the acceptor and the connections share.
+#[derive(Debug)]
+struct Shared {
+    start: Instant,
+    control: watch::Sender<Control>,
+    rules: Mutex<Rules>,
+    seen: Mutex<BTreeMap<String, usize>>,
+    connections: Mutex<BTreeMap<u64, mpsc::UnboundedSender<End>>>,
+    log: Mutex<VecDeque<(Duration, String)>>,
+    random: AtomicU64,
+}
+
+impl Shared {
+    fn log(&self, event: String) {
+        let mut log = self.log.lock();
+        if log.len() == LOG_EVENTS {
+            log.pop_front();
+        }
+        log.push_back((self.start.elapsed(), event));
+    }
+
+    fn count(&self, command: &str) -> usize {
+        let mut seen = self.seen.lock();
+        let n = seen.entry(command.to_owned()).or_default();
+        *n += 1;
+        *n
+    }
+
+    fn forget(&self, id: u64) {
+        self.connections.lock().remove(&id);
+    }
+
+    fn end_all(&self, end: End) {
+        self.log(format!("all connections: {end:?}"));
+        for connection in self.connections.lock().values() {
+            let _ = connection.send(end);
+        }
+    }
+
+    /// When a frame that arrives now is due.
+    fn due(&self, mode: Mode) -> Option<Instant> {
+        match mode {
+            Mode::Delay(d) => Some(Instant::now() + d),
+            Mode::Jitter(least, most) => {
+                // SplitMix64.
+                let step = 0x9e37_79b9_7f4a_7c15;
+                let mut x = self.random.fetch_add(step, Ordering::Relaxed);
+                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                let part = f64::from((x >> 32) as u32) / f64::from(u32::MAX);
+                Some(Instant::now() + least + most.saturating_sub(least).mul_f64(part))
+            }
+            Mode::Pass | Mode::Hang | Mode::Drop | Mode::DropMessages | Mode::Split => None,
+        }
+    }
+}
+
+/// A proxy on a port of its own; dropping it closes everything.
+#[derive(Debug)]
+pub struct Proxy {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts a proxy in front of `upstream`; everything passes at first.
+    ///
+    /// # Panics
+    /// When no port or thread is to be had.
+    pub fn start(upstream: SocketAddr) -> Self {
+        let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| {
+            l.set_nonblocking(true)
+                .and(l.local_addr())
+                .map(|addr| (l, addr))
+        });
+        let (listener, addr) = bound.unwrap_or_else(|e| panic!("no port for the proxy: {e}"));
+        let shared = Arc::new(Shared {
+            start: Instant::now(),
+            control: watch::Sender::new(Control {
+                upstream,
+                up: Mode::Pass,
+                down: Mode::Pass,
+                blackhole: false,
+                refuse: false,
+            }),
+            rules: Mutex::default(),
+            seen: Mutex::default(),
+            connections: Mutex::default(),
+            log: Mutex::default(),
+            random: AtomicU64::new(u64::from(addr.port())),
+        });
+        let (stop, stopped) = oneshot::channel::<()>();
+        let acceptor = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("proxy {}", addr.port()))
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap_or_else(|e| panic!("no runtime for the proxy: {e}"));
+                // Dropping the runtime drops the connections.
+                runtime.block_on(async {
+                    tokio::select! {
+                        _ = stopped => {}
+                        () = accept(listener, acceptor) => {}
+                    }
+                });
+            })
+            .unwrap_or_else(|e| panic!("no thread for the proxy: {e}"));
+        Self {
+            addr,
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// The address to connect to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// `redis://127.0.0.1:port`.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.addr)
+    }
+
+    /// What happens to requests from now on, on all connections.
+    pub fn set_upstream_mode(&self, mode: Mode) {
+        self.set(format!("requests: {mode:?}"), |c| c.up = mode);
+    }
+
+    /// What happens to replies and messages from now on, on all connections.
+    pub fn set_downstream_mode(&self, mode: Mode) {
+        self.set(format!("replies: {mode:?}"), |c| c.down = mode);
+    }
+
+    /// Both directions hang, the ends of connections included; new connections are accepted and
+    /// hang too. All goes on when it is switched off.
+    pub fn blackhole(&self, on: bool) {
+        self.set(format!("black hole: {on}"), |c| c.blackhole = on);
+    }
+
+    /// New connections are reset at once; existing ones are not touched.
+    pub fn refuse(&self, on: bool) {
+        self.set(format!("refuse: {on}"), |c| c.refuse = on);
+    }
+
+    /// Where new connections go (after a failover, say).
+    pub fn set_upstream(&self, upstream: SocketAddr) {
+        self.set(format!("upstream: {upstream}"), |c| c.upstream = upstream);
+    }
+
+    /// All passes again, and no action is armed any more.
+    pub fn heal(&self) {
+        self.shared.rules.lock().clear();
+        self.set("healed".to_owned(), |c| {
+            *c = Control {
+                upstream: c.upstream,
+                up: Mode::Pass,
+                down: Mode::Pass,
+                blackhole: false,
+                refuse: false,
+            }
+        });
+    }
+
+    /// Closes all connections.
+    pub fn close_all(&self) {
+        self.shared.end_all(End::Close);
+    }
+
+    /// Resets all connections (RST).
+    pub fn rst_all(&self) {
+        self.shared.end_all(End::Rst);
+    }
+
+    /// Has `action` done once, to the request that `matcher` means.
+    pub fn on_request(&self, matcher: Matcher, action: Action) -> Armed {
+        self.shared.log(format!("armed: {matcher:?} {action:?}"));
+        self.shared.rules.lock().arm(matcher, action)
+    }
+
+    /// The number of open connections. One whose client has gone during a hang counts still.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.lock().len()
+    }
+
+    /// How many requests of a command have come in, those not forwarded included.
+    pub fn requests_seen(&self, command: &str) -> usize {
+        let command = command.to_ascii_uppercase();
+        self.shared.seen.lock().get(&command).copied().unwrap_or(0)
+    }
+
+    /// What has happened, with the time since the start; the last 20,000 events.
+    pub fn log(&self) -> Vec<(Duration, String)> {
+        self.shared.log.lock().iter().cloned().collect()
+    }
+
+    fn set(&self, event: String, change: impl FnOnce(&mut Control)) {
+        self.shared.log(event);
+        self.shared.control.send_modify(change);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the proxy has panicked");
+        }
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
+    let listener = TcpListener::from_std(listener)
+        .unwrap_or_else(|e| panic!("tokio does not take the proxy's listener: {e}"));
+    for id in 1.. {
+        let client = match listener.accept().await {
+            Ok((client, _)) => client,
+            Err(e) => {
+                // Out of file descriptors, most likely; that passes.
+                shared.log(format!("accept: {e}"));
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            }
+        };
+        if shared.control.borrow().refuse {
+            shared.log(format!("[{id}] refused"));
+            let _ = client.set_zero_linger();
+            continue;
+        }
+        shared.log(format!("[{id}] accepted"));
+        let _ = client.set_nodelay(true);
+        let (end, ended) = mpsc::unbounded_channel();
+        shared.connections.lock().insert(id, end);
+        tokio::spawn(Conn::new(id, shared.clone()).run(client, ended));
+    }
+}

@@ -1,1 +1,376 @@
-//! TODO
+//! A real `redis-server` per test: own port, own directory, and gone when the test process is.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::reaper;
+
+/// Ports are taken from below the range the kernel gives to outgoing connections: a client that
+/// keeps connecting to the port of a dead server could otherwise end up connected to itself.
+const FIRST_PORT: u32 = 11_000;
+const PORTS: u32 = 11_000;
+const START_ATTEMPTS: usize = 20;
+const START_WITHIN: Duration = Duration::from_secs(20);
+
+/// How a server is to be started; see [`RedisServer::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    aof: bool,
+    unix_socket: bool,
+    password: Option<String>,
+    config: Option<String>,
+    args: Vec<OsString>,
+}
+
+impl Builder {
+    /// Whether data survives [`RedisServer::restart`] (append-only file); off by default.
+    pub fn aof(mut self, on: bool) -> Self {
+        self.aof = on;
+        self
+    }
+
+    /// Whether the server also listens on [`RedisServer::unix_path`].
+    pub fn unix_socket(mut self, on: bool) -> Self {
+        self.unix_socket = on;
+        self
+    }
+
+    /// The password of the default user (`requirepass`).
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// One more command line option, such as `("--maxmemory", "1mb")`; an empty value is left
+    /// out. These come last, so they win over what this fixture sets.
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.push(name.into());
+        if !value.is_empty() {
+            self.args.push(value.into());
+        }
+        self
+    }
+
+    /// Text of a configuration file; a sentinel needs one (with `.arg("--sentinel", "")`), and
+    /// so does an option whose value is empty.
+    pub fn config(mut self, text: &str) -> Self {
+        self.config = Some(text.to_owned());
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    /// When `redis-server` is missing or does not come up.
+    pub fn start(self) -> RedisServer {
+        let program = find_program();
+        let dir = tempfile::Builder::new()
+            .prefix(reaper::DIR_PREFIX)
+            .tempdir()
+            .unwrap_or_else(|e| panic!("cannot create a directory for redis-server: {e}"));
+        if let Some(text) = &self.config
+            && let Err(e) = std::fs::write(dir.path().join("redis.conf"), text)
+        {
+            panic!("cannot write redis.conf: {e}");
+        }
+        let mut server = RedisServer {
+            options: self,
+            program,
+            port: 0,
+            dir,
+            child: Mutex::new(None),
+        };
+        let mut why = String::new();
+        for _ in 0..START_ATTEMPTS {
+            server.port = free_port();
+            match server.launch() {
+                Ok(()) => return server,
+                Err(Refused::PortTaken(w)) => why = w,
+                Err(Refused::Other(w)) => panic!("redis-server did not start: {w}"),
+            }
+        }
+        panic!("redis-server found no free port in {START_ATTEMPTS} attempts: {why}");
+    }
+}
+
+enum Refused {
+    PortTaken(String),
+    Other(String),
+}
+
+/// A running `redis-server` on the loopback interface.
+///
+/// Dropping it kills the server and removes its directory. When the test process is killed, a
+/// watchdog does both (see [`crate::reaper`]).
+#[derive(Debug)]
+pub struct RedisServer {
+    options: Builder,
+    program: PathBuf,
+    port: u16,
+    dir: TempDir,
+    child: Mutex<Option<Child>>,
+}
+
+impl RedisServer {
+    /// Starts a server that keeps nothing on disk.
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// A server with options.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The TCP address.
+    pub fn addr(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// `redis://127.0.0.1:port`, with the password where one is set.
+    pub fn url(&self) -> String {
+        let auth = match &self.options.password {
+            Some(p) => format!(":{}@", percent_encode(p)),
+            None => String::new(),
+        };
+        format!("redis://{auth}127.0.0.1:{}", self.port)
+    }
+
+    /// The path of the Unix socket (it exists when asked for by [`Builder::unix_socket`]).
+    pub fn unix_path(&self) -> PathBuf {
+        self.dir.path().join("redis.sock")
+    }
+
+    /// The directory of the server's files; `redis.log` is in it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    /// When the server has been killed.
+    pub fn pid(&self) -> u32 {
+        match self.child.lock().as_ref() {
+            Some(child) => child.id(),
+            None => panic!("redis-server on port {} is not running", self.port),
+        }
+    }
+
+    /// Kills the server by SIGKILL and waits for its end; nothing happens when it is dead.
+    pub fn kill9(&self) {
+        let Some(mut child) = self.child.lock().take() else {
+            return;
+        };
+        // Not reaped yet, so the pid is still ours; SIGKILL ends a stopped process too.
+        let _ = child.kill();
+        reaper::release(child.id());
+        let _ = child.wait();
+    }
+
+    /// Starts the server again on the same port and directory, after killing it if need be. The
+    /// data is back with [`Builder::aof`], and gone without.
+    ///
+    /// # Panics
+    /// When the server does not come up.
+    pub fn restart(&self) {
+        self.kill9();
+        let mut why = String::new();
+        for _ in 0..START_ATTEMPTS {
+            match self.launch() {
+                Ok(()) => return,
+                Err(Refused::PortTaken(w)) => why = w,
+                Err(Refused::Other(w)) => panic!("redis-server did not restart: {w}"),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!(
+            "redis-server did not get its port {} back: {why}",
+            self.port
+        );
+    }
+
+    /// Freezes the server (SIGSTOP) and waits until it stands still: connections stay open, nothing is answered.
+    pub fn stop(&self) {
+        reaper::freeze(self.pid());
+    }
+
+    /// Lets a frozen server go on (SIGCONT).
+    pub fn cont(&self) {
+        reaper::signal(self.pid(), Signal::CONT);
+    }
+
+    /// What the server has logged since its first start.
+    pub fn log(&self) -> String {
+        std::fs::read(self.dir.path().join("redis.log"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    fn launch(&self) -> Result<(), Refused> {
+        let logged = self.log().len();
+        let mut child = self.spawn();
+        // The shell waits for its line before it becomes redis-server: no moment is without watch.
+        reaper::adopt(child.id(), Some(self.dir.path()));
+        if let Some(mut stdin) = child.stdin.take()
+            && let Err(e) = stdin.write_all(b"go\n")
+        {
+            panic!("the launcher of redis-server died: {e}");
+        }
+        let pid = child.id();
+        *self.child.lock() = Some(child);
+        let deadline = Instant::now() + START_WITHIN;
+        loop {
+            let status = self.child.lock().as_mut().map(Child::try_wait);
+            let new_log = self.log().split_off(logged);
+            if let Some(Ok(Some(status))) = status {
+                reaper::release(pid);
+                *self.child.lock() = None;
+                let why = format!("{status}; its log: {new_log}");
+                return Err(if new_log.contains("Address already in use") {
+                    Refused::PortTaken(why)
+                } else {
+                    Refused::Other(why)
+                });
+            }
+            if self.answers(pid, &new_log) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(Refused::Other(format!(
+                    "no answer within {START_WITHIN:?}; its log: {new_log}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn spawn(&self) -> Child {
+        let path = self.dir.path().join("redis.log");
+        let log = File::options().create(true).append(true).open(&path);
+        let log = log.unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
+        let errors = log
+            .try_clone()
+            .unwrap_or_else(|e| panic!("cannot share {}: {e}", path.display()));
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"read -r go || exit 1; exec "$0" "$@" </dev/null"#]);
+        command.arg(&self.program);
+        if self.options.config.is_some() {
+            command.arg(self.dir.path().join("redis.conf"));
+        }
+        command
+            .args(["--port", &self.port.to_string()])
+            .args(["--bind", "127.0.0.1", "--save", ""])
+            .args(["--appendonly", if self.options.aof { "yes" } else { "no" }])
+            .arg("--dir")
+            .arg(self.dir.path());
+        if self.options.unix_socket {
+            command.arg("--unixsocket").arg(self.unix_path());
+        }
+        if let Some(password) = &self.options.password {
+            command.args(["--requirepass", password]);
+        }
+        command
+            .args(&self.options.args)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(log)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {}: {e}", self.program.display()))
+    }
+
+    /// Whether *this* server, and no stranger on the same port, answers PING.
+    fn answers(&self, pid: u32, log: &str) -> bool {
+        let reply = self.ask().unwrap_or_default();
+        if reply.contains("+PONG\r\n") && reply.contains(&format!("process_id:{pid}\r\n")) {
+            return true;
+        }
+        // Users and TLS set by extra options may keep us out: then its log has to do.
+        let kept_out = reply.is_empty() || reply.contains("-NOAUTH") || reply.contains("-NOPERM");
+        kept_out && log.contains("Ready to accept connections")
+    }
+
+    fn ask(&self) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.addr())?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut request = String::new();
+        if let Some(p) = &self.options.password {
+            request = format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{p}\r\n", p.len());
+        }
+        request += "PING\r\nINFO server\r\nQUIT\r\n";
+        stream.write_all(request.as_bytes())?;
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply)?;
+        Ok(String::from_utf8_lossy(&reply).into_owned())
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill9();
+    }
+}
+
+fn find_program() -> PathBuf {
+    if let Some(path) = std::env::var_os("REDIS_SERVER") {
+        return path.into();
+    }
+    std::env::var_os("PATH")
+        .iter()
+        .flat_map(std::env::split_paths)
+        .map(|dir| dir.join("redis-server"))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| {
+            panic!(
+                "redis-server not found: apt-get install redis-server, or ./x test gets it \
+                 (or name it in REDIS_SERVER)"
+            )
+        })
+}
+
+/// A port nobody listens on now; a stranger may take it before the server does.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = clock.map_or(0, |d| d.subsec_nanos()) ^ std::process::id().rotate_left(16);
+    // The first call of a process sets where it starts; 7 has no factor in common with PORTS.
+    let _ = NEXT.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
+    for _ in 0..PORTS {
+        let n = NEXT.fetch_add(7, Ordering::Relaxed);
+        let port = u16::try_from(FIRST_PORT + n % PORTS).unwrap_or(u16::MAX);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port from {FIRST_PORT} on")
+}
+
+fn percent_encode(text: &str) -> String {
+    text.bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                char::from(b).to_string()
+            }
+            _ => format!("%{b:02X}"),
+        })
+        .collect()
+}

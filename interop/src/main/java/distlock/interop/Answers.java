@@ -1,0 +1,85 @@
+package distlock.interop;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonNull;
+import com.google.gson.JsonObject;
+import java.io.PrintStream;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+
+/** Writes answers, whole lines only, from any thread. */
+final class Answers {
+    private final Gson gson = new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
+    private final PrintStream out;
+
+    Answers(PrintStream out) {
+        this.out = out;
+    }
+
+    void ready(String clientId, String version, long upMs) {
+        JsonObject answer = new JsonObject();
+        answer.addProperty("ready", true);
+        answer.addProperty("id", clientId);
+        answer.addProperty("version", version);
+        answer.addProperty("up_ms", upMs);
+        write(answer);
+    }
+
+    void notReady(Throwable e) {
+        JsonObject answer = new JsonObject();
+        answer.addProperty("ready", false);
+        describe(answer, e);
+        write(answer);
+    }
+
+    void malformed(String line, Exception e) {
+        JsonObject answer = new JsonObject();
+        answer.add("id", JsonNull.INSTANCE);
+        answer.addProperty("ok", false);
+        answer.addProperty("error", "Malformed");
+        answer.addProperty("message", e + " in: " + line);
+        write(answer);
+    }
+
+    void done(Request request, Object value, long start, long end) {
+        JsonObject answer = new JsonObject();
+        answer.addProperty("id", request.id());
+        answer.addProperty("ok", true);
+        answer.add("value", gson.toJsonTree(value));
+        finish(answer, start, end);
+    }
+
+    void failed(Request request, Throwable e, long start, long end) {
+        JsonObject answer = new JsonObject();
+        answer.addProperty("id", request.id());
+        answer.addProperty("ok", false);
+        describe(answer, e);
+        finish(answer, start, end);
+    }
+
+    private void finish(JsonObject answer, long start, long end) {
+        answer.addProperty("t0", start);
+        answer.addProperty("t1", end);
+        write(answer);
+    }
+
+    private static void describe(JsonObject answer, Throwable e) {
+        Throwable cause = e;
+        while ((cause instanceof CompletionException || cause instanceof ExecutionException)
+                && cause.getCause() != null) {
+            cause = cause.getCause();
+        }
+        answer.addProperty("error", cause.getClass().getSimpleName());
+        answer.addProperty("message", String.valueOf(cause.getMessage()));
+    }
+
+    private void write(JsonObject answer) {
+        String line = gson.toJson(answer);
+        synchronized (out) {
+            out.print(line);
+            out.print('\n');
+            out.flush();
+        }
+    }
+}

@@ -1,0 +1,201 @@
+package distlock.interop;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntFunction;
+import java.util.stream.IntStream;
+import org.redisson.api.RBucket;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+
+/** Loops of lock and unlock: for counting under contention, and for measuring. */
+final class Bench {
+    /** The thread ids of measuring threads start here, out of the way of those a test chooses. */
+    private static final long FIRST_TID = 1_000_000;
+
+    private final RedissonClient client;
+    private final Locks locks;
+
+    Bench(RedissonClient client, Locks locks) {
+        this.client = client;
+        this.locks = locks;
+    }
+
+    /** Read, add one, write back, under the lock: whatever is lost was lost by a lock held twice. */
+    Object counterLoop(Request request) {
+        RLock lock = locks.of(request);
+        RBucket<String> counter = client.getBucket(request.text("counter"), StringCodec.INSTANCE);
+        long rounds = request.number("rounds");
+        long holdNs = (long) (request.real("hold_ms", 0) * 1e6);
+        Samples waits = new Samples();
+        JsonArray each = new JsonArray();
+        for (long i = 0; i < rounds; i++) {
+            long asked = System.nanoTime();
+            lock.lock();
+            long waited = System.nanoTime() - asked;
+            try {
+                String old = counter.get();
+                pause(holdNs);
+                counter.set(Long.toString(old == null ? 1 : Long.parseLong(old) + 1));
+            } finally {
+                lock.unlock();
+            }
+            waits.add(waited);
+            each.add(waited / 1000);
+        }
+        JsonObject answer = new JsonObject();
+        answer.addProperty("rounds", rounds);
+        answer.add("waits_us", each);
+        waits.describe(answer);
+        return answer;
+    }
+
+    /** Every thread on a lock of its own: the time of a lock and its unlock together. */
+    Object uncontended(Request request) throws Exception {
+        String flavour = request.text("flavour", "reentrant");
+        String prefix = request.text("prefix");
+        return measure(request, i -> {
+            RLock lock = locks.single(flavour, prefix + i);
+            return samples -> {
+                long start = System.nanoTime();
+                lock.lock();
+                lock.unlock();
+                samples.add(System.nanoTime() - start);
+            };
+        });
+    }
+
+    /** Every thread on the same lock: the time from asking to holding. */
+    Object contended(Request request) throws Exception {
+        RLock lock = locks.of(request);
+        long holdNs = request.number("hold_us", 0) * 1000;
+        return measure(request, i -> samples -> {
+            long start = System.nanoTime();
+            lock.lock();
+            long waited = System.nanoTime() - start;
+            try {
+                pause(holdNs);
+            } finally {
+                lock.unlock();
+            }
+            samples.add(waited);
+        });
+    }
+
+    private interface Step {
+        void run(Samples samples);
+    }
+
+    /** Repeats a step on every thread for the given time, after a warm-up that does not count. */
+    private static Object measure(Request request, IntFunction<Step> steps) throws Exception {
+        int tasks = (int) request.number("tasks");
+        long lengthNs = (long) (request.real("seconds", 1) * 1e9);
+        long warmUpNs = (long) (request.real("warmup_seconds", 0) * 1e9);
+        long firstTid = request.number("tid", FIRST_TID);
+
+        CountDownLatch go = new CountDownLatch(1);
+        AtomicReference<Throwable> failure = new AtomicReference<>();
+        long[] begin = new long[1];
+        Samples[] samples = new Samples[tasks];
+        Thread[] threads = new Thread[tasks];
+        for (int t = 0; t < tasks; t++) {
+            Step step = steps.apply(t);
+            Samples mine = samples[t] = new Samples();
+            threads[t] = new LogicalThreads.Numbered(firstTid + t, () -> {
+                try {
+                    go.await();
+                    Samples ignored = new Samples();
+                    long measured = begin[0];
+                    while (System.nanoTime() < measured) {
+                        step.run(ignored);
+                        ignored.clear();
+                    }
+                    while (System.nanoTime() < measured + lengthNs && failure.get() == null) {
+                        step.run(mine);
+                    }
+                } catch (Throwable e) {
+                    failure.compareAndSet(null, e);
+                }
+            });
+            threads[t].start();
+        }
+        begin[0] = System.nanoTime() + warmUpNs;
+        go.countDown();
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        if (failure.get() != null) {
+            throw new ExecutionException(failure.get());
+        }
+
+        JsonObject answer = new JsonObject();
+        JsonArray counts = new JsonArray();
+        List.of(samples).forEach(each -> counts.add(each.size()));
+        Samples all = Samples.of(samples);
+        answer.addProperty("pairs", all.size());
+        answer.addProperty("seconds", (System.nanoTime() - begin[0]) / 1e9);
+        answer.add("counts", counts);
+        all.describe(answer);
+        return answer;
+    }
+
+    private static void pause(long ns) {
+        long end = System.nanoTime() + ns;
+        for (long left = ns; left > 0; left = end - System.nanoTime()) {
+            LockSupport.parkNanos(left);
+        }
+    }
+
+    /** Durations in nanoseconds. */
+    private static final class Samples {
+        private long[] values = new long[256];
+        private int size;
+
+        static Samples of(Samples[] parts) {
+            Samples all = new Samples();
+            all.values = Arrays.stream(parts)
+                .flatMapToLong(part -> IntStream.range(0, part.size).mapToLong(i -> part.values[i]))
+                .toArray();
+            all.size = all.values.length;
+            return all;
+        }
+
+        void add(long ns) {
+            if (size == values.length) {
+                values = Arrays.copyOf(values, size * 2);
+            }
+            values[size++] = ns;
+        }
+
+        int size() {
+            return size;
+        }
+
+        void clear() {
+            size = 0;
+        }
+
+        void describe(JsonObject answer) {
+            long[] sorted = Arrays.copyOf(values, size);
+            Arrays.sort(sorted);
+            answer.addProperty("p50_us", at(sorted, 0.50));
+            answer.addProperty("p99_us", at(sorted, 0.99));
+            answer.addProperty("worst_us", at(sorted, 1.0));
+        }
+
+        private static double at(long[] sorted, double share) {
+            if (sorted.length == 0) {
+                return 0;
+            }
+            int rank = (int) Math.ceil(share * sorted.length);
+            return sorted[Math.max(rank, 1) - 1] / 1e3;
+        }
+    }
+}

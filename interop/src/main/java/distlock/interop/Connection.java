@@ -1,0 +1,145 @@
+package distlock.interop;
+
+import java.io.InputStream;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Properties;
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.BaseConfig;
+import org.redisson.config.BaseMasterSlaveServersConfig;
+import org.redisson.config.ClusterServersConfig;
+import org.redisson.config.Config;
+import org.redisson.config.SentinelServersConfig;
+import org.redisson.config.SingleServerConfig;
+
+/** Makes a Redisson client of the options. Only what the options name differs from Redisson's defaults. */
+final class Connection {
+    private Connection() {}
+
+    static RedissonClient open(Options options) throws ReflectiveOperationException {
+        Config config = new Config();
+        if (options.codec.equals("string")) {
+            // No lock's wire form hangs on the codec, save the fast multi-lock's.
+            config.setCodec(StringCodec.INSTANCE);
+        }
+        if (options.threads > 0) {
+            config.setThreads(options.threads);
+        }
+        if (options.nettyThreads > 0) {
+            config.setNettyThreads(options.nettyThreads);
+        }
+        if (options.watchdogMs > 0) {
+            config.setLockWatchdogTimeout(options.watchdogMs);
+        }
+        if (options.fairWaitMs > 0) {
+            config.setFairLockWaitTimeout(options.fairWaitMs);
+        }
+
+        BaseConfig<?> server = switch (options.mode) {
+            case "single" -> single(config.useSingleServer(), options);
+            case "cluster" -> {
+                ClusterServersConfig cluster = config.useClusterServers();
+                cluster.addNodeAddress(options.urls.toArray(String[]::new));
+                yield pools(cluster, options);
+            }
+            case "sentinel" -> {
+                SentinelServersConfig sentinel = config.useSentinelServers();
+                sentinel.addSentinelAddress(options.urls.toArray(String[]::new));
+                sentinel.setMasterName(options.master);
+                sentinel.setCheckSentinelsList(false);
+                yield pools(sentinel, options);
+            }
+            default -> throw new IllegalArgumentException("--mode is single, cluster or sentinel");
+        };
+        if (!options.username.isEmpty()) {
+            server.setUsername(options.username);
+        }
+        if (!options.password.isEmpty()) {
+            server.setPassword(options.password);
+        }
+        if (options.timeoutMs > 0) {
+            server.setTimeout(options.timeoutMs);
+        }
+        if (options.retries >= 0) {
+            server.setRetryAttempts(options.retries);
+        }
+        if (!options.prefix.isEmpty()) {
+            mapNames(config, server, options.prefix);
+        }
+        return Redisson.create(config);
+    }
+
+    private static BaseConfig<?> single(SingleServerConfig server, Options options) {
+        server.setAddress(options.urls.get(0));
+        if (options.pool > 0) {
+            server.setConnectionPoolSize(options.pool);
+        }
+        if (options.idle > 0) {
+            server.setConnectionMinimumIdleSize(options.idle);
+        }
+        return server;
+    }
+
+    private static BaseConfig<?> pools(BaseMasterSlaveServersConfig<?> servers, Options options) {
+        if (options.pool > 0) {
+            servers.setMasterConnectionPoolSize(options.pool);
+            servers.setSlaveConnectionPoolSize(options.pool);
+        }
+        if (options.idle > 0) {
+            servers.setMasterConnectionMinimumIdleSize(options.idle);
+            servers.setSlaveConnectionMinimumIdleSize(options.idle);
+        }
+        return servers;
+    }
+
+    /** The mapper's type and place moved between Redisson 3 and 4, so both are looked up by name. */
+    private static void mapNames(Config config, BaseConfig<?> server, String prefix)
+            throws ReflectiveOperationException {
+        Method setter;
+        Object target;
+        Method onConfig = setter(config.getClass());
+        if (onConfig != null) {
+            setter = onConfig;
+            target = config;
+        } else {
+            setter = setter(BaseConfig.class);
+            target = server;
+        }
+        Class<?> type = setter.getParameterTypes()[0];
+        Object mapper = Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (self, method, args) ->
+            switch (method.getName()) {
+                case "map" -> prefix + args[0];
+                case "unmap" -> {
+                    String name = (String) args[0];
+                    yield name.startsWith(prefix) ? name.substring(prefix.length()) : name;
+                }
+                case "hashCode" -> System.identityHashCode(self);
+                case "equals" -> self == args[0];
+                default -> "prefix " + prefix;
+            });
+        setter.invoke(target, mapper);
+    }
+
+    private static Method setter(Class<?> owner) {
+        for (Method method : owner.getMethods()) {
+            if (method.getName().equals("setNameMapper") && method.getParameterCount() == 1) {
+                return method;
+            }
+        }
+        return null;
+    }
+
+    /** The version of the Redisson on the class path. */
+    static String version() {
+        String path = "/META-INF/maven/org.redisson/redisson/pom.properties";
+        try (InputStream in = Redisson.class.getResourceAsStream(path)) {
+            Properties properties = new Properties();
+            properties.load(in);
+            return properties.getProperty("version");
+        } catch (Exception e) {
+            return "unknown";
+        }
+    }
+}

@@ -1,0 +1,28 @@
+-- May this login do all that locks need? Tries every command on a throw-away key and channel, and cleans up.
+-- KEYS   1 the throw-away key   2 its channel
+-- ARGV   1 publish command
+-- Reply  a list of the server's reasons for refusing, empty if all is well
+-- Leaves nothing behind where DEL or PEXPIRE is allowed.
+
+local out = {}
+local function try(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    out[#out + 1] = reply.err
+  end
+end
+
+local key = KEYS[1]
+try('exists', key)
+try('hset', key, 'probe', 1)
+try('pexpire', key, 1000)
+try('hincrby', key, 'probe', 1)
+try('hexists', key, 'probe')
+try('hget', key, 'probe')
+try('hkeys', key)
+try('hgetall', key)
+try('pttl', key)
+try('type', key)
+try('del', key)
+try(ARGV[1], KEYS[2], '2')
+return out

@@ -1,0 +1,285 @@
+//! The client: connects, and owns one engine. Names no flavour.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::config::{Options, Secret};
+use crate::engine::Engine;
+use crate::engine::names::LockName;
+use crate::engine::node::Node;
+use crate::engine::node::connect::Target;
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Reply, Transport};
+use crate::error::{Error, Result};
+use crate::lock::{DistLock, Flavour};
+use crate::owner::Owner;
+
+static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../lua/common/preflight.lua"));
+
+/// A connection to one Redis or Valkey server, and all that its locks share: the connections, the renewal scheduler, the
+/// registry of waiters. Cheap to clone.
+///
+/// Its tasks live on the runtime that connected it. When the last clone, lock and guard of it are gone, it shuts down in
+/// the background; [`shutdown`](Self::shutdown) does so in the open.
+#[derive(Clone)]
+pub struct Client(Arc<Handle>);
+
+/// What keeps a client open: every clone, lock object and guard has a share in it.
+pub(crate) struct Handle {
+    engine: Arc<Engine>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(work) = self.engine.shut_down(self.engine.options.command_timeout) {
+            work.detach();
+        }
+    }
+}
+
+impl Client {
+    /// Connects with the default options to `redis://[user:password@]host[:port][/database]`, `rediss://..` (a TLS
+    /// feature is needed) or `unix:///path/to/socket`.
+    ///
+    /// *Cost*: two connections, and one script that probes what this login may do. *Cancel safety*: dropped, nothing
+    /// stays. *Errors*: [`Error::Config`] for a URL that cannot work, [`Error::Connection`] and [`Error::Timeout`] when
+    /// the server cannot be reached, [`Error::Server`] when it refuses the login.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// Options for a connection to this URL.
+    pub fn builder(url: &str) -> Builder {
+        Builder {
+            target: Target { url: Secret(url.to_owned()), ..Target::default() },
+            options: Options::default(),
+        }
+    }
+
+    /// A client over any transport, on the current runtime.
+    pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
+        options.validate()?;
+        Ok(Self(Arc::new(Handle { engine: Engine::start(options, node) })))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
+    }
+
+    pub(crate) fn handle(&self) -> Arc<Handle> {
+        Arc::clone(&self.0)
+    }
+
+    /// The options in force.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.0.engine.options
+    }
+
+    /// This client's id: a uuid of version 8, the first part of its owners.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.0.engine.id
+    }
+
+    /// A new owner, for re-entry: acquires with the same owner are one holder coming in again.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.0.engine.owner()
+    }
+
+    /// A lock of a flavour chosen at run time.
+    #[must_use]
+    pub fn lock(&self, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
+        match flavour {
+            Flavour::Reentrant => Arc::new(self.reentrant(name)),
+        }
+    }
+
+    /// What this client holds and waits for at the moment.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let engine = &self.0.engine;
+        Stats {
+            holds: engine.holds.len(),
+            waiting: engine.registry.waiting(),
+            names: engine.registry.names(),
+            under_way: engine.reaper.under_way(),
+        }
+    }
+
+    /// Renews every watched lock now, as the scheduler does every third of the watchdog.
+    ///
+    /// *Cost*: one command for every [`Options::watchdog_batch`] locks, all in flight together. *Cancel safety*: what
+    /// was sent takes effect. *Errors*: none; what could not be renewed is in the report and is tried again.
+    pub async fn renew_now(&self) -> Renewed {
+        let round = crate::engine::renewal::round(&self.0.engine, true).await;
+        Renewed { renewed: round.renewed, failed: round.failed, lost: round.lost }
+    }
+
+    /// Shuts down: renewals stop, held locks are released (their guards report [`Error::Closed`]), queued releases are
+    /// sent, connections and tasks end. Waiting acquires fail with [`Error::Closed`].
+    ///
+    /// *Cost*: one command a held lock. *Cancel safety*: once begun it is carried through in the background. *Errors*:
+    /// [`Error::Timeout`] when `within` was too short for the releases (what was not released ends with its lease; the
+    /// connections are closed all the same), [`Error::Closed`] when it was shut down before.
+    pub async fn shutdown(&self, within: Duration) -> Result<()> {
+        match self.0.engine.shut_down(within) {
+            Some(work) => work.await,
+            None => Err(Error::Closed),
+        }
+    }
+
+    /// Tries on a throw-away key whether this login may do all that locks need; what is refused is logged, and returned.
+    async fn preflight(&self) -> Vec<String> {
+        let engine = &self.0.engine;
+        let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
+        let words = vec![
+            Arg::Text(probe.key.clone()),
+            Arg::Text(probe.channel.clone()),
+            Arg::Text(Bytes::from_static(b"PUBLISH")),
+        ];
+        let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 2, words }).await;
+        let refused: Vec<String> = match reply {
+            Ok(Reply::List(reasons)) => reasons
+                .into_iter()
+                .filter_map(|reason| match reason {
+                    Reply::Text(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+                    _ => None,
+                })
+                .collect(),
+            Ok(_) => Vec::new(),
+            Err(fault) => vec![fault.message],
+        };
+        for reason in &refused {
+            tracing::warn!(
+                reason,
+                "this login may not do all that locks need (probed on a key beginning with the name prefix): see docs/acl.md"
+            );
+        }
+        refused
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.id()).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// What a client holds and waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Locks held, or just being released.
+    pub holds: usize,
+    /// Acquires that wait.
+    pub waiting: usize,
+    /// Names that anybody holds, waits for or listens to.
+    pub names: usize,
+    /// Commands and clean-ups under way.
+    pub under_way: usize,
+}
+
+/// What a round of renewal brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Renewed {
+    /// Leases started anew.
+    pub renewed: usize,
+    /// Locks that could not be renewed; tried again until their lease ends.
+    pub failed: usize,
+    /// Locks found lost.
+    pub lost: usize,
+}
+
+/// How to connect. Every setter names its default; [`Options`] has them all.
+#[derive(Clone, Debug)]
+#[must_use = "call connect()"]
+pub struct Builder {
+    target: Target,
+    options: Options,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+        $($(#[$doc])* pub fn $name(mut self, $name: $type) -> Self {
+            self.options.$name = $name;
+            self
+        })*
+    };
+}
+
+impl Builder {
+    setters! {
+        /// Lease of locks without an explicit lease. Defaults to 30 s.
+        watchdog: Duration,
+        /// Locks renewed by one command. Defaults to 100.
+        watchdog_batch: usize,
+        /// How long a command may take. Defaults to 3 s.
+        command_timeout: Duration,
+        /// How long connecting may take. Defaults to 10 s.
+        connect_timeout: Duration,
+        /// How often an operation is tried again after errors that pass. Defaults to 4.
+        retry_attempts: u32,
+        /// Shortest and longest pause before such a retry. Defaults to 1 s and 2 s.
+        retry_delay: (Duration, Duration),
+        /// How long a subscription may take before waiters poll instead. Defaults to 7.5 s.
+        subscribe_timeout: Duration,
+        /// How long an unused subscription is kept. Defaults to 5 s.
+        subscription_linger: Duration,
+        /// The longest a waiter sleeps without looking for itself. Defaults to 5 s.
+        poll_cap: Duration,
+        /// How often the connection for messages is checked. Defaults to 30 s.
+        ping_interval: Duration,
+        /// How many times in a row a lock is passed on inside this process. Defaults to 16; 0 turns it off.
+        handoff_limit: u32,
+        /// How long a lock is passed on inside this process. Defaults to 50 ms.
+        handoff_time: Duration,
+        /// Connections for commands. Defaults to 1.
+        pool_size: usize,
+        /// Send scripts by their hash. Defaults to true.
+        script_cache: bool,
+        /// Probe at connect what this login may do. Defaults to true.
+        preflight: bool,
+    }
+
+    /// Put before every name, as a Redisson `NameMapper` would. Defaults to nothing.
+    pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.options.name_prefix = prefix.into();
+        self
+    }
+
+    /// Log in as this user. Defaults to what the URL says.
+    pub fn username(mut self, username: impl Into<String>) -> Self {
+        self.target.username = Some(Secret(username.into()));
+        self
+    }
+
+    /// Log in with this password. Defaults to what the URL says.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.target.password = Some(Secret(password.into()));
+        self
+    }
+
+    /// Use this database. Defaults to what the URL says, else 0.
+    pub fn database(mut self, database: u8) -> Self {
+        self.target.database = Some(database);
+        self
+    }
+
+    /// Connects. As [`Client::connect`].
+    pub async fn connect(self) -> Result<Client> {
+        self.options.validate()?;
+        let node = Node::connect(&self.target, &self.options).await?;
+        let preflight = self.options.preflight;
+        let client = Client::over(self.options, Arc::new(node))?;
+        if preflight {
+            client.preflight().await;
+        }
+        Ok(client)
+    }
+}

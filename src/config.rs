@@ -1,0 +1,206 @@
+//! Options, their defaults, and what makes no sense together.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// The longest lease that is sent: ten years. Redis itself overflows at some 292 million.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The shortest watchdog that is accepted.
+const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
+
+/// Every option of a [`Client`](crate::Client), as it is in force. Set them on the [`Builder`](crate::Builder).
+///
+/// Where Redisson has the same option, the default is the same (protocol §15).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Lease of locks without an explicit lease; renewed at a third of it. 30 s. (Redisson: `lockWatchdogTimeout`)
+    pub watchdog: Duration,
+    /// Locks renewed by one command. 100. (Redisson: `lockWatchdogBatchSize`)
+    pub watchdog_batch: usize,
+    /// How long a command may take. 3 s. (Redisson: `timeout`)
+    pub command_timeout: Duration,
+    /// How long connecting may take. 10 s. (Redisson: `connectTimeout`)
+    pub connect_timeout: Duration,
+    /// How often an operation is tried again after errors that pass. 4. (Redisson: `retryAttempts`)
+    pub retry_attempts: u32,
+    /// Shortest and longest pause before such a retry, half of it random. 1 s and 2 s. (Redisson: `retryDelay`)
+    pub retry_delay: (Duration, Duration),
+    /// How long a subscription may take before waiters poll instead. 7.5 s. (Redisson: `subscriptionTimeout`)
+    pub subscribe_timeout: Duration,
+    /// How long an unused subscription is kept for the next waiter. 5 s.
+    pub subscription_linger: Duration,
+    /// The longest a waiter sleeps without looking for itself, whatever it was told. 5 s.
+    pub poll_cap: Duration,
+    /// How often the connection for messages is checked. 30 s. (Redisson: `pingConnectionInterval`)
+    pub ping_interval: Duration,
+    /// How many times in a row a lock is passed on inside this process before other processes get a turn. 16; 0 = never.
+    pub handoff_limit: u32,
+    /// How long a lock is passed on inside this process before other processes get a turn. 50 ms.
+    pub handoff_time: Duration,
+    /// Connections for commands. 1, beside one for messages.
+    pub pool_size: usize,
+    /// Put before every name. Empty. (Redisson: a `NameMapper` that does the same)
+    pub name_prefix: String,
+    /// Send scripts by their hash. true. (Redisson: `useScriptCache`)
+    pub script_cache: bool,
+    /// Probe at connect whether this login may do all that locks need, and warn if not. true.
+    pub preflight: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            watchdog: Duration::from_secs(30),
+            watchdog_batch: 100,
+            command_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(10),
+            retry_attempts: 4,
+            retry_delay: (Duration::from_secs(1), Duration::from_secs(2)),
+            subscribe_timeout: Duration::from_millis(7500),
+            subscription_linger: Duration::from_secs(5),
+            poll_cap: Duration::from_secs(5),
+            ping_interval: Duration::from_secs(30),
+            handoff_limit: 16,
+            handoff_time: Duration::from_millis(50),
+            pool_size: 1,
+            name_prefix: String::new(),
+            script_cache: true,
+            preflight: true,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses what cannot work, with the reason.
+    pub(crate) fn validate(&self) -> Result<()> {
+        // Exhaustive, so that a new option cannot be forgotten here.
+        let Self {
+            watchdog,
+            watchdog_batch,
+            command_timeout,
+            connect_timeout,
+            retry_attempts: _,
+            retry_delay,
+            subscribe_timeout,
+            subscription_linger: _,
+            poll_cap,
+            ping_interval,
+            handoff_limit: _,
+            handoff_time: _,
+            pool_size,
+            name_prefix,
+            script_cache: _,
+            preflight: _,
+        } = self;
+        let ms = Duration::from_millis(1);
+        let least = |what: &str, value: Duration, bound: Duration| {
+            if value < bound {
+                Err(Error::config(format!("{what} is {value:?}: at least {bound:?} is needed")))
+            } else {
+                Ok(())
+            }
+        };
+        least("the watchdog", *watchdog, SHORTEST_WATCHDOG)?;
+        least("the command timeout", *command_timeout, ms)?;
+        least("the connect timeout", *connect_timeout, ms)?;
+        least("the subscribe timeout", *subscribe_timeout, ms)?;
+        least("the poll cap", *poll_cap, 10 * ms)?;
+        least("the ping interval", *ping_interval, 10 * ms)?;
+        least("the shortest retry delay", retry_delay.0, ms)?;
+        least("the longest retry delay", retry_delay.1, retry_delay.0)?;
+        if *watchdog > LONGEST_LEASE {
+            return Err(Error::config(format!("the watchdog is {watchdog:?}: at most {LONGEST_LEASE:?} is allowed")));
+        }
+        if *command_timeout > *watchdog / 3 {
+            return Err(Error::config(format!(
+                "the watchdog of {watchdog:?} is too short for the command timeout of {command_timeout:?}: a renewal \
+                 goes out after a third of the watchdog, and must have time to fail and be repeated once before the \
+                 lease ends; use a watchdog of at least {:?} or a command timeout of at most {:?}",
+                *command_timeout * 3,
+                *watchdog / 3
+            )));
+        }
+        if *watchdog_batch == 0 || *watchdog_batch > 5_000 {
+            return Err(Error::config(format!("the watchdog batch is {watchdog_batch}: 1 to 5000 are allowed")));
+        }
+        if *pool_size == 0 || *pool_size > 256 {
+            return Err(Error::config(format!("the pool size is {pool_size}: 1 to 256 are allowed")));
+        }
+        if name_prefix.len() > crate::engine::names::LONGEST / 2 {
+            return Err(Error::config("the name prefix is longer than half the longest name"));
+        }
+        Ok(())
+    }
+}
+
+/// Text that never shows in `Debug`, errors or logs.
+#[derive(Clone, Default)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A duration in whole milliseconds for the server, rounded up.
+pub(crate) fn millis(span: Duration) -> i64 {
+    let nanos = span.as_nanos();
+    i64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+/// Refuses leases that Redis would take for something else: below a millisecond it deletes the key at once, and an
+/// absurd one makes it fail after the count was written (protocol §7.7).
+pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+    if lease < Duration::from_millis(1) {
+        return Err(Error::config(format!("a lease of {lease:?} is over at once: use at least 1 ms")));
+    }
+    if lease > LONGEST_LEASE {
+        return Err(Error::config(format!(
+            "a lease of {lease:?} is longer than the longest of {LONGEST_LEASE:?}: leave the lease out to hold the \
+             lock for as long as the process lives"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_redissons() {
+        let options = Options::default();
+        assert!(options.validate().is_ok());
+        assert_eq!(options.watchdog, Duration::from_secs(30));
+        assert_eq!(options.watchdog_batch, 100);
+        assert_eq!(options.command_timeout, Duration::from_secs(3));
+        assert_eq!(options.retry_attempts, 4);
+    }
+
+    #[test]
+    fn a_watchdog_too_short_for_the_timeouts_is_refused_with_a_reason() {
+        let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
+        let Err(Error::Config { what }) = options.validate() else { panic!("accepted") };
+        assert!(what.contains("too short for the command timeout") && what.contains("at least 9s"), "{what}");
+        // Redisson issue 2269: a watchdog of 30 ms.
+        let options = Options { watchdog: Duration::from_millis(30), ..Options::default() };
+        assert!(options.validate().is_err());
+    }
+
+    #[test]
+    fn leases_that_redis_would_misread_are_refused() {
+        for lease in [Duration::ZERO, Duration::from_micros(999), LONGEST_LEASE + Duration::from_nanos(1), Duration::MAX] {
+            assert!(check_lease(lease).is_err(), "{lease:?}");
+        }
+        for lease in [Duration::from_millis(1), LONGEST_LEASE] {
+            assert!(check_lease(lease).is_ok(), "{lease:?}");
+        }
+        assert_eq!(millis(Duration::from_micros(1500)), 2);
+        assert_eq!(millis(Duration::MAX), i64::MAX);
+    }
+}

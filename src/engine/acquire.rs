@@ -1,0 +1,396 @@
+//! The only waiting loop in the crate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Engine;
+use super::hold::{Grant, Hold, Target, valid_until};
+use super::ledger::{End, Entry as _};
+use super::protocol::{Attempt, Count, Protocol};
+use super::reaper::Finished;
+use super::registry::{Nap, Place, Until};
+use super::release;
+use super::transport::Moment;
+use crate::config::millis;
+use crate::error::{Error, Result, Step};
+use crate::lock::{Acquire, State};
+use crate::owner::Owner;
+
+/// How long a reply may come after the end of the wait and still count: success beats the deadline.
+const GRACE: Duration = Duration::from_millis(15);
+
+/// The pause between attempts that nothing but impatience asks for, and the burst of wake-ups answered at once.
+const FLOOR: Duration = Duration::from_millis(10);
+const BURST: u32 = 64;
+
+/// What an acquire wants.
+struct Wish {
+    engine: Arc<Engine>,
+    protocol: Arc<dyn Protocol>,
+    owner: Owner,
+    /// None: the watchdog's.
+    lease: Option<Duration>,
+    /// True when the owner was made for this acquire, so that another one will do as well.
+    fresh: bool,
+    began: Moment,
+    until: Option<Moment>,
+}
+
+/// What one attempt brought.
+enum Tried {
+    Held(Grant),
+    Busy(Option<u64>),
+    /// The owner's earlier hold is ending: ask again.
+    Gone,
+}
+
+/// A failed attempt. When it may have been carried out, dropping this has it undone.
+struct Failed {
+    error: Error,
+    doubt: Option<Undo>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, doubt: None }
+    }
+}
+
+/// An acquire that may have happened unseen. Undone when dropped, unless it was found out meanwhile.
+struct Undo {
+    target: Arc<Target>,
+    armed: bool,
+}
+
+impl Undo {
+    fn settle(undo: &mut Option<Self>) {
+        if let Some(mut undo) = undo.take() {
+            undo.armed = false;
+        }
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if self.armed {
+            release::undo(Arc::clone(&self.target));
+        }
+    }
+}
+
+/// Acquires as told; None when the wait ran out.
+pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
+    how.check()?;
+    protocol.name().check()?;
+    engine.check_open()?;
+    let began = engine.now();
+    let given = how.owner.or_else(Owner::current);
+    let fresh = given.is_none();
+    let owner = given.unwrap_or_else(|| engine.owner());
+    let until = how.wait.map(|wait| began + wait);
+    let wish =
+        Wish { engine: Arc::clone(engine), protocol: Arc::clone(protocol), owner, lease: how.lease, fresh, began, until };
+    let outcome = if how.wait == Some(Duration::ZERO) { wish.once().await } else { wish.wait().await };
+    wish.tell(&outcome);
+    outcome
+}
+
+impl Wish {
+    /// Asks once, past everybody who waits.
+    async fn once(&self) -> Result<Option<Grant>> {
+        loop {
+            match self.bounded(self.attempt(&self.target(), false)).await {
+                Ok(Tried::Held(grant)) => return Ok(Some(grant)),
+                Ok(Tried::Busy(_)) => return Ok(None),
+                // A release of the same owner is under way: it is not held now.
+                Ok(Tried::Gone) => tokio::task::yield_now().await,
+                Err(failed) => return Err(failed.error),
+            }
+        }
+    }
+
+    async fn wait(&self) -> Result<Option<Grant>> {
+        let mut seek = Seek::new(self);
+        if !self.fresh {
+            // Who holds the lock already must not queue behind those who wait for it.
+            if let Some(grant) = seek.ask().await? {
+                return Ok(Some(grant));
+            }
+        }
+        let may_hand = self.fresh && self.lease.is_none();
+        let mut place = self.engine.registry.enter(self.protocol.name(), may_hand);
+        while !place.has_turn() {
+            self.engine.check_open()?;
+            if place.nap(self.left(Duration::MAX), Until::Turn).await == Nap::Over {
+                return Ok(None);
+            }
+        }
+        let granted = self.contend(&mut place, &mut seek).await?;
+        if let Some(grant) = &granted {
+            place.won(&grant.hold, self.engine.now(), may_hand);
+        }
+        Ok(granted)
+    }
+
+    /// Speaks to Redis until the lock is ours or the wait is over.
+    async fn contend(&self, place: &mut Place, seek: &mut Seek<'_>) -> Result<Option<Grant>> {
+        let options = &self.engine.options;
+        let mut pace = Pace { left: BURST, at: self.began };
+        loop {
+            if let Some(grant) = place.handed().filter(|grant| grant.until().is_some()) {
+                return Ok(Some(grant));
+            }
+            self.engine.check_open()?;
+            let listening = place.is_listening();
+            let now = self.engine.now();
+            if let Some(left) = place.held_here(now) {
+                seek.nap = left.min(options.poll_cap);
+            } else {
+                pace.spend(now);
+                if let Some(grant) = seek.ask().await? {
+                    return Ok(Some(grant));
+                }
+            }
+            place.sit();
+            let mut until = Until::Message;
+            if seek.is_failing() {
+                until = Until::Handed;
+            } else if !listening {
+                place.listen(self.left(options.subscribe_timeout)).await;
+                if place.is_listening() {
+                    // A release may have slipped in between.
+                    continue;
+                }
+                seek.nap = seek.nap.min(options.poll_cap / 10);
+            }
+            let nap = place.nap(self.left(seek.nap), until).await;
+            if nap == Nap::Woken && !pace.allows(self.engine.now()) {
+                place.nap(self.left(FLOOR + self.engine.jitter(FLOOR)), Until::Handed).await;
+            }
+            if self.is_over() {
+                return match place.handed() {
+                    Some(grant) => Ok(Some(grant)),
+                    None => seek.give_up(),
+                };
+            }
+        }
+    }
+
+    /// What attempts are made for.
+    fn target(&self) -> Arc<Target> {
+        let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone(), self.began);
+        if self.fresh { Target::fresh(&self.engine, hold) } else { Target::reserve(&self.engine, hold) }
+    }
+
+    /// One attempt, to be carried through whatever becomes of the caller.
+    fn attempt(&self, target: &Arc<Target>, doubted: bool) -> Finished<Result<Tried, Failed>> {
+        let (target, lease) = (Arc::clone(target), self.lease);
+        Finished::new(&self.engine.reaper, async move {
+            let Target { engine, hold, .. } = &*target;
+            let _order = hold.order.lock().await;
+            let protocol = &hold.protocol;
+            let span = lease.unwrap_or(engine.options.watchdog);
+            let (before, rest) = {
+                let book = hold.book();
+                // A release queued for the order behind us comes first: it ends this hold.
+                if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
+                    return Ok(Tried::Gone);
+                }
+                (book.count(), Moment::from_nanos(book.until_all()))
+            };
+            let sent = engine.now();
+            // Coming in again never shortens what the holds before it were promised.
+            let armed = if before == 0 { span } else { span.max(rest.since(sent)) };
+            let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
+            let call = protocol.acquire(&hold.owner, millis(armed), count);
+            let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
+                let undo = || Undo { target: Arc::clone(&target), armed: true };
+                let doubt = (fault.in_doubt() && count != Count::ByOne).then(undo);
+                Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt }
+            })?;
+            match protocol.acquired(reply)? {
+                Attempt::Held => {}
+                Attempt::Busy(ttl) if before == 0 => return Ok(Tried::Busy(ttl)),
+                Attempt::Busy(_) | Attempt::Gone => {
+                    engine.lose(hold, End::Gone);
+                    return Ok(Tried::Gone);
+                }
+            }
+            let until = valid_until(sent, span);
+            let level = engine.holds.open(hold.key(), hold, |book| {
+                if doubted {
+                    book.doubt();
+                }
+                book.open(before + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
+            });
+            let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
+            if grant.until().is_none() {
+                // Came too late to be of use. Dropped, it is released.
+                drop(grant);
+                let message = "the reply took longer than the lease".into();
+                return Err(Error::Connection { message, outcome_unknown: false, source: None }.into());
+            }
+            Ok(Tried::Held(grant))
+        })
+    }
+
+    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be.
+    async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
+        let Some(until) = self.until.filter(|until| *until > self.began) else {
+            // Commands end by themselves.
+            return attempt.await;
+        };
+        let left = until.since(self.engine.now()) + GRACE;
+        if left > self.engine.options.command_timeout {
+            return attempt.await;
+        }
+        tokio::time::timeout(left, attempt).await.unwrap_or(Err(Error::Timeout { step: Step::Command }.into()))
+    }
+
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| self.engine.now() >= until)
+    }
+
+    /// What is left of the wait, `most` at the most.
+    fn left(&self, most: Duration) -> Duration {
+        self.until.map_or(most, |until| until.since(self.engine.now()).min(most))
+    }
+
+    /// How long to sleep on a busy lock: until its lease ends, but never without bound and never not at all.
+    fn nap(&self, ttl: Option<u64>) -> Duration {
+        let cap = self.engine.options.poll_cap;
+        match ttl {
+            None => cap,
+            Some(0) => Duration::from_millis(1) + self.engine.jitter(Duration::from_millis(4)),
+            Some(ms) => (Duration::from_millis(ms) + Duration::from_millis(1)).min(cap),
+        }
+    }
+
+    fn tell(&self, outcome: &Result<Option<Grant>>) {
+        let waited = self.engine.now().since(self.began);
+        let flavour = self.protocol.flavour();
+        let name = &self.protocol.name().plain;
+        match outcome {
+            Ok(Some(grant)) => {
+                super::metrics::acquired(flavour, waited);
+                tracing::debug!(lock.name = %name, lock.flavour = flavour, owner = grant.hold.owner.text(), ?waited, "acquired");
+            }
+            Ok(None) if self.until.is_some_and(|until| until <= self.began) => {
+                super::metrics::busy(flavour);
+                tracing::debug!(lock.name = %name, lock.flavour = flavour, "busy");
+            }
+            Ok(None) => {
+                super::metrics::timed_out(flavour, waited);
+                tracing::debug!(lock.name = %name, lock.flavour = flavour, ?waited, "wait ran out");
+            }
+            Err(error) => {
+                super::metrics::failed(flavour);
+                tracing::debug!(lock.name = %name, lock.flavour = flavour, %error, "acquire failed");
+            }
+        }
+    }
+}
+
+/// One acquire's attempts, across errors and doubts.
+struct Seek<'a> {
+    wish: &'a Wish,
+    target: Arc<Target>,
+    /// How long to sleep before the next attempt.
+    nap: Duration,
+    /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
+    doubt: Option<Undo>,
+    failing: Option<(Moment, Error)>,
+    failures: u32,
+}
+
+impl<'a> Seek<'a> {
+    fn new(wish: &'a Wish) -> Self {
+        let nap = wish.engine.options.poll_cap;
+        Self { wish, target: wish.target(), nap, doubt: None, failing: None, failures: 0 }
+    }
+
+    /// Makes one attempt. Sets `nap` when it brings nothing.
+    async fn ask(&mut self) -> Result<Option<Grant>> {
+        let wish = self.wish;
+        match wish.bounded(wish.attempt(&self.target, self.doubt.is_some())).await {
+            Ok(Tried::Held(grant)) => {
+                Undo::settle(&mut self.doubt);
+                return Ok(Some(grant));
+            }
+            Ok(Tried::Busy(ttl)) => {
+                (self.failing, self.failures) = (None, 0);
+                self.nap = wish.nap(ttl);
+            }
+            Ok(Tried::Gone) => {
+                self.target = wish.target();
+                self.nap = Duration::from_millis(1);
+            }
+            Err(Failed { error, doubt }) => {
+                match doubt {
+                    Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
+                    mut known => Undo::settle(&mut known),
+                }
+                let now = wish.engine.now();
+                let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
+                let patience = wish.engine.patience();
+                if !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
+                    return Err(error);
+                }
+                self.failing = Some((since, error));
+                self.nap = wish.engine.pause(self.failures);
+                self.failures += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+
+    /// The wait is over. Only what is known is told as busy.
+    fn give_up(&mut self) -> Result<Option<Grant>> {
+        self.failing.take().map_or(Ok(None), |(_, error)| Err(error))
+    }
+}
+
+/// Answers a burst of wake-ups at once, and after that one every [`FLOOR`]: a flood of messages is no reason to flood
+/// the server.
+struct Pace {
+    left: u32,
+    at: Moment,
+}
+
+impl Pace {
+    fn refill(&mut self, now: Moment) {
+        let gained = now.since(self.at).as_nanos() / FLOOR.as_nanos();
+        if gained > 0 {
+            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(BURST)).min(BURST);
+            self.at = now;
+        }
+    }
+
+    fn spend(&mut self, now: Moment) {
+        self.refill(now);
+        self.left = self.left.saturating_sub(1);
+    }
+
+    fn allows(&mut self, now: Moment) -> bool {
+        self.refill(now);
+        self.left > 0
+    }
+}
+
+/// Asks the primary who holds a lock.
+pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<State> {
+    protocol.name().check()?;
+    engine.check_open()?;
+    let reply = engine.topology.node(protocol.name()).run(protocol.state()).await;
+    let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
+    let (ttl, holders) = protocol.stated(reply)?;
+    Ok(State { holders, remaining: u64::try_from(ttl).ok().map(Duration::from_millis) })
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,163 @@
+//! One owner's hold of one lock, and a guard's share in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Engine;
+use super::ledger::{Book, End, Entry, Table};
+use super::names::{LockName, ReadyHash};
+use super::protocol::Protocol;
+use super::sync::{Mutex, MutexGuard};
+use super::transport::Moment;
+use crate::owner::Owner;
+
+/// The key of a hold.
+pub(crate) type Key = (Arc<LockName>, Owner);
+
+/// All holds of a client.
+pub(crate) type Holds = Table<Key, Hold, ReadyHash>;
+
+/// One owner's hold of one lock.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) protocol: Arc<dyn Protocol>,
+    pub(crate) owner: Owner,
+    pub(crate) since: Moment,
+    book: Mutex<Book>,
+    /// Told whenever the hold ends or its deadline moves.
+    pub(crate) changed: Notify,
+    /// Puts the commands that change the count in the server into one order.
+    pub(crate) order: tokio::sync::Mutex<()>,
+}
+
+impl Hold {
+    pub(crate) fn new(protocol: Arc<dyn Protocol>, owner: Owner, since: Moment) -> Arc<Self> {
+        Arc::new(Self {
+            protocol,
+            owner,
+            since,
+            book: Mutex::new(Book::default()),
+            changed: Notify::new(),
+            order: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &Arc<LockName> {
+        self.protocol.name()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        (Arc::clone(self.name()), self.owner.clone())
+    }
+
+    /// For how long it is held still, if somebody here relies on it.
+    pub(crate) fn left(&self, now: Moment) -> Option<Duration> {
+        let book = self.book();
+        let left = Moment::from_nanos(book.until_all()).since(now);
+        (book.end().is_none() && !left.is_zero()).then_some(left)
+    }
+
+    /// Ends the hold for whoever relies on it.
+    pub(crate) fn finish(&self, end: End) -> bool {
+        let news = self.book().finish(end);
+        if news {
+            self.changed.notify_waiters();
+        }
+        news
+    }
+}
+
+impl Entry for Hold {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock()
+    }
+}
+
+/// A hold that somebody is about to acquire, or to clean up after. One of an owner that may come again stands in the table
+/// for as long as this lives, so that all that is sent for it keeps one order, whatever task it comes from.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) hold: Arc<Hold>,
+    reserved: bool,
+}
+
+impl Target {
+    /// For an owner that nobody else knows.
+    pub(crate) fn fresh(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
+        Arc::new(Self { engine: Arc::clone(engine), hold, reserved: false })
+    }
+
+    /// For an owner that may come again: the hold in the table, which may be another one than `hold`.
+    pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
+        let hold = engine.holds.reserve(hold.key(), hold);
+        Arc::new(Self { engine: Arc::clone(engine), hold, reserved: true })
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.reserved {
+            self.engine.holds.unreserve(&self.hold.key(), &self.hold);
+        }
+    }
+}
+
+/// A guard's share in a hold. Dropped without [`Grant::take`], it is released in the background.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) level: u32,
+    armed: bool,
+}
+
+impl Grant {
+    pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, level: u32) -> Self {
+        Self { engine, hold, level, armed: true }
+    }
+
+    /// Until when it is held, if it is: no I/O, no timer, just the clock.
+    pub(crate) fn until(&self) -> Option<Moment> {
+        let until = Moment::from_nanos(self.hold.book().until(self.level)?);
+        (self.engine.now() < until).then_some(until)
+    }
+
+    /// Takes the release into the caller's hands. False when it was taken before.
+    pub(crate) fn take(&mut self) -> bool {
+        std::mem::take(&mut self.armed)
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if self.take() {
+            super::release::in_background(&self.engine, &self.hold, self.level);
+        }
+    }
+}
+
+/// Until when a lease counts as held here when its command was sent at `sent`: the drift margin of 1 % and 2 ms taken
+/// off, so that it ends here before it ends in the server (reliability §2, `V`).
+pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
+    (sent + lease.saturating_sub(lease / 100)) - Duration::from_millis(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_ends_here_before_it_ends_in_the_server() {
+        let sent = Moment::from_nanos(1_000_000_000);
+        for lease in [Duration::from_millis(100), Duration::from_secs(30), Duration::from_secs(86400)] {
+            let until = valid_until(sent, lease);
+            assert!(until < sent + lease - Duration::from_millis(2));
+            assert!(until >= sent + lease.mul_f64(0.98) - Duration::from_millis(2));
+        }
+        // A lease shorter than the margin is never held.
+        assert!(valid_until(sent, Duration::from_millis(2)) < sent);
+    }
+}

@@ -1,0 +1,288 @@
+//! What this client knows of the locks it holds: who relies on each, until when, and which must be renewed.
+//!
+//! Pure bookkeeping without I/O or tasks, built a second time over loom in `models/`. Times are nanoseconds of the
+//! transport's clock.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use super::sync::{Mutex, MutexGuard};
+
+/// Why a hold ended other than by its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The local clock reached the end of the lease.
+    Expired,
+    /// The server said that the owner does not hold it.
+    Gone,
+    /// The client was shut down and released it.
+    Closed,
+}
+
+/// One guard's reliance on a hold.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    id: u32,
+    /// None: kept by the watchdog.
+    lease: Option<u64>,
+    /// Until when it counts as held; for watchdog levels the book's `watched` says so.
+    until: u64,
+}
+
+/// One owner's hold of one lock.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    levels: Vec<Level>,
+    next: u32,
+    count: u32,
+    watched: u64,
+    renewed: u64,
+    end: Option<End>,
+    doubted: bool,
+    reserved: u32,
+    closed: bool,
+}
+
+impl Book {
+    /// Adds a guard. `count` is what the server has now; `lease` is None for the watchdog.
+    pub(crate) fn open(&mut self, count: u32, lease: Option<u64>, sent: u64, until: u64) -> u32 {
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.count = count;
+        if lease.is_none() {
+            self.watched = until.max(self.watched);
+            self.renewed = sent.max(self.renewed);
+        }
+        if self.levels.is_empty() {
+            self.levels.reserve_exact(1);
+        }
+        self.levels.push(Level { id, lease, until });
+        id
+    }
+
+    /// Takes a guard away: from here on it causes no renewal. False when it was gone already.
+    pub(crate) fn close(&mut self, id: u32) -> bool {
+        let before = self.levels.len();
+        self.levels.retain(|level| level.id != id);
+        self.levels.len() != before
+    }
+
+    /// True when no guard relies on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.levels.is_empty()
+    }
+
+    /// True when the watchdog must renew it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none())
+    }
+
+    /// Until when the guard holds, if it does. An end is final: no later renewal revives it.
+    pub(crate) fn until(&self, id: u32) -> Option<u64> {
+        if self.end.is_some() {
+            return None;
+        }
+        let level = self.levels.iter().find(|level| level.id == id)?;
+        Some(if level.lease.is_none() { self.watched } else { level.until })
+    }
+
+    /// The lease of a guard: None for the watchdog's.
+    pub(crate) fn lease(&self, id: u32) -> Option<u64> {
+        self.levels.iter().find(|level| level.id == id)?.lease
+    }
+
+    /// Until when anybody relies on it.
+    pub(crate) fn until_all(&self) -> u64 {
+        self.latest(|_| true)
+    }
+
+    /// Until when anybody but this guard relies on it.
+    pub(crate) fn until_others(&self, id: u32) -> u64 {
+        self.latest(|level| level.id != id)
+    }
+
+    fn latest(&self, counts: impl Fn(&Level) -> bool) -> u64 {
+        let until = |level: &Level| if level.lease.is_none() { self.watched } else { level.until };
+        self.levels.iter().filter(|level| counts(level)).map(until).max().unwrap_or(0)
+    }
+
+    /// Until when the watchdog's last confirmed renewal lasts.
+    pub(crate) fn watched(&self) -> u64 {
+        self.watched
+    }
+
+    /// The lease that the key must have for the guards that stay, in full: the watchdog's if any is watched, else the
+    /// longest of the explicit ones, as Redisson arms it again on a partial unlock.
+    pub(crate) fn lease_left(&self, watchdog: u64) -> u64 {
+        self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
+    }
+
+    /// The key's lease was armed again by a command sent at `sent`; explicit leases start anew with it.
+    pub(crate) fn rearmed(&mut self, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
+        if self.is_watched() {
+            self.watched = self.watched.max(until(watchdog));
+            self.renewed = self.renewed.max(sent);
+        }
+        for level in &mut self.levels {
+            if let Some(lease) = level.lease {
+                level.until = level.until.max(until(lease));
+            }
+        }
+    }
+
+    /// A guard's lease was set to an explicit one.
+    pub(crate) fn extended(&mut self, id: u32, lease: u64, until: u64) {
+        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
+            level.lease = Some(lease);
+            level.until = until;
+        }
+    }
+
+    /// The watchdog's renewal sent at `sent` was confirmed at `now`. False when it came too late: the hold had ended by
+    /// the local clock, which is final.
+    pub(crate) fn renewed(&mut self, now: u64, sent: u64, until: u64) -> bool {
+        if !self.is_watched() {
+            return true;
+        }
+        if now >= self.watched {
+            self.end = Some(End::Expired);
+            return false;
+        }
+        self.watched = self.watched.max(until);
+        self.renewed = self.renewed.max(sent);
+        true
+    }
+
+    /// When the watchdog's last confirmed renewal, or the acquire, was sent.
+    pub(crate) fn renewed_at(&self) -> u64 {
+        self.renewed
+    }
+
+    /// Ends the hold, for good. True when that is news to somebody: a hold that nobody relies on is being released, and
+    /// what is released is not lost.
+    pub(crate) fn finish(&mut self, end: End) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
+        self.end = Some(end);
+        !self.levels.is_empty()
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// What the server has, as far as known.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The server was heard to have this count.
+    pub(crate) fn counted(&mut self, count: u32) {
+        self.count = count;
+    }
+
+    /// True when an acquire of this hold went without a reply, so that a late copy of it may still reach the server.
+    pub(crate) fn doubted(&self) -> bool {
+        self.doubted
+    }
+
+    /// Notes such an acquire.
+    pub(crate) fn doubt(&mut self) {
+        self.doubted = true;
+    }
+
+    /// True once the hold has left the table: nobody may open it again.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+/// A hold as the table sees it.
+pub(crate) trait Entry {
+    /// Its book.
+    fn book(&self) -> MutexGuard<'_, Book>;
+}
+
+/// All holds of a client, by name and owner.
+pub(crate) struct Table<K, E, S> {
+    shards: Box<[Mutex<HashMap<K, Arc<E>, S>>]>,
+    hash: S,
+}
+
+impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, E, S> {
+    pub(crate) fn new(shards: usize) -> Self {
+        let shards = (0..shards).map(|_| Mutex::new(HashMap::with_hasher(S::default()))).collect();
+        Self { shards, hash: S::default() }
+    }
+
+    fn shard(&self, key: &K) -> &Mutex<HashMap<K, Arc<E>, S>> {
+        let hash = self.hash.hash_one(key);
+        &self.shards[(hash >> 48) as usize % self.shards.len()]
+    }
+
+    /// The hold of `key`, made from `fresh` if there is none, kept in the table until [`Table::unreserve`] although it
+    /// may hold nothing.
+    pub(crate) fn reserve(&self, key: K, fresh: Arc<E>) -> Arc<E> {
+        let mut shard = self.shard(&key).lock();
+        let entry = shard.entry(key).or_insert(fresh);
+        entry.book().reserved += 1;
+        Arc::clone(entry)
+    }
+
+    /// Ends a reservation.
+    pub(crate) fn unreserve(&self, key: &K, entry: &Arc<E>) {
+        let mut shard = self.shard(key).lock();
+        let mut book = entry.book();
+        book.reserved = book.reserved.saturating_sub(1);
+        if book.is_idle() && book.count == 0 && book.reserved == 0 {
+            Self::drop_out(&mut shard, key, entry, book);
+        }
+    }
+
+    /// Registers a guard of a hold, and the hold if it is new, in one step, so that held means registered. Returns the
+    /// guard's id.
+    pub(crate) fn open(&self, key: K, entry: &Arc<E>, open: impl FnOnce(&mut Book) -> u32) -> u32 {
+        let mut shard = self.shard(&key).lock();
+        let id = open(&mut entry.book());
+        shard.entry(key).or_insert_with(|| Arc::clone(entry));
+        id
+    }
+
+    /// The server has nothing for this hold any more: takes it out, so that released means not registered. A hold that
+    /// others are about to acquire stays, empty, unless it has ended.
+    pub(crate) fn released(&self, key: &K, entry: &Arc<E>) {
+        let mut shard = self.shard(key).lock();
+        let mut book = entry.book();
+        book.count = 0;
+        book.doubted = false;
+        if book.end.is_some() || (book.is_idle() && book.reserved == 0) {
+            Self::drop_out(&mut shard, key, entry, book);
+        }
+    }
+
+    fn drop_out(shard: &mut HashMap<K, Arc<E>, S>, key: &K, entry: &Arc<E>, mut book: MutexGuard<'_, Book>) {
+        book.closed = true;
+        drop(book);
+        if shard.get(key).is_some_and(|found| Arc::ptr_eq(found, entry)) {
+            shard.remove(key);
+        }
+    }
+
+    /// Every hold for which `wanted` is true.
+    pub(crate) fn collect(&self, wanted: impl Fn(&Book) -> bool) -> Vec<Arc<E>> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            found.extend(shard.values().filter(|entry| wanted(&entry.book())).cloned());
+        }
+        found
+    }
+
+    /// How many holds there are.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}

@@ -1,0 +1,148 @@
+//! Every key and channel name, the hash-tag rule, and the limits of names: the only place that spells `redisson_`.
+//!
+//! Source: protocol §2.1, §3.1.
+
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+
+/// The longest name, in bytes of UTF-8, prefix included.
+pub(crate) const LONGEST: usize = 4096;
+
+/// The channel on which releases of plain locks are announced.
+const LOCK_CHANNEL: &str = "redisson_lock__channel";
+
+/// A lock's name with all that derives from it, made once for a lock object.
+pub(crate) struct LockName {
+    /// What the user wrote.
+    pub(crate) plain: Arc<str>,
+    /// The main key: prefix and name.
+    pub(crate) key: Bytes,
+    /// Where its releases are announced.
+    pub(crate) channel: Bytes,
+    hash: u64,
+}
+
+impl LockName {
+    pub(crate) fn new(prefix: &str, plain: &str) -> Arc<Self> {
+        let key = format!("{prefix}{plain}");
+        let channel = tagged(LOCK_CHANNEL, &key);
+        let hash = fnv(key.as_bytes());
+        Arc::new(Self { plain: Arc::from(plain), key: Bytes::from(key), channel: Bytes::from(channel), hash })
+    }
+
+    /// Refuses names that no lock can have. Called before anything is sent.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.plain.is_empty() {
+            return Err(Error::config("a lock needs a name: the name is empty"));
+        }
+        if self.key.len() > LONGEST {
+            return Err(Error::config(format!(
+                "the lock's name has {} bytes with its prefix; at most {LONGEST} are allowed",
+                self.key.len()
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.plain, f)
+    }
+}
+
+impl PartialEq for LockName {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.key == other.key
+    }
+}
+
+impl Eq for LockName {}
+
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// `prefix:{raw}`, or `prefix:raw` when the name has a brace of its own: the same slot as the name itself.
+fn tagged(prefix: &str, raw: &str) -> String {
+    if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
+}
+
+/// FNV-1a, finished by a multiplication so that the high bits depend on every byte. Names are hashed once; tables then
+/// take the value as it is.
+fn fnv(bytes: &[u8]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A hasher for keys that bring their hash along.
+#[derive(Default)]
+pub(crate) struct Ready(u64);
+
+impl Hasher for Ready {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = self.0.rotate_left(5) ^ fnv(bytes);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// What tables keyed by [`LockName`] are built with.
+pub(crate) type ReadyHash = BuildHasherDefault<Ready>;
+
+/// Which of `n` shards a name lives in.
+pub(crate) fn shard(name: &LockName, n: usize) -> usize {
+    // The low bits pick the bucket inside a shard, so take high ones here.
+    ((name.hash >> 40) as usize) % n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_redisson_makes_them() {
+        let table = [
+            ("", "foo", "foo", "redisson_lock__channel:{foo}"),
+            ("", "pre{tag}suf", "pre{tag}suf", "redisson_lock__channel:pre{tag}suf"),
+            ("", "a{b", "a{b", "redisson_lock__channel:a{b"),
+            ("", "a{}b", "a{}b", "redisson_lock__channel:a{}b"),
+            ("", "x}y", "x}y", "redisson_lock__channel:{x}y}"),
+            ("app:", "foo", "app:foo", "redisson_lock__channel:{app:foo}"),
+            ("{app}:", "foo", "{app}:foo", "redisson_lock__channel:{app}:foo"),
+            ("", "a:b:c", "a:b:c", "redisson_lock__channel:{a:b:c}"),
+            ("", "schloß ☃", "schloß ☃", "redisson_lock__channel:{schloß ☃}"),
+        ];
+        for (prefix, plain, key, channel) in table {
+            let name = LockName::new(prefix, plain);
+            assert_eq!(name.key, key);
+            assert_eq!(name.channel, channel);
+            assert_eq!(&*name.plain, plain);
+            assert!(name.check().is_ok());
+        }
+    }
+
+    #[test]
+    fn impossible_names_are_refused() {
+        assert!(matches!(LockName::new("", "").check(), Err(Error::Config { .. })));
+        assert!(matches!(LockName::new("p:", "").check(), Err(Error::Config { .. })));
+        assert!(LockName::new("", &"x".repeat(LONGEST)).check().is_ok());
+        assert!(matches!(LockName::new("p", &"x".repeat(LONGEST)).check(), Err(Error::Config { .. })));
+    }
+}

@@ -1,0 +1,330 @@
+//! One Redis server over fred: a pool of connections for commands, one for messages. The only place that imports fred.
+//!
+//! fred 10.1 is used around its traps (`rust-ground.md` §B.2; `tests/traps.rs` has a test for each): scripts go out by
+//! `custom`, at most once; a subscription is confirmed by a `PING` behind it; silent connections are noticed by counting
+//! timeouts; connections are closed by hand.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fred::clients::Client;
+use fred::error::ErrorKind;
+use fred::interfaces::{ClientLike as _, EventInterface as _, PubsubInterface as _};
+use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Value};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
+
+use super::sync::Mutex;
+use super::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+
+pub(crate) mod connect;
+
+/// After so many timeouts in a row a connection is taken for dead: fred itself notices only silent ones that are not
+/// being written to.
+const TIMEOUTS_TOLERATED: u32 = 2;
+
+/// One server.
+pub(crate) struct Node {
+    lines: Box<[Arc<Line>]>,
+    next: AtomicUsize,
+    subscriber: Client,
+    channels: Arc<Mutex<HashSet<Bytes>>>,
+    ear: Arc<OnceLock<Weak<dyn Ear>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    connections: Mutex<Vec<ConnectHandle>>,
+    closed: Arc<AtomicBool>,
+    script_cache: bool,
+    subscribe_timeout: Duration,
+}
+
+/// One connection for commands.
+struct Line {
+    client: Client,
+    timeouts: AtomicU32,
+    heal: Notify,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nothing of fred's own: its configuration prints the password.
+        f.debug_struct("Node").field("connections", &self.lines.len()).finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    async fn send(&self, command: &'static str, head: Bytes, call: &Call) -> Result<Value, fred::error::Error> {
+        let mut words = Vec::with_capacity(call.words.len() + 2);
+        words.push(Value::Bytes(head));
+        words.push(Value::Integer(i64::try_from(call.keys).unwrap_or(i64::MAX)));
+        words.extend(call.words.iter().map(|word| match word {
+            Arg::Text(text) => Value::Bytes(text.clone()),
+            Arg::Int(int) => Value::Integer(*int),
+        }));
+        self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words).await
+    }
+
+    async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
+        let mut outcome = Err(fred::error::Error::new(ErrorKind::Unknown, "NOSCRIPT"));
+        if script_cache {
+            outcome = self.send("EVALSHA", call.script.sha(), &call).await;
+        }
+        if outcome.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT")) {
+            outcome = self.send("EVAL", Bytes::from_static(call.script.source.as_bytes()), &call).await;
+        }
+        match outcome {
+            Ok(value) => {
+                self.timeouts.store(0, Ordering::Relaxed);
+                Ok(reply(value))
+            }
+            Err(error) => {
+                let fault = fault(error);
+                let demoted = fault.kind == FaultKind::Refused && fault.message.contains("READONLY");
+                let dead = fault.kind == FaultKind::TimedOut
+                    && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
+                if demoted || dead {
+                    self.timeouts.store(0, Ordering::Relaxed);
+                    self.heal.notify_one();
+                }
+                Err(fault)
+            }
+        }
+    }
+}
+
+fn reply(value: Value) -> Reply {
+    match value {
+        Value::Null => Reply::Nil,
+        Value::Integer(int) => Reply::Int(int),
+        Value::Boolean(truth) => Reply::Int(i64::from(truth)),
+        Value::String(text) => Reply::Text(text.into_inner()),
+        Value::Bytes(bytes) => Reply::Text(bytes),
+        Value::Double(double) => Reply::Text(Bytes::from(double.to_string())),
+        Value::Queued => Reply::Text(Bytes::from_static(b"QUEUED")),
+        Value::Array(values) => Reply::List(values.into_iter().map(reply).collect()),
+        Value::Map(map) => Reply::List(
+            map.inner().into_iter().flat_map(|(key, value)| [Reply::Text(key.into_bytes()), reply(value)]).collect(),
+        ),
+    }
+}
+
+/// What fred's errors mean for the command (`rust-ground.md` §B.2, last paragraph).
+fn fault(error: fred::error::Error) -> Fault {
+    let text = error.details();
+    let refused = text.split(' ').next().is_some_and(|code| {
+        code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
+    });
+    let kind = match error.kind() {
+        ErrorKind::Timeout => FaultKind::TimedOut,
+        ErrorKind::Config | ErrorKind::Backpressure | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => {
+            FaultKind::NotSent
+        }
+        ErrorKind::Auth => FaultKind::Refused,
+        _ if text.contains("Failed to route") => FaultKind::NotSent,
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Protocol => FaultKind::Lost,
+        _ if refused => FaultKind::Refused,
+        _ => FaultKind::Lost,
+    };
+    Fault { kind, message: text.to_owned(), source: Some(Arc::new(error)) }
+}
+
+/// Now by the clock that counts suspend.
+pub(crate) fn boottime() -> Moment {
+    let time = rustix::time::clock_gettime(CLOCK);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Moment::from_nanos(seconds * 1_000_000_000 + nanos)
+}
+
+#[cfg(target_os = "linux")]
+const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+// Counts suspend on macOS.
+#[cfg(not(target_os = "linux"))]
+const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+impl Transport for Node {
+    fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
+        if self.closed.load(Ordering::Relaxed) {
+            return std::future::ready(Err(Fault::new(FaultKind::Closed, "the client is shut down"))).boxed();
+        }
+        let next = if self.lines.len() == 1 { 0 } else { self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len() };
+        let (line, script_cache) = (Arc::clone(&self.lines[next]), self.script_cache);
+        let closed = Arc::clone(&self.closed);
+        Box::pin(async move {
+            let outcome = line.run(call, script_cache).await;
+            match outcome {
+                Err(_) if closed.load(Ordering::Relaxed) => Err(Fault::new(FaultKind::Closed, "the client is shut down")),
+                outcome => outcome,
+            }
+        })
+    }
+
+    fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+        self.channels.lock().insert(channel.clone());
+        let (subscriber, limit) = (self.subscriber.clone(), self.subscribe_timeout);
+        Box::pin(async move {
+            let confirmed = async {
+                subscriber.subscribe(text(&channel)).await?;
+                // fred is done when the command is queued; the reply to a PING behind it says that it took effect.
+                subscriber.ping::<Value>(None).await
+            };
+            match tokio::time::timeout(limit, confirmed).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(fault(error)),
+                Err(_) => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
+            }
+        })
+    }
+
+    fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+        self.channels.lock().remove(&channel);
+        let (subscriber, limit) = (self.subscriber.clone(), self.subscribe_timeout);
+        Box::pin(async move {
+            let done = async {
+                subscriber.unsubscribe(text(&channel)).await?;
+                subscriber.ping::<Value>(None).await
+            };
+            // A failure means a broken connection, and with it the subscription is gone.
+            let _ = tokio::time::timeout(limit, done).await;
+        })
+    }
+
+    fn listen(&self, ear: Weak<dyn Ear>) {
+        // Set once, by the engine that owns this node.
+        let _ = self.ear.set(ear);
+    }
+
+    fn now(&self) -> Moment {
+        boottime()
+    }
+
+    fn random(&self) -> u64 {
+        uuid::Uuid::new_v4().as_u64_pair().1 ^ uuid::Uuid::new_v4().as_u64_pair().0
+    }
+
+    fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
+        self.closed.store(true, Ordering::Relaxed);
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        let clients: Vec<_> =
+            self.lines.iter().map(|line| line.client.clone()).chain([self.subscriber.clone()]).collect();
+        let connections = std::mem::take(&mut *self.connections.lock());
+        Box::pin(async move {
+            let limit = within.min(Duration::from_secs(1));
+            let quits = futures::future::join_all(clients.iter().map(|client| client.quit()));
+            // It can hang when the server is away.
+            let _ = tokio::time::timeout(limit, quits).await;
+            let gone = async {
+                for connection in connections {
+                    let abort = connection.abort_handle();
+                    if tokio::time::timeout(limit, connection).await.is_err() {
+                        abort.abort();
+                    }
+                }
+            };
+            gone.await;
+        })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Closed by the engine in every case but one: the runtime was gone before. Then these are gone as well.
+        for task in self.tasks.get_mut().drain(..) {
+            task.abort();
+        }
+        for connection in self.connections.get_mut().drain(..) {
+            connection.abort();
+        }
+    }
+}
+
+/// Channel names are made from `str`s.
+fn text(channel: &Bytes) -> String {
+    String::from_utf8_lossy(channel).into_owned()
+}
+
+/// Tells the ear of every message. Does nothing else, so that it never falls behind for long.
+async fn dispatch(subscriber: Client, ear: Arc<OnceLock<Weak<dyn Ear>>>) {
+    let mut messages = subscriber.message_rx();
+    loop {
+        let message = messages.recv().await;
+        let Some(ear) = ear.get() else { continue };
+        let Some(ear) = ear.upgrade() else { return };
+        match message {
+            Ok(message) => ear.message(message.channel.as_bytes(), message.value.as_bytes().unwrap_or_default()),
+            Err(RecvError::Lagged(missed)) => {
+                tracing::warn!(missed, "messages came in faster than they could be read: every waiter looks for itself");
+                ear.missed();
+            }
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// Keeps the subscriptions alive: makes them anew after a reconnect, and notices a connection that has fallen silent.
+async fn keep_listening(
+    subscriber: Client,
+    channels: Arc<Mutex<HashSet<Bytes>>>,
+    ear: Arc<OnceLock<Weak<dyn Ear>>>,
+    ping_interval: Duration,
+) {
+    let mut reconnects = subscriber.reconnect_rx();
+    loop {
+        tokio::select! {
+            reconnect = reconnects.recv() => match reconnect {
+                Ok(_) | Err(RecvError::Lagged(_)) => {
+                    let all: Vec<String> = channels.lock().iter().map(text).collect();
+                    if !all.is_empty() {
+                        let made = async {
+                            subscriber.subscribe(all).await?;
+                            subscriber.ping::<Value>(None).await
+                        };
+                        if let Err(error) = made.await {
+                            tracing::warn!(%error, "could not subscribe anew after a reconnect");
+                            let _ = subscriber.force_reconnection().await;
+                        }
+                    }
+                    if let Some(ear) = ear.get().and_then(Weak::upgrade) {
+                        ear.missed();
+                    }
+                }
+                Err(RecvError::Closed) => return,
+            },
+            () = tokio::time::sleep(ping_interval) => {
+                if let Err(error) = subscriber.ping::<Value>(None).await {
+                    tracing::warn!(%error, "the connection for messages is silent: reconnecting");
+                    let _ = subscriber.force_reconnection().await;
+                }
+            }
+        }
+    }
+}
+
+/// Tells the ear when a connection for commands is back, and breaks one that was taken for dead.
+async fn keep_line(line: Arc<Line>, ear: Arc<OnceLock<Weak<dyn Ear>>>) {
+    let mut reconnects = line.client.reconnect_rx();
+    loop {
+        tokio::select! {
+            reconnect = reconnects.recv() => match reconnect {
+                Ok(_) | Err(RecvError::Lagged(_)) => {
+                    if let Some(ear) = ear.get().and_then(Weak::upgrade) {
+                        ear.reconnected();
+                    }
+                }
+                Err(RecvError::Closed) => return,
+            },
+            () = line.heal.notified() => {
+                tracing::warn!("a connection for commands does not answer, or its server was demoted: reconnecting");
+                let _ = line.client.force_reconnection().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Connecting: from a URL and the options to a [`Node`].
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::error::ErrorKind;
+use fred::interfaces::ClientLike as _;
+use fred::types::RespVersion;
+use fred::types::config::{
+    Config, ConnectionConfig, PerformanceConfig, ReconnectError, ReconnectPolicy, ServerConfig, TcpConfig,
+    UnresponsiveConfig,
+};
+use tokio::sync::Notify;
+
+use super::{Line, Node, dispatch, keep_line, keep_listening};
+use crate::config::{Options, Secret};
+use crate::error::{Error, Result, Step};
+
+/// Where to connect, and as whom.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Target {
+    pub(crate) url: Secret,
+    pub(crate) username: Option<Secret>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) database: Option<u8>,
+}
+
+impl Target {
+    /// Reads the URL. Errors never repeat it: it may hold a password.
+    fn config(&self) -> Result<Config> {
+        let url = self.url.0.as_str();
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| Error::config("the URL has no scheme: use redis://host:port, rediss:// or unix:///path"))?;
+        let mut config = match scheme {
+            "unix" | "redis+unix" | "valkey+unix" => {
+                // `unix://[user:password@]/path`; what a query would say is set on the builder.
+                let path = rest.rsplit_once('@').map_or(rest, |(_, path)| path);
+                if !path.starts_with('/') {
+                    return Err(Error::config("the URL of a unix socket needs an absolute path: unix:///run/redis.sock"));
+                }
+                let credentials = rest.rsplit_once('@').map(|(credentials, _)| credentials);
+                let (user, password) = credentials.map_or((None, None), |text| match text.split_once(':') {
+                    Some((user, password)) => (Some(user), Some(password)),
+                    None => (Some(text), None),
+                });
+                Config {
+                    server: ServerConfig::Unix { path: PathBuf::from(path) },
+                    username: user.filter(|user| !user.is_empty()).map(str::to_owned),
+                    password: password.map(str::to_owned),
+                    ..Config::default()
+                }
+            }
+            "rediss" | "valkeys" if !cfg!(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls")) => {
+                return Err(Error::Unsupported {
+                    what: "TLS is not built in: enable one of the features rustls, rustls-ring, native-tls".into(),
+                });
+            }
+            "redis" | "rediss" | "valkey" | "valkeys" => Config::from_url_centralized(url)
+                .map_err(|error| Error::config(format!("the URL cannot be read: {}", kind(error.kind()))))?,
+            "redis-cluster" | "rediss-cluster" | "valkey-cluster" | "redis-sentinel" | "rediss-sentinel"
+            | "valkey-sentinel" => {
+                return Err(Error::Unsupported {
+                    what: format!("{scheme}:// is not supported yet: connect to one server by redis://"),
+                });
+            }
+            other => {
+                return Err(Error::config(format!(
+                    "the URL's scheme {other:?} is unknown: use redis://, rediss:// or unix://"
+                )));
+            }
+        };
+        if let Some(username) = &self.username {
+            config.username = Some(username.0.clone());
+        }
+        if let Some(password) = &self.password {
+            config.password = Some(password.0.clone());
+        }
+        if self.database.is_some() {
+            config.database = self.database;
+        }
+        config.version = RespVersion::RESP3;
+        // Commands wait for a reconnect, up to their timeout, rather than fail the instant a connection is away.
+        config.fail_fast = false;
+        Ok(config)
+    }
+}
+
+const fn kind(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Config => "its database or port makes no sense",
+        _ => "it is malformed",
+    }
+}
+
+impl Node {
+    /// Connects. Done when every connection stands.
+    pub(crate) async fn connect(target: &Target, options: &Options) -> Result<Self> {
+        let config = target.config()?;
+        let connection = ConnectionConfig {
+            connection_timeout: options.connect_timeout,
+            internal_command_timeout: options.connect_timeout,
+            // A script in flight when the connection breaks must not be sent again behind our back.
+            max_command_attempts: 1,
+            unresponsive: UnresponsiveConfig {
+                max_timeout: Some(options.command_timeout),
+                interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
+            },
+            tcp: TcpConfig {
+                nodelay: Some(true),
+                user_timeout: Some(options.command_timeout.max(Duration::from_secs(1)) * 2),
+                ..TcpConfig::default()
+            },
+            reconnect_errors: vec![
+                ReconnectError::ReadOnly,
+                ReconnectError::Loading,
+                ReconnectError::MasterDown,
+                ReconnectError::ClusterDown,
+            ],
+            ..ConnectionConfig::default()
+        };
+        let performance = PerformanceConfig {
+            default_command_timeout: options.command_timeout,
+            broadcast_channel_capacity: 4096,
+            ..PerformanceConfig::default()
+        };
+        let policy = ReconnectPolicy::new_exponential(0, 20, 2_000, 2);
+        let make =
+            || Client::new(config.clone(), Some(performance.clone()), Some(connection.clone()), Some(policy.clone()));
+        let ear = Arc::new(OnceLock::new());
+        let lines: Box<[_]> = (0..options.pool_size)
+            .map(|_| Arc::new(Line { client: make(), timeouts: AtomicU32::new(0), heal: Notify::new() }))
+            .collect();
+        let node = Self {
+            lines,
+            next: AtomicUsize::new(0),
+            subscriber: make(),
+            channels: Arc::default(),
+            ear: Arc::clone(&ear),
+            tasks: crate::engine::sync::Mutex::default(),
+            connections: crate::engine::sync::Mutex::default(),
+            closed: Arc::new(AtomicBool::new(false)),
+            script_cache: options.script_cache,
+            subscribe_timeout: options.subscribe_timeout,
+        };
+        let clients: Vec<_> = node.lines.iter().map(|line| &line.client).chain([&node.subscriber]).collect();
+        for client in &clients {
+            node.connections.lock().push(client.connect());
+        }
+        let connected = futures::future::try_join_all(clients.iter().map(|client| client.wait_for_connect()));
+        let outcome = tokio::time::timeout(options.connect_timeout, connected).await;
+        let error = match outcome {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(refused(&error)),
+            Err(_) => Some(Error::Timeout { step: Step::Connect }),
+        };
+        if let Some(error) = error {
+            // Each would go on trying for ever.
+            for connection in node.connections.lock().drain(..) {
+                connection.abort();
+            }
+            return Err(error);
+        }
+        {
+            let mut tasks = node.tasks.lock();
+            tasks.push(tokio::spawn(dispatch(node.subscriber.clone(), Arc::clone(&ear))));
+            tasks.push(tokio::spawn(keep_listening(
+                node.subscriber.clone(),
+                Arc::clone(&node.channels),
+                Arc::clone(&ear),
+                options.ping_interval,
+            )));
+            for line in &node.lines {
+                tasks.push(tokio::spawn(keep_line(Arc::clone(line), Arc::clone(&ear))));
+            }
+        }
+        Ok(node)
+    }
+}
+
+fn refused(error: &fred::error::Error) -> Error {
+    let message = error.details().to_owned();
+    match error.kind() {
+        ErrorKind::Auth => Error::Server { message },
+        ErrorKind::Config | ErrorKind::Url => Error::config(message),
+        ErrorKind::Timeout => Error::Timeout { step: Step::Connect },
+        _ => Error::Connection { message, outcome_unknown: false, source: Some(Arc::new(error.clone())) },
+    }
+}

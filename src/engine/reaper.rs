@@ -1,0 +1,206 @@
+//! What must be finished although nobody waits for it: releases of dropped guards, clean-up after doubt, commands whose
+//! callers went away.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{Notify, mpsc};
+
+/// One thing to finish.
+pub(crate) type Job = BoxFuture<'static, ()>;
+
+/// Takes jobs, from any thread, inside or outside a runtime. Never blocks and never panics; when the client's runtime is
+/// gone the job is dropped, and the lease ends what it would have ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Reaper(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    jobs: mpsc::UnboundedSender<Job>,
+    /// Jobs that must be done before the client may close, and commands under way that may become such jobs.
+    busy: AtomicUsize,
+    idle: Notify,
+    stop: Arc<Notify>,
+}
+
+impl Reaper {
+    /// Starts the task that does the jobs, on the current runtime. It ends when the last `Reaper` is gone and its jobs
+    /// are done.
+    pub(crate) fn start() -> Self {
+        let (send, receive) = mpsc::unbounded_channel();
+        let stop = Arc::new(Notify::new());
+        tokio::spawn(work(receive, Arc::clone(&stop)));
+        Self(Arc::new(Shared { jobs: send, busy: AtomicUsize::new(0), idle: Notify::new(), stop }))
+    }
+
+    /// Has a job done that closing waits for.
+    pub(crate) fn finish(&self, job: Job) {
+        let busy = self.busy();
+        self.finish_whenever(Box::pin(async move {
+            job.await;
+            drop(busy);
+        }));
+    }
+
+    /// Has a job done that closing does not wait for.
+    pub(crate) fn finish_whenever(&self, job: Job) {
+        // Refused only when the runtime is gone, and the job with it.
+        let _ = self.0.jobs.send(job);
+    }
+
+    /// Marks something as under way until the mark is dropped.
+    fn busy(&self) -> Busy {
+        self.0.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::downgrade(&self.0))
+    }
+
+    /// Done when nothing that closing waits for is under way.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let idle = self.0.idle.notified();
+            if self.under_way() == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Takes no more jobs: the task ends when those it has are done.
+    pub(crate) fn stop(&self) {
+        self.0.stop.notify_one();
+    }
+
+    /// How much is under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.0.busy.load(Ordering::Acquire)
+    }
+}
+
+/// Weak: a job must not keep the channel open on which it came.
+#[derive(Debug)]
+struct Busy(Weak<Shared>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            if shared.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                shared.idle.notify_waiters();
+            }
+        }
+    }
+}
+
+async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
+    let mut jobs = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            job = incoming.recv() => match job {
+                Some(job) => jobs.push(job),
+                None => break,
+            },
+            Some(()) = jobs.next(), if !jobs.is_empty() => {}
+            () = stop.notified() => incoming.close(),
+        }
+    }
+    while jobs.next().await.is_some() {}
+}
+
+/// A future that is carried through once it has begun: dropped half-way, it moves to the reaper and goes on there; its
+/// output is then dropped. Dropped before its first poll, it never begins.
+pub(crate) struct Finished<T: Send + 'static> {
+    future: Option<BoxFuture<'static, T>>,
+    begun: bool,
+    counted: bool,
+    busy: Option<Busy>,
+    reaper: Reaper,
+}
+
+impl<T: Send + 'static> Finished<T> {
+    pub(crate) fn new(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), begun: false, counted: true, busy: None, reaper: reaper.clone() }
+    }
+
+    /// As `new`, for work that closing does not wait for: closing itself.
+    pub(crate) fn uncounted(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut work = Self::new(reaper, future);
+        work.counted = false;
+        work
+    }
+
+    /// Leaves the future to the reaper from the start.
+    pub(crate) fn detach(mut self) {
+        self.begun = true;
+    }
+}
+
+impl<T: Send + 'static> Future for Finished<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if !std::mem::replace(&mut self.begun, true) && self.counted {
+            self.busy = Some(self.reaper.busy());
+        }
+        let Some(future) = self.future.as_mut() else {
+            // Polled after it was done, which no caller in this crate does.
+            return Poll::Pending;
+        };
+        let output = std::task::ready!(future.as_mut().poll(context));
+        self.future = None;
+        self.busy = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T: Send + 'static> Drop for Finished<T> {
+    fn drop(&mut self) {
+        if let (true, Some(future)) = (self.begun, self.future.take()) {
+            let busy = self.busy.take();
+            self.reaper.finish_whenever(Box::pin(async move {
+                drop(future.await);
+                drop(busy);
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_begun_is_finished_and_what_has_not_is_not() {
+        let reaper = Reaper::start();
+        for (begin, expected) in [(false, 0), (true, 1)] {
+            let done = Arc::new(AtomicU32::new(0));
+            let seen = Arc::clone(&done);
+            let mut work = Finished::new(&reaper, async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                seen.fetch_add(1, Ordering::Relaxed);
+            });
+            if begin {
+                assert!(futures::poll!(&mut work).is_pending());
+            }
+            drop(work);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert_eq!(done.load(Ordering::Relaxed), expected);
+            assert_eq!(reaper.under_way(), 0);
+        }
+    }
+
+    #[test]
+    fn a_job_after_the_runtime_is_dropped_quietly() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let reaper = runtime.block_on(async { Reaper::start() });
+        drop(runtime);
+        reaper.finish(Box::pin(async { panic!("must not run") }));
+    }
+}

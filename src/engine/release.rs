@@ -1,0 +1,315 @@
+//! Giving back: unlock, partial unlock, releases of dropped guards, and the clean-up after doubt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Engine;
+use super::hold::{Grant, Hold, Target, valid_until};
+use super::ledger::{End, Entry as _};
+use super::protocol::{Count, Protocol, Release};
+use super::reaper::{Finished, Job};
+use super::transport::{FaultKind, Moment};
+use crate::config::millis;
+use crate::error::{Error, Lost, NotHeld, Result};
+use crate::guard::Released;
+use crate::owner::Owner;
+
+/// What the guard knew of its hold when its release began.
+#[derive(Clone, Copy)]
+struct Before {
+    /// False when the lease was over by the local clock.
+    held: bool,
+    end: Option<End>,
+    since: Moment,
+}
+
+/// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
+/// passed on inside this process.
+fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32) -> Option<Before> {
+    let now = engine.now();
+    let (before, watched) = {
+        let mut book = hold.book();
+        let until = book.until(level);
+        let watched = book.lease(level).is_none();
+        let before =
+            Before { held: until.is_some_and(|until| now.as_nanos() < until), end: book.end(), since: hold.since };
+        book.close(level);
+        (before, watched && book.is_idle() && book.count() == 1)
+    };
+    super::metrics::held(hold.protocol.flavour(), now.since(hold.since));
+    let spare = engine.options.watchdog / 3;
+    let passed = engine.registry.pass_on(hold, now, || {
+        if !watched || !before.held || hold.owner.is_shared() {
+            return None;
+        }
+        let mut book = hold.book();
+        // Whoever gets it must have time to use it.
+        if book.end().is_some() || !book.is_idle() || book.watched() < (now + spare).as_nanos() {
+            return None;
+        }
+        let level = book.open(1, None, 0, 0);
+        drop(book);
+        Some(Grant::new(Arc::clone(engine), Arc::clone(hold), level))
+    });
+    (!passed).then_some(before)
+}
+
+/// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
+pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32) {
+    let Some(before) = begin(engine, hold, level) else { return };
+    let job = give_back(Arc::clone(engine), Arc::clone(hold), before, true);
+    engine.reaper.finish(Box::pin(async move {
+        if let Err(error) = job.await {
+            tracing::debug!(%error, "a dropped guard's lock was not released as held");
+        }
+    }));
+}
+
+/// Releases a guard's share and says what became of it.
+pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
+    if !grant.take() {
+        return Err(Error::Closed);
+    }
+    let (engine, hold) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold));
+    let Some(before) = begin(&engine, &hold, grant.level) else { return Ok(Released::Free) };
+    let job = give_back(Arc::clone(&engine), hold, before, false);
+    Finished::new(&engine.reaper, job).await
+}
+
+/// The release itself. `patient`: goes on until the lease is over; otherwise it reports after the configured retries,
+/// and goes on in the background.
+async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient: bool) -> Result<Released> {
+    let name = Arc::clone(&hold.name().plain);
+    let lost = |end| match end {
+        End::Expired => Error::Lost { name: Arc::clone(&name), why: Lost::Expired },
+        End::Gone => Error::Lost { name: Arc::clone(&name), why: Lost::Gone },
+        End::Closed => Error::Closed,
+    };
+    if let Some(end) = before.end {
+        // Whoever ended it has cleaned up.
+        return Err(lost(end));
+    }
+    let order = hold.order.lock().await;
+    let watchdog = engine.options.watchdog;
+    let (count, lease, doubted) = {
+        let book = hold.book();
+        if let (0, end) = (book.count(), book.end()) {
+            return Err(lost(end.unwrap_or(End::Gone)));
+        }
+        (book.count(), Duration::from_nanos(book.lease_left(nanos(watchdog))), book.doubted())
+    };
+    let change = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(count - 1) };
+    let patience = if patient { watchdog.max(lease) } else { engine.patience() };
+    let sent = engine.now();
+    let outcome = send(&engine, &hold.protocol, &hold.owner, lease, change, sent + patience).await;
+    let result = match outcome {
+        Ok(Release::Left(left)) if left > 0 => {
+            let mut book = hold.book();
+            book.counted(left);
+            let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
+            book.rearmed(sent.as_nanos(), until, nanos(watchdog));
+            drop(book);
+            hold.changed.notify_waiters();
+            Ok(Released::StillHeld(left))
+        }
+        Ok(Release::Left(_)) => {
+            freed(&engine, &hold, doubted);
+            Ok(Released::Free)
+        }
+        Ok(Release::Untold(reason)) => {
+            tracing::warn!(lock.name = %name, reason, "released, but waiters could not be told: they poll; grant this \
+                            login the channel redisson_lock__channel:*");
+            freed(&engine, &hold, doubted);
+            Ok(Released::Free)
+        }
+        Ok(Release::NotHeld(holder)) => {
+            freed(&engine, &hold, doubted);
+            let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
+            super::metrics::release_failed(hold.protocol.flavour());
+            return Err(Error::NotHeld { name, why });
+        }
+        Err(error) => {
+            super::metrics::release_failed(hold.protocol.flavour());
+            let goes_on = !patient && error.is_retryable() && change != Count::ByOne;
+            tracing::warn!(lock.name = %name, %error, goes_on, "release failed");
+            if goes_on {
+                drop(order);
+                engine.reaper.finish(go_on(&engine, &hold, before));
+            } else {
+                // Not renewed any more: the lease ends it.
+                freed(&engine, &hold, doubted);
+            }
+            return Err(error);
+        }
+    };
+    if before.held {
+        tracing::debug!(lock.name = %name, owner = hold.owner.text(), held = ?engine.now().since(before.since), "released");
+        result
+    } else {
+        // The server had it still, but it was not to be relied on any more.
+        Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
+    }
+}
+
+/// The rest of a release that was reported as failed. A function of its own, because an async one cannot name itself.
+fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
+    let job = give_back(Arc::clone(engine), Arc::clone(hold), before, true);
+    Box::pin(async move { drop(job.await) })
+}
+
+/// The server has nothing for this hold any more.
+fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool) {
+    let again = doubted.then(|| Target::reserve(engine, Arc::clone(hold)));
+    engine.holds.released(&hold.key(), hold);
+    engine.registry.released(hold.name());
+    if let Some(target) = again {
+        look_again(target);
+    }
+}
+
+/// Sends a release until it is answered, or `until` is reached. In doubt it is sent again where a repeat changes nothing.
+async fn send(
+    engine: &Arc<Engine>,
+    protocol: &Arc<dyn Protocol>,
+    owner: &Owner,
+    lease: Duration,
+    count: Count,
+    until: Moment,
+) -> Result<Release> {
+    let node = engine.topology.node(protocol.name());
+    let (mut doubted, mut failures) = (false, 0);
+    loop {
+        let fault = match node.run(protocol.release(owner, millis(lease), count)).await {
+            Ok(reply) => {
+                let release = protocol.released(reply)?;
+                // A repeat finds nothing where the first one was carried out.
+                let repeat = doubted && count == Count::Exactly(0) && matches!(release, Release::NotHeld(_));
+                return Ok(if repeat { Release::Left(0) } else { release });
+            }
+            Err(fault) => fault,
+        };
+        let error = Error::from_fault(&fault, &protocol.name().plain);
+        let again = error.is_retryable() && (count != Count::ByOne || !fault.in_doubt());
+        if !again || fault.kind == FaultKind::Closed {
+            return Err(error);
+        }
+        doubted |= fault.in_doubt();
+        let pause = engine.pause(failures);
+        if engine.now() + pause >= until {
+            return Err(error);
+        }
+        failures += 1;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Undoes an acquire that may have happened unseen: brings the owner's count back to what it was.
+pub(crate) fn undo(target: Arc<Target>) {
+    let reaper = target.engine.reaper.clone();
+    reaper.finish(Box::pin(async move {
+        let Target { engine, hold, .. } = &*target;
+        let order = hold.order.lock().await;
+        let (count, lease) = {
+            let book = hold.book();
+            (book.count(), Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog))))
+        };
+        let until = engine.now() + engine.options.watchdog.max(lease);
+        let undone = send(engine, &hold.protocol, &hold.owner, lease, Count::Exactly(count), until).await;
+        tracing::debug!(lock.name = %hold.name().plain, ?undone, "undid an acquire of unknown outcome");
+        engine.registry.released(hold.name());
+        drop(order);
+        if count == 0 {
+            look_again(Arc::clone(&target));
+        }
+    }));
+}
+
+/// Looks a second time, after a command's longest life, whether a late copy of an acquire took the lock once more.
+fn look_again(target: Arc<Target>) {
+    if target.hold.owner.is_shared() {
+        return;
+    }
+    let reaper = target.engine.reaper.clone();
+    reaper.finish_whenever(Box::pin(async move {
+        let Target { engine, hold, .. } = &*target;
+        let mut closing = engine.closing();
+        tokio::select! {
+            () = tokio::time::sleep(engine.options.command_timeout) => {}
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+        let _order = hold.order.lock().await;
+        if hold.book().count() == 0 {
+            let until = engine.now();
+            let watchdog = engine.options.watchdog;
+            let found = send(engine, &hold.protocol, &hold.owner, watchdog, Count::Exactly(0), until).await;
+            tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
+        }
+    }));
+}
+
+/// A hold ended by the local clock: the server may have it still, and is relieved of it.
+pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End) {
+    let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
+    let reaper = engine.reaper.clone();
+    reaper.finish(Box::pin(async move {
+        let _order = hold.order.lock().await;
+        if end != End::Gone && !hold.owner.is_shared() && hold.book().count() > 0 {
+            let watchdog = engine.options.watchdog;
+            let until = engine.now() + watchdog;
+            let relieved = send(&engine, &hold.protocol, &hold.owner, watchdog, Count::Exactly(0), until).await;
+            tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
+        }
+        let doubted = hold.book().doubted();
+        freed(&engine, &hold, doubted);
+    }));
+}
+
+/// Gives back one hold of an owner that has no guard here.
+pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
+    protocol.name().check()?;
+    engine.check_open()?;
+    owner.share();
+    let (engine, protocol, owner) = (Arc::clone(engine), Arc::clone(protocol), owner.clone());
+    let reaper = engine.reaper.clone();
+    Finished::new(&reaper, async move {
+        let name = Arc::clone(&protocol.name().plain);
+        let until = engine.now() + engine.patience();
+        match send(&engine, &protocol, &owner, engine.options.watchdog, Count::ByOne, until).await? {
+            Release::Left(0) | Release::Untold(_) => {
+                engine.registry.released(protocol.name());
+                Ok(Released::Free)
+            }
+            Release::Left(left) => Ok(Released::StillHeld(left)),
+            Release::NotHeld(holder) => {
+                let why = holder.map_or(NotHeld::Never, |owner| NotHeld::HeldBy { owner });
+                Err(Error::NotHeld { name, why })
+            }
+        }
+    })
+    .await
+}
+
+/// Frees the lock whoever holds it. Guards of this client learn of it at once.
+pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<bool> {
+    protocol.name().check()?;
+    engine.check_open()?;
+    let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
+    let reaper = engine.reaper.clone();
+    Finished::new(&reaper, async move {
+        let reply = engine.topology.node(protocol.name()).run(protocol.force()).await;
+        let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
+        let forced = protocol.forced(reply)?;
+        for hold in engine.holds.collect(|book| !book.is_idle()) {
+            if hold.name() == protocol.name() {
+                engine.lose(&hold, End::Gone);
+            }
+        }
+        engine.registry.released(protocol.name());
+        Ok(forced)
+    })
+    .await
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,141 @@
+//! The renewal scheduler: keeps the leases of watched holds running, in batches, all in flight together.
+//!
+//! A round goes out every third of the watchdog, and at once when a connection comes back. Errors are retried at a
+//! tenth of that until the lease's own end; one bad entry never stops the others.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{Notify, watch};
+
+use super::Engine;
+use super::hold::{Hold, valid_until};
+use super::ledger::{End, Entry as _};
+use super::transport::{FaultKind, Reply};
+use crate::config::millis;
+use crate::error::Error;
+
+/// How a round went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Round {
+    pub(crate) renewed: usize,
+    pub(crate) failed: usize,
+    pub(crate) lost: usize,
+}
+
+/// Renews until the client closes. Holds the engine only while a round is under way.
+pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Notify>, mut closing: watch::Receiver<bool>, watchdog: Duration) {
+    let period = watchdog / 3;
+    let mut rest = period;
+    loop {
+        let kicked = tokio::select! {
+            () = tokio::time::sleep(rest) => false,
+            () = kick.notified() => true,
+            _ = closing.wait_for(|closing| *closing) => return,
+        };
+        let Some(engine) = engine.upgrade() else { return };
+        let round = round(&engine, kicked).await;
+        rest = if round.failed > 0 { (period / 10).max(Duration::from_millis(20)) } else { period };
+        // Clients that started together shall not renew together for ever.
+        rest -= rest.mul_f64((engine.topology.random() >> 11) as f64 / (1_u64 << 53) as f64) / 20;
+    }
+}
+
+/// Renews every watched hold that is due, or all of them.
+pub(crate) async fn round(engine: &Arc<Engine>, all: bool) -> Round {
+    let now = engine.now();
+    let due = (now - engine.options.watchdog / 6).as_nanos();
+    let mut holds = engine.holds.collect(|book| book.is_watched() && (all || book.renewed_at() <= due));
+    let before = holds.len();
+    holds.retain(|hold| {
+        let over = now.as_nanos() >= hold.book().watched();
+        if over {
+            engine.lose(hold, End::Expired);
+        }
+        !over
+    });
+    let mut round = Round { lost: before - holds.len(), ..Round::default() };
+    // A command renews holds of one kind on one node; there is one node so far.
+    holds.sort_by_key(|hold| std::ptr::from_ref(hold.protocol.renewal()) as usize);
+    let mut batches = FuturesUnordered::new();
+    for kind in holds.chunk_by(|a, b| std::ptr::eq(a.protocol.renewal(), b.protocol.renewal())) {
+        for chunk in kind.chunks(engine.options.watchdog_batch) {
+            batches.push(batch(engine, chunk));
+        }
+    }
+    while let Some(part) = batches.next().await {
+        round.renewed += part.renewed;
+        round.failed += part.failed;
+        round.lost += part.lost;
+    }
+    super::metrics::renewed(round);
+    if round.failed > 0 {
+        tracing::warn!(?round, "some locks could not be renewed yet");
+    }
+    round
+}
+
+async fn batch(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Round {
+    let part = send(engine, holds).await;
+    let Err(error) = part else { return part.unwrap_or_default() };
+    if holds.len() > 1 && matches!(&error, Error::Server { message } if message.starts_with("CROSSSLOT")) {
+        // A cluster behind a proxy: names of several slots do not go together.
+        let mut round = Round::default();
+        let mut singles: FuturesUnordered<_> = holds.chunks(1).map(|single| send(engine, single)).collect();
+        while let Some(part) = singles.next().await {
+            let part = part.unwrap_or(Round { failed: 1, ..Round::default() });
+            round.renewed += part.renewed;
+            round.failed += part.failed;
+            round.lost += part.lost;
+        }
+        return round;
+    }
+    tracing::debug!(locks = holds.len(), %error, "a renewal failed");
+    Round { failed: holds.len(), ..Round::default() }
+}
+
+async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error> {
+    let Some(first) = holds.first() else { return Ok(Round::default()) };
+    let watchdog = engine.options.watchdog;
+    let call = first.protocol.renewal().call(millis(watchdog), holds.iter().map(|hold| (&**hold.name(), &hold.owner)));
+    let sent = engine.now();
+    let reply = engine.topology.node(first.name()).run(call).await.map_err(|fault| {
+        if fault.kind == FaultKind::Closed { Error::Closed } else { Error::from_fault(&fault, &first.name().plain) }
+    })?;
+    let entries = match reply {
+        Reply::List(entries) if entries.len() == holds.len() => entries,
+        odd => return Err(Error::odd_reply(first.protocol.renewal().script.name, &odd)),
+    };
+    let until = valid_until(sent, watchdog).as_nanos();
+    let mut round = Round::default();
+    for (hold, entry) in holds.iter().zip(entries) {
+        match entry {
+            Reply::Int(1) => {
+                let now = engine.now().as_nanos();
+                let in_time = hold.book().renewed(now, sent.as_nanos(), until);
+                if in_time {
+                    round.renewed += 1;
+                    hold.changed.notify_waiters();
+                } else {
+                    engine.ended(hold, End::Expired);
+                    round.lost += 1;
+                }
+            }
+            Reply::Int(0) => {
+                engine.lose(hold, End::Gone);
+                round.lost += 1;
+            }
+            Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {
+                engine.lose(hold, End::Gone);
+                round.lost += 1;
+            }
+            odd => {
+                tracing::warn!(lock.name = %hold.name().plain, reply = ?odd, "the server refused to renew this lock");
+                round.failed += 1;
+            }
+        }
+    }
+    Ok(round)
+}

@@ -1,0 +1,223 @@
+//! What can go wrong, and what to do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::engine::transport::{Fault, FaultKind};
+
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong. A lock that is busy is no error but a value (`Ok(None)`).
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The client was shut down.
+    #[error("the client is shut down: connect a new one")]
+    Closed,
+    /// An option, a name or a duration that cannot work. Nothing was sent.
+    #[error("{what}")]
+    Config {
+        /// What is wrong and what would be right.
+        what: String,
+    },
+    /// No usable connection, or it broke while a command was under way.
+    #[error("no answer from the server: {message}{}", if *.outcome_unknown { " (the command may have been carried out; it is being undone)" } else { "" })]
+    Connection {
+        /// What the connection reported.
+        message: String,
+        /// True when the command may have been carried out although its reply never came.
+        outcome_unknown: bool,
+        /// The underlying error.
+        source: Option<Arc<dyn StdError + Send + Sync>>,
+    },
+    /// The lock was held and is not any more, without having been released by its guard.
+    #[error("the lock {name:?} was lost: {why}; stop the work it protects")]
+    Lost {
+        /// The lock's name.
+        name: Arc<str>,
+        /// How it was lost.
+        why: Lost,
+    },
+    /// A release or an extension of a lock that this owner does not hold. Nothing was changed.
+    #[error("the lock {name:?} is not held: {why}")]
+    NotHeld {
+        /// The lock's name.
+        name: Arc<str>,
+        /// Why it is not.
+        why: NotHeld,
+    },
+    /// The server carried the command out and refused it.
+    #[error("the server refused: {message}")]
+    Server {
+        /// The server's text, its first word the code (`OOM`, `NOAUTH`, `READONLY`, ...).
+        message: String,
+    },
+    /// A step took longer than it may. What it had begun is being undone.
+    #[error("no answer in time while waiting for the {step}; it is being undone, and may be tried again")]
+    Timeout {
+        /// Which step.
+        step: Step,
+    },
+    /// This server, or this build, cannot do that.
+    #[error("{what}")]
+    Unsupported {
+        /// What is missing and how to get it.
+        what: String,
+    },
+    /// The key of this name holds something that is no lock.
+    #[error("the key {name:?} is not a lock: {message}; choose another name or a name prefix")]
+    WrongType {
+        /// The lock's name.
+        name: Arc<str>,
+        /// The server's text.
+        message: String,
+    },
+}
+
+/// How a lock was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lost {
+    /// Its lease ran out by the local clock before a renewal was confirmed.
+    Expired,
+    /// The server no longer has it for this owner: deleted, forced open, evicted, or gone in a restart.
+    Gone,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out",
+            Self::Gone => "the server does not have it for this owner any more",
+        })
+    }
+}
+
+/// Why an owner does not hold a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotHeld {
+    /// It held the lock, but the lease ran out or somebody freed it; nobody holds it now.
+    LeaseOver,
+    /// Somebody else holds it.
+    HeldBy {
+        /// The holder's field in the lock's hash.
+        owner: String,
+    },
+    /// As far as this client knows, this owner never held it, and nobody does.
+    Never,
+}
+
+impl fmt::Display for NotHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LeaseOver => f.write_str("its lease ran out, or it was forced open, before the release"),
+            Self::HeldBy { owner } => write!(f, "{owner} holds it now"),
+            Self::Never => f.write_str("this owner never took it"),
+        }
+    }
+}
+
+/// A step that can take too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// Connecting.
+    Connect,
+    /// A command's reply.
+    Command,
+    /// Draining at shutdown.
+    Shutdown,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connection",
+            Self::Command => "reply to a command",
+            Self::Shutdown => "shutdown to finish",
+        })
+    }
+}
+
+/// Server errors that pass by themselves. `-READONLY` heals by reconnecting, which the node does.
+const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
+
+impl Error {
+    pub(crate) fn config(what: impl Into<String>) -> Self {
+        Self::Config { what: what.into() }
+    }
+
+    /// True when the same call may well succeed a little later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::Timeout { .. } => true,
+            Self::Server { message } => PASSING.iter().any(|code| message.starts_with(code)),
+            _ => false,
+        }
+    }
+
+    /// True when the operation may have taken place although no reply came. The client undoes it in the background;
+    /// until then, and for a lease at the most, the lock may look taken.
+    #[must_use]
+    pub const fn outcome_unknown(&self) -> bool {
+        match self {
+            Self::Connection { outcome_unknown, .. } => *outcome_unknown,
+            Self::Timeout { step } => matches!(step, Step::Command),
+            _ => false,
+        }
+    }
+
+    /// What a failed command means to the caller of an operation on `name`.
+    pub(crate) fn from_fault(fault: &Fault, name: &Arc<str>) -> Self {
+        match fault.kind {
+            FaultKind::Closed => Self::Closed,
+            FaultKind::TimedOut => Self::Timeout { step: Step::Command },
+            FaultKind::NotSent | FaultKind::Lost => Self::Connection {
+                message: fault.message.clone(),
+                outcome_unknown: fault.in_doubt(),
+                source: fault.source.clone(),
+            },
+            FaultKind::Refused if fault.message.starts_with("WRONGTYPE") => {
+                Self::WrongType { name: Arc::clone(name), message: fault.message.clone() }
+            }
+            FaultKind::Refused => Self::Server { message: fault.message.clone() },
+        }
+    }
+
+    /// A reply that no script of ours gives.
+    pub(crate) fn odd_reply(script: &str, reply: &impl fmt::Debug) -> Self {
+        let mut text = format!("{reply:?}");
+        if text.len() > 200 {
+            text = text.chars().take(200).chain("...".chars()).collect();
+        }
+        Self::Server { message: format!("ERR unexpected reply of {script}: {text}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_retryable() {
+        let refused = |text: &str| Error::from_fault(&Fault::new(FaultKind::Refused, text), &Arc::from("x"));
+        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x"] {
+            assert!(refused(text).is_retryable(), "{text}");
+        }
+        for text in ["OOM command", "NOAUTH x", "NOPERM x", "ERR x", "NOBUSY"] {
+            assert!(!refused(text).is_retryable(), "{text}");
+        }
+        assert!(matches!(refused("WRONGTYPE Operation"), Error::WrongType { .. }));
+    }
+
+    #[test]
+    fn doubt_is_told() {
+        let of = |kind| Error::from_fault(&Fault::new(kind, "x"), &Arc::from("x")).outcome_unknown();
+        assert!(of(FaultKind::Lost) && of(FaultKind::TimedOut));
+        assert!(!of(FaultKind::NotSent) && !of(FaultKind::Refused) && !of(FaultKind::Closed));
+    }
+}

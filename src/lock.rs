@@ -1,0 +1,206 @@
+//! The contract: what every flavour of lock can do.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::config::check_lease;
+use crate::error::{Error, Result};
+use crate::guard::{Guard, Released};
+use crate::owner::Owner;
+
+/// How to acquire: how long to wait, for how long to hold, as whom.
+///
+/// Without a wait an acquire waits for as long as it takes; without a lease the watchdog keeps the lock for as long as
+/// the guard lives; without an owner a fresh one is made.
+#[derive(Clone, Debug, Default)]
+#[must_use = "pass it to acquire()"]
+pub struct Acquire {
+    pub(crate) wait: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) owner: Option<Owner>,
+}
+
+impl Acquire {
+    /// Wait without limit, hold by the watchdog, as a fresh owner.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long the acquire may take, *everything included*: queueing, subscribing, every command. Zero asks once.
+    /// Defaults to no limit.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Hold for this long and no longer: an explicit lease is never renewed. At least 1 ms; rounded up to whole ms.
+    /// Defaults to the watchdog.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Acquire as this owner: if it holds the lock already, it comes in once more. Defaults to the owner of the
+    /// enclosing [`Owner::scope`], else to a fresh one.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.lease.map_or(Ok(()), check_lease)
+    }
+}
+
+/// Who holds a lock, read from the primary in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct State {
+    /// The holders and their hold counts, as they stand in Redis. Empty when the lock is free.
+    pub holders: Vec<(String, u64)>,
+    /// How long the lock lives without renewal; `None` when it is free or, which no client of ours leaves behind, when
+    /// it has no end.
+    pub remaining: Option<Duration>,
+}
+
+impl State {
+    /// True when somebody holds the lock.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        !self.holders.is_empty()
+    }
+
+    /// How often `owner` holds it.
+    #[must_use]
+    pub fn hold_count(&self, owner: &Owner) -> u64 {
+        self.holders.iter().find(|(holder, _)| holder == owner.text()).map_or(0, |(_, count)| *count)
+    }
+}
+
+/// A lock of any flavour. Made by a [`Client`](crate::Client); cheap to make, to clone and to throw away.
+///
+/// Every future of this trait may be dropped at any point. What it had begun is then undone in the background: no key,
+/// no subscription and no renewal stays behind.
+pub trait DistLock: fmt::Debug + Send + Sync {
+    /// The name, without the client's prefix.
+    fn name(&self) -> &str;
+
+    /// Acquires as told by `how`; `Ok(None)` when the wait ran out.
+    ///
+    /// *Cost*: one round trip and one command when the lock is free. Behind other tasks of this process, none of its
+    /// own until its turn comes. When busy: one more command after subscribing, one for every wake-up.
+    ///
+    /// *Cancel safety*: may be dropped at any point; nothing stays behind.
+    ///
+    /// *Errors*: [`Error::Config`] for impossible names and durations, [`Error::WrongType`] when the key is something
+    /// else, [`Error::Server`], [`Error::Connection`] and [`Error::Timeout`] when the server refuses or cannot be
+    /// reached: passing errors are tried again within the wait. After an error the lock is not held: what may have
+    /// happened unseen is undone in the background.
+    fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
+
+    /// Waits for the lock without limit; kept by the watchdog. Cost, cancel safety and errors as [`acquire`](Self::acquire).
+    fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
+        Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
+    }
+
+    /// Takes the lock if it is free now; kept by the watchdog.
+    ///
+    /// *Cost*: one round trip, one command. Cancel safety and errors as [`acquire`](Self::acquire), without retries.
+    fn try_lock(&self) -> BoxFuture<'_, Result<Option<Guard>>> {
+        self.acquire(Acquire::new().wait(Duration::ZERO))
+    }
+
+    /// Waits for the lock for at most `wait`, everything included; kept by the watchdog. Cost, cancel safety and errors
+    /// as [`acquire`](Self::acquire).
+    fn lock_for(&self, wait: Duration) -> BoxFuture<'_, Result<Option<Guard>>> {
+        self.acquire(Acquire::new().wait(wait))
+    }
+
+    /// Waits for the lock without limit and holds it for `lease` at the most, without renewal. Cost, cancel safety and
+    /// errors as [`acquire`](Self::acquire).
+    fn lock_leased(&self, lease: Duration) -> BoxFuture<'_, Result<Guard>> {
+        Box::pin(async move { self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed) })
+    }
+
+    /// Who holds the lock, and for how long, as the primary knows it.
+    ///
+    /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as [`acquire`](Self::acquire).
+    fn state(&self) -> BoxFuture<'_, Result<State>>;
+
+    /// True when anybody holds the lock. Cost, cancel safety and errors as [`state`](Self::state).
+    fn is_locked(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Ok(self.state().await?.is_locked()) })
+    }
+
+    /// How long the lock lives without renewal; `None` when it is free. Cost, cancel safety and errors as
+    /// [`state`](Self::state).
+    fn remaining_ttl(&self) -> BoxFuture<'_, Result<Option<Duration>>> {
+        Box::pin(async { Ok(self.state().await?.remaining) })
+    }
+
+    /// How often `owner` holds the lock. Cost, cancel safety and errors as [`state`](Self::state).
+    fn hold_count<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move { Ok(self.state().await?.hold_count(owner)) })
+    }
+
+    /// True when `owner` holds the lock. Cost, cancel safety and errors as [`state`](Self::state).
+    fn is_held_by<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { Ok(self.hold_count(owner).await? > 0) })
+    }
+
+    /// Frees the lock whoever holds it, and wakes a waiter; `false` when it was free. The holder learns of the loss at
+    /// its next renewal (a third of the watchdog at the most), or at once when it is a guard of this client.
+    ///
+    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it may take effect. *Errors*: as
+    /// [`acquire`](Self::acquire).
+    fn force_unlock(&self) -> BoxFuture<'_, Result<bool>>;
+
+    /// Gives back one hold of `owner`, taken by another process or left by [`Guard::into_owner`]: Redisson's
+    /// `unlockAsync(threadId)`. Sent once, never repeated: a repeat would count twice.
+    ///
+    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it is carried out. *Errors*:
+    /// [`Error::NotHeld`], and those of [`acquire`](Self::acquire).
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
+}
+
+/// The flavours of lock, to pick one at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Flavour {
+    /// Redisson's `RLock`: one holder, re-entry by the same owner, no order among waiters.
+    Reentrant,
+}
+
+impl Flavour {
+    /// Every flavour.
+    pub const ALL: &'static [Self] = &[Self::Reentrant];
+
+    /// The name that `FromStr` reads.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reentrant => "reentrant",
+        }
+    }
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Flavour {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.iter().copied().find(|flavour| flavour.as_str() == text).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|flavour| flavour.as_str()).collect();
+            Error::config(format!("{text:?} is no flavour of lock: one of {}", known.join(", ")))
+        })
+    }
+}

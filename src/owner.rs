@@ -1,0 +1,179 @@
+//! Who holds a lock.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+
+tokio::task_local! {
+    static CURRENT: Owner;
+}
+
+/// Who holds a lock: `<client uuid>:<number>`, the field that stands in the lock's hash, as Redisson writes its thread.
+///
+/// Two acquires with the same owner are one holder coming in twice (the hold count goes up). Every acquire gets a fresh
+/// owner unless one is given by [`Acquire::owner`](crate::Acquire::owner) or [`Owner::scope`], so there is no re-entry
+/// by accident. An owner is never an OS thread or a task.
+///
+/// As text it can travel to another process (`Display`, `FromStr`, serde), which may release what it holds or take it
+/// over. An owner that has been printed or parsed may act elsewhere too, so its holds are counted by the server alone;
+/// see `docs/semantics.md`.
+#[derive(Clone)]
+pub struct Owner(Arc<Inner>);
+
+struct Inner {
+    text: Bytes,
+    number: u64,
+    /// True once somebody outside this client may act as this owner.
+    shared: AtomicBool,
+}
+
+impl Owner {
+    pub(crate) fn fresh(client: &str, number: u64) -> Self {
+        let mut text = String::with_capacity(client.len() + 1 + 20);
+        text.push_str(client);
+        text.push(':');
+        let mut digits = [0_u8; 20];
+        let mut at = digits.len();
+        let mut rest = number;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        // Digits are ASCII.
+        text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
+        Self(Arc::new(Inner { text: Bytes::from(text), number, shared: AtomicBool::new(false) }))
+    }
+
+    /// The owner as it stands in Redis.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.share();
+        self.text()
+    }
+
+    /// As [`as_str`](Self::as_str), for text that stays in this process.
+    pub(crate) fn text(&self) -> &str {
+        // Made from a str in both constructors.
+        std::str::from_utf8(&self.0.text).unwrap_or_default()
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.0.text.clone()
+    }
+
+    pub(crate) fn share(&self) {
+        self.0.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// True when somebody outside this client may act as this owner, so that its count is the server's alone to know.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.shared.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work` with this owner as the current one: every acquire inside that names no owner uses it, as every lock
+    /// call on one Java thread has the same holder. Does not reach into tasks that `work` spawns.
+    ///
+    /// *Cost*: none. *Cancel safety*: that of `work`.
+    pub async fn scope<F: Future>(&self, work: F) -> F::Output {
+        CURRENT.scope(self.clone(), work).await
+    }
+
+    pub(crate) fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({})", self.text())
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.text == other.0.text
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.number);
+    }
+}
+
+impl FromStr for Owner {
+    type Err = Error;
+
+    /// Reads `<uuid>:<number>`, ours or a Redisson client's (its thread id is the number).
+    fn from_str(text: &str) -> Result<Self> {
+        let odd = || Error::config(format!("{text:?} is no owner: expected <uuid>:<number>"));
+        let (client, number) = text.rsplit_once(':').ok_or_else(odd)?;
+        let number: u64 = number.parse().map_err(|_| odd())?;
+        if client.len() != 36 || uuid::Uuid::try_parse(client).is_err() || text.len() > 36 + 1 + 20 {
+            return Err(odd());
+        }
+        let bytes = Bytes::copy_from_slice(text.as_bytes());
+        Ok(Self(Arc::new(Inner { text: bytes, number, shared: AtomicBool::new(true) })))
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Owner {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.share();
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Owner {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "71b96ce8-2746-8c3a-9d0e-0123456789ab";
+
+    #[test]
+    fn text_and_back() {
+        for number in [0, 7, 10, u64::MAX] {
+            let owner = Owner::fresh(ID, number);
+            assert_eq!(owner.text(), format!("{ID}:{number}"));
+            assert!(!owner.is_shared());
+            let read: Owner = owner.as_str().parse().unwrap();
+            assert_eq!(read, owner);
+            assert!(read.is_shared() && owner.is_shared());
+        }
+    }
+
+    #[test]
+    fn what_is_no_owner_is_refused() {
+        for text in ["", ":", "x:1", &format!("{ID}"), &format!("{ID}:"), &format!("{ID}:-1"), &format!("{ID}:1:write")] {
+            assert!(text.parse::<Owner>().is_err(), "{text:?}");
+        }
+    }
+}

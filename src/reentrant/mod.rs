@@ -1,0 +1,230 @@
+//! The reentrant lock: Redisson's `RLock`.
+//!
+//! One owner holds it, any number of times; waiters of all processes are woken by a message when it becomes free, and
+//! race for it: no order among processes (inside one process waiters are served first come, first served).
+//!
+//! # Wire format
+//!
+//! Protocol §2.3, §3.1 and §4.3, as Redisson leaves it, without its unlock latch:
+//!
+//! | step | `<name>` | message |
+//! |---|---|---|
+//! | first acquire | hash `{<owner>: 1}`, `PEXPIRE` lease | |
+//! | the same owner again | count + 1, `PEXPIRE` lease (never less than an outer hold is still promised) | |
+//! | release, holds left | count − 1, `PEXPIRE` the lease of what is left | |
+//! | last release, force | deleted | `0` on `redisson_lock__channel:{<name>}` |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use crate::client::Client;
+use crate::engine::names::LockName;
+use crate::engine::protocol::{Attempt, Count, Protocol, Release, Renewal};
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Reply};
+use crate::engine::{acquire, release};
+use crate::error::{Error, Result};
+use crate::guard::{Guard, Released};
+use crate::lock::{Acquire, DistLock, State};
+use crate::owner::Owner;
+
+static ACQUIRE: Script = Script::new("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"));
+static RELEASE: Script = Script::new("reentrant/release", include_str!("../../lua/reentrant/release.lua"));
+static RENEW: Script = Script::new("reentrant/renew", include_str!("../../lua/reentrant/renew.lua"));
+static FORCE: Script = Script::new("reentrant/force", include_str!("../../lua/reentrant/force.lua"));
+static STATE: Script = Script::new("reentrant/state", include_str!("../../lua/reentrant/state.lua"));
+
+static RENEWAL: Renewal = Renewal { script: &RENEW };
+
+/// How messages are sent. Sharded ones come with clusters.
+const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
+
+/// # Reentrant locks
+impl Client {
+    /// The reentrant lock of this name: Redisson's `getLock(name)`.
+    ///
+    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    #[must_use]
+    pub fn reentrant(&self, name: &str) -> ReentrantLock {
+        let name = LockName::new(&self.options().name_prefix, name);
+        ReentrantLock { client: self.clone(), protocol: Arc::new(Plain { name }) }
+    }
+}
+
+/// One owner at a time, who may come in again: Redisson's `RLock`. See the [module](self) for its wire format and
+/// [`DistLock`] for what it can do.
+#[derive(Clone, Debug)]
+pub struct ReentrantLock {
+    client: Client,
+    protocol: Arc<dyn Protocol>,
+}
+
+impl ReentrantLock {
+    /// The name, without the client's prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.protocol.name().plain
+    }
+
+    /// As [`DistLock::acquire`], without a boxed future.
+    pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
+        let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
+        Ok(grant.map(|grant| Guard::new(grant, self.client.handle())))
+    }
+
+    /// As [`DistLock::lock`], without a boxed future.
+    pub async fn lock(&self) -> Result<Guard> {
+        self.acquire(Acquire::new()).await?.ok_or(Error::Closed)
+    }
+
+    /// As [`DistLock::try_lock`], without a boxed future.
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.acquire(Acquire::new().wait(Duration::ZERO)).await
+    }
+
+    /// As [`DistLock::lock_for`], without a boxed future.
+    pub async fn lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
+        self.acquire(Acquire::new().wait(wait)).await
+    }
+
+    /// As [`DistLock::lock_leased`], without a boxed future.
+    pub async fn lock_leased(&self, lease: Duration) -> Result<Guard> {
+        self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed)
+    }
+}
+
+impl DistLock for ReentrantLock {
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
+        Box::pin(Self::acquire(self, how))
+    }
+
+    fn state(&self) -> BoxFuture<'_, Result<State>> {
+        Box::pin(acquire::state(self.client.engine(), &self.protocol))
+    }
+
+    fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(release::force(self.client.engine(), &self.protocol))
+    }
+
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(release::by_owner(self.client.engine(), &self.protocol, owner))
+    }
+}
+
+/// How a plain lock speaks to Redis.
+#[derive(Debug)]
+struct Plain {
+    name: Arc<LockName>,
+}
+
+impl Plain {
+    fn call<const N: usize>(&self, script: &'static Script, with_channel: bool, args: [Arg; N]) -> Call {
+        let mut words = Vec::with_capacity(N + 2);
+        words.push(Arg::Text(self.name.key.clone()));
+        if with_channel {
+            words.push(Arg::Text(self.name.channel.clone()));
+        }
+        let keys = words.len();
+        words.extend(args);
+        Call { script, keys, words }
+    }
+}
+
+impl Protocol for Plain {
+    fn flavour(&self) -> &'static str {
+        "reentrant"
+    }
+
+    fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+        let want = match count {
+            Count::Exactly(count) => i64::from(count),
+            Count::ByOne => 0,
+        };
+        self.call(&ACQUIRE, false, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), Arg::Int(want)])
+    }
+
+    fn acquired(&self, reply: Reply) -> Result<Attempt> {
+        match reply {
+            Reply::Nil => Ok(Attempt::Held),
+            Reply::Int(-3) => Ok(Attempt::Gone),
+            Reply::Int(-1) => Ok(Attempt::Busy(None)),
+            Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()))),
+            odd => Err(Error::odd_reply(ACQUIRE.name, &odd)),
+        }
+    }
+
+    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+        let left = match count {
+            Count::Exactly(count) => i64::from(count),
+            Count::ByOne => -1,
+        };
+        let args = [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(lease_ms), Arg::Text(PUBLISH)];
+        self.call(&RELEASE, true, args)
+    }
+
+    fn released(&self, reply: Reply) -> Result<Release> {
+        match reply {
+            Reply::Nil => Ok(Release::NotHeld(None)),
+            Reply::Text(owner) => Ok(Release::NotHeld(Some(String::from_utf8_lossy(&owner).into_owned()))),
+            Reply::Int(left) => match u32::try_from(left) {
+                Ok(left) => Ok(Release::Left(left)),
+                Err(_) => Err(Error::odd_reply(RELEASE.name, &left)),
+            },
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(0), Reply::Text(reason)] => {
+                    Ok(Release::Untold(String::from_utf8_lossy(reason).into_owned()))
+                }
+                odd => Err(Error::odd_reply(RELEASE.name, &odd)),
+            },
+        }
+    }
+
+    fn renewal(&self) -> &'static Renewal {
+        &RENEWAL
+    }
+
+    fn force(&self) -> Call {
+        self.call(&FORCE, true, [Arg::Text(PUBLISH)])
+    }
+
+    fn forced(&self, reply: Reply) -> Result<bool> {
+        match &reply {
+            Reply::Int(0) => Ok(false),
+            Reply::Int(1) => Ok(true),
+            Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(1), Reply::Text(_)]) => Ok(true),
+            odd => Err(Error::odd_reply(FORCE.name, odd)),
+        }
+    }
+
+    fn state(&self) -> Call {
+        self.call(&STATE, false, [])
+    }
+
+    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
+        let Reply::List(parts) = &reply else { return Err(Error::odd_reply(STATE.name, &reply)) };
+        let Some((Reply::Int(ttl), fields)) = parts.split_first() else {
+            return Err(Error::odd_reply(STATE.name, &reply));
+        };
+        let mut holders = Vec::with_capacity(fields.len() / 2);
+        for pair in fields.chunks(2) {
+            let [Reply::Text(owner), Reply::Text(count)] = pair else {
+                return Err(Error::odd_reply(STATE.name, &reply));
+            };
+            // A count that is no number is somebody's forgery; the lock is held all the same.
+            let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
+            holders.push((String::from_utf8_lossy(owner).into_owned(), count));
+        }
+        Ok((*ttl, holders))
+    }
+}

@@ -1,0 +1,213 @@
+//! What must be gone after a test: keys, subscriptions, connections (K1, K2), and what must
+//! never be there in between: a hash that lives for ever (L2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::admin::Admin;
+
+/// How often [`assert_nothing_left`] and [`TtlSampler`] look.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// What [`assert_nothing_left`] is to accept.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Baseline {
+    keys: Vec<String>,
+    clients: BTreeSet<u64>,
+    tasks: Option<usize>,
+    within: Duration,
+}
+
+impl Default for Baseline {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl Baseline {
+    /// Nothing may be left: no key, no subscription, no connection but the admins'.
+    pub fn empty() -> Self {
+        Self {
+            keys: Vec::new(),
+            clients: BTreeSet::new(),
+            tasks: None,
+            within: Duration::from_secs(3),
+        }
+    }
+
+    /// The connections and the tokio tasks of this moment may stay; a later connection may not,
+    /// even when an earlier one has gone.
+    pub async fn take(admin: &Admin) -> Self {
+        let clients = admin.others().await.into_iter().map(|c| c.id).collect();
+        Self {
+            clients,
+            tasks: Some(alive_tasks()),
+            ..Self::empty()
+        }
+    }
+
+    /// A key that may stay; a `*` at the end stands for anything.
+    pub fn allow_key(mut self, key: &str) -> Self {
+        self.keys.push(key.to_owned());
+        self
+    }
+
+    /// At most this many tokio tasks may be alive.
+    pub fn tasks(mut self, tasks: usize) -> Self {
+        self.tasks = Some(tasks);
+        self
+    }
+
+    /// How long to wait for all to go; 3 s by default.
+    pub fn within(mut self, bound: Duration) -> Self {
+        self.within = bound;
+        self
+    }
+
+    fn allows(&self, key: &str) -> bool {
+        self.keys
+            .iter()
+            .any(|allowed| match allowed.strip_suffix('*') {
+                Some(prefix) => key.starts_with(prefix),
+                None => key == allowed,
+            })
+    }
+}
+
+/// The tasks of the current tokio runtime that have not ended.
+pub fn alive_tasks() -> usize {
+    tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks()
+}
+
+/// Waits until nothing is left on the server but what `baseline` accepts.
+///
+/// # Panics
+/// When something is still there at the end of the bound; the message names all of it.
+pub async fn assert_nothing_left(admin: &Admin, baseline: &Baseline) {
+    let deadline = Instant::now() + baseline.within;
+    loop {
+        let left = what_is_left(admin, baseline).await;
+        if left.is_empty() {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "left over after {:?}:\n  {}",
+            baseline.within,
+            left.join("\n  ")
+        );
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// One line per thing that is there and not accepted by `baseline`; does not wait.
+pub async fn what_is_left(admin: &Admin, baseline: &Baseline) -> Vec<String> {
+    let mut left = Vec::new();
+    for key in admin.keys().await {
+        if !baseline.allows(&key) {
+            let kind: String = admin.cmd(&["TYPE", &key]).await;
+            let pttl = admin.pttl(&key).await;
+            left.push(format!("key {key:?} ({kind}, pttl {pttl} ms)"));
+        }
+    }
+    for channel in admin.channels().await {
+        left.push(format!("channel {channel:?} has a subscriber"));
+    }
+    for channel in admin.shard_channels().await {
+        left.push(format!("shard channel {channel:?} has a subscriber"));
+    }
+    for client in admin.others().await {
+        if !baseline.clients.contains(&client.id) {
+            left.push(format!("connection {client:?}"));
+        }
+    }
+    if let Some(tasks) = baseline.tasks {
+        let alive = alive_tasks();
+        if alive > tasks {
+            left.push(format!("{alive} tokio tasks, {tasks} are accepted"));
+        }
+    }
+    left
+}
+
+/// A hash key seen without an end of life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Immortal {
+    /// The key.
+    pub key: String,
+    /// In how many samples it was seen so.
+    pub samples: u64,
+    /// When it was first seen so, counted from the start of the sampler.
+    pub first_seen: Duration,
+}
+
+/// Looks every 10 ms whether every hash key has a TTL (invariant L2).
+#[derive(Debug)]
+pub struct TtlSampler {
+    end: Option<oneshot::Sender<()>>,
+    task: JoinHandle<(u64, Vec<Immortal>)>,
+}
+
+impl TtlSampler {
+    /// Starts sampling by an admin connection of its own.
+    pub async fn start(url: &str) -> Self {
+        let admin = Admin::from_url(url).await;
+        let (end, ended) = oneshot::channel();
+        Self {
+            end: Some(end),
+            task: tokio::spawn(sample(admin, ended)),
+        }
+    }
+
+    /// Ends sampling; gives the offenders.
+    ///
+    /// # Panics
+    /// When not a single sample was taken, which would prove nothing.
+    pub async fn stop(mut self) -> Vec<Immortal> {
+        if let Some(end) = self.end.take() {
+            let _ = end.send(());
+        }
+        let (samples, offenders) = (&mut self.task)
+            .await
+            .unwrap_or_else(|e| panic!("the TTL sampler failed: {e}"));
+        assert!(samples > 0, "the TTL sampler has taken no sample");
+        offenders
+    }
+}
+
+impl Drop for TtlSampler {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn sample(admin: Admin, mut ended: oneshot::Receiver<()>) -> (u64, Vec<Immortal>) {
+    let start = Instant::now();
+    let mut samples = 0;
+    let mut found = BTreeMap::<String, Immortal>::new();
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        for key in admin.hash_keys().await {
+            if admin.pttl(&key).await == -1 {
+                let entry = found.entry(key.clone()).or_insert_with(|| Immortal {
+                    key,
+                    samples: 0,
+                    first_seen: start.elapsed(),
+                });
+                entry.samples += 1;
+            }
+        }
+        samples += 1;
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = &mut ended => return (samples, found.into_values().collect()),
+        }
+    }
+}

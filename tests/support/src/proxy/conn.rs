@@ -1,0 +1,387 @@
+//! One connection through the proxy: two readers that cut the streams into frames and decide,
+//! two writers that hand the frames out in order and in time.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::awaited::{Awaited, Fate, Request};
+use super::resp::{self, Reply};
+use super::rules::{Action, Flag};
+use super::{Direction, Mode, Shared};
+
+/// How a connection ends, seen from the client.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    Close,
+    Rst,
+}
+
+/// How a connection ends, and the action that had it end.
+type Ending = (End, Option<Flag>);
+
+/// What a writer does next.
+#[derive(Debug)]
+struct Step {
+    at: Option<Instant>,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    Write(Bytes),
+    End(End, Option<Flag>),
+}
+
+type Steps = mpsc::UnboundedSender<Step>;
+
+pub(super) struct Conn {
+    id: u64,
+    shared: Arc<Shared>,
+    awaited: Mutex<Awaited>,
+    resp3: AtomicBool,
+    subscriber: AtomicBool,
+    client_gone: watch::Sender<bool>,
+}
+
+impl Conn {
+    pub(super) fn new(id: u64, shared: Arc<Shared>) -> Self {
+        Self {
+            id,
+            shared,
+            awaited: Mutex::default(),
+            resp3: AtomicBool::new(false),
+            subscriber: AtomicBool::new(false),
+            client_gone: watch::Sender::new(false),
+        }
+    }
+
+    /// Serves the connection to its end, or until `ended` says so.
+    pub(super) async fn run(self, mut client: TcpStream, mut ended: mpsc::UnboundedReceiver<End>) {
+        let mut server = None;
+        let (end, flag) = tokio::select! {
+            end = ended.recv() => (end.unwrap_or(End::Close), None),
+            end = async {
+                match self.reach().await {
+                    Ok(stream) => self.serve(&mut client, server.insert(stream)).await,
+                    Err(e) => {
+                        self.log(format!("no upstream: {e}"));
+                        (End::Rst, None)
+                    }
+                }
+            } => end,
+        };
+        self.log(format!("ends: {end:?}"));
+        if matches!(end, End::Rst) {
+            let _ = client.set_zero_linger();
+        }
+        drop(client);
+        self.shared.forget(self.id);
+        flag.iter().for_each(Flag::raise);
+        if let Some(server) = server {
+            farewell(server).await;
+        }
+    }
+
+    /// Connects to the upstream; in a black hole only when that is over.
+    async fn reach(&self) -> io::Result<TcpStream> {
+        let mut control = self.shared.control.subscribe();
+        let upstream = match control.wait_for(|c| !c.blackhole).await {
+            Ok(control) => control.upstream,
+            Err(_) => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        let server = TcpStream::connect(upstream).await?;
+        server.set_nodelay(true)?;
+        Ok(server)
+    }
+
+    async fn serve(&self, client: &mut TcpStream, server: &mut TcpStream) -> Ending {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let (up, up_steps) = mpsc::unbounded_channel();
+        let (down, down_steps) = mpsc::unbounded_channel();
+        // Readers end by dropping their channel; how the connection ends is for writers to say,
+        // when all that came before has been written.
+        let readers = async {
+            tokio::join!(
+                self.requests(from_client, up),
+                self.replies(from_server, down)
+            );
+            std::future::pending::<Ending>().await
+        };
+        tokio::select! {
+            end = readers => end,
+            end = self.write(Direction::Up, to_server, up_steps) => end,
+            end = self.write(Direction::Down, to_client, down_steps) => end,
+        }
+    }
+
+    async fn requests(&self, mut from: ReadHalf<'_>, steps: Steps) {
+        let mut buf = BytesMut::new();
+        let mut raw = false;
+        while self.read(Direction::Up, &mut from, &mut buf).await {
+            while !raw && !buf.is_empty() {
+                match resp::request_len(&buf) {
+                    Ok(Some(len)) => {
+                        if !self.request(buf.split_to(len).freeze(), &steps) {
+                            return;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(resp::NotResp) => raw = true,
+                }
+            }
+            if raw {
+                self.raw(Direction::Up, buf.split().freeze(), &steps);
+            }
+        }
+        self.client_gone.send_replace(true);
+    }
+
+    async fn replies(&self, mut from: ReadHalf<'_>, steps: Steps) {
+        let mut buf = BytesMut::new();
+        let mut raw = false;
+        while self.read(Direction::Down, &mut from, &mut buf).await {
+            while !raw && !buf.is_empty() {
+                match resp::reply_len(&buf) {
+                    Ok(Some(len)) => match self.reply(buf.split_to(len).freeze(), &steps) {
+                        Next::GoOn => {}
+                        Next::Finish => return,
+                        Next::Hang => return self.until_client_gone().await,
+                    },
+                    Ok(None) => break,
+                    Err(resp::NotResp) => raw = true,
+                }
+            }
+            if raw {
+                self.raw(Direction::Down, buf.split().freeze(), &steps);
+            }
+        }
+    }
+
+    /// Reads more; false at the end of the stream.
+    async fn read(&self, way: Direction, from: &mut ReadHalf<'_>, buf: &mut BytesMut) -> bool {
+        self.gate(way).await;
+        let more = matches!(from.read_buf(buf).await, Ok(n) if n > 0);
+        // What arrived while the read was waiting for it belongs to the hang that has begun.
+        self.gate(way).await;
+        more
+    }
+
+    /// Bytes that are not RESP (TLS): the modes apply, the actions cannot.
+    fn raw(&self, way: Direction, bytes: Bytes, steps: &Steps) {
+        let mode = self.shared.control.borrow().mode(way);
+        if mode != Mode::Drop && !bytes.is_empty() {
+            send(steps, self.shared.due(mode), Work::Write(bytes));
+        }
+    }
+
+    /// Decides about a request; false when none may follow.
+    fn request(&self, frame: Bytes, steps: &Steps) -> bool {
+        let words = resp::words(&frame);
+        let Some(name) = words.first() else {
+            // An empty line or array: the server says nothing to it.
+            send(steps, None, Work::Write(frame));
+            return true;
+        };
+        let command = String::from_utf8_lossy(name).to_ascii_uppercase();
+        let mode = self.shared.control.borrow().mode(Direction::Up);
+        let number = self.shared.count(&command);
+        if mode == Mode::Drop {
+            self.log(format!("{command} #{number}: dropped"));
+            return true;
+        }
+        let (action, flag) = self.shared.rules.lock().hit(&command, &frame).unzip();
+        match action {
+            Some(action) => self.log(format!("{command} #{number}: {action:?}")),
+            None => self.log(format!("{command} #{number}")),
+        }
+        let confirms = resp::is_subscription(&command).then(|| words.len().max(2) - 1);
+        if confirms.is_some() {
+            self.subscriber.store(true, Ordering::Relaxed);
+        }
+        if command == "HELLO" {
+            let resp3 = words.get(1).is_some_and(|version| *version == b"3");
+            self.resp3.store(resp3, Ordering::Relaxed);
+        }
+        let mut at = self.shared.due(mode);
+        let expect = |fate, flag| {
+            self.awaited.lock().push(Request {
+                command: command.clone(),
+                confirms,
+                fate,
+                flag,
+            });
+        };
+        let raise = |flag: Option<Flag>| flag.iter().for_each(Flag::raise);
+        let closing = |how, flag| send(steps, at, Work::End(how, flag));
+        match action {
+            None => expect(Fate::Forward, None),
+            Some(Action::SwallowReply) => expect(Fate::Swallow, flag),
+            Some(Action::SwallowReplyClose) => expect(Fate::SwallowThen(End::Close), flag),
+            Some(Action::SwallowReplyRst) => expect(Fate::SwallowThen(End::Rst), flag),
+            Some(Action::HangReply) => expect(Fate::Hang, flag),
+            Some(Action::DelayReply(d)) => expect(Fate::Delay(d), flag),
+            Some(Action::DropRequest) => {
+                raise(flag);
+                return true;
+            }
+            Some(Action::CloseBefore) => {
+                closing(End::Close, flag);
+                return false;
+            }
+            Some(Action::Rst) => {
+                closing(End::Rst, flag);
+                return false;
+            }
+            Some(Action::CloseAfter) => {
+                expect(Fate::Swallow, None);
+                send(steps, at, Work::Write(frame));
+                closing(End::Close, flag);
+                return false;
+            }
+            Some(Action::Duplicate) => {
+                expect(Fate::Forward, None);
+                expect(Fate::Swallow, flag);
+                send(steps, at, Work::Write(frame.clone()));
+            }
+            Some(Action::Delay(d)) => {
+                at = Some(at.unwrap_or_else(Instant::now) + d);
+                expect(Fate::Forward, None);
+                raise(flag);
+            }
+        }
+        send(steps, at, Work::Write(frame));
+        true
+    }
+
+    fn reply(&self, frame: Bytes, steps: &Steps) -> Next {
+        let resp2_subscriber =
+            self.subscriber.load(Ordering::Relaxed) && !self.resp3.load(Ordering::Relaxed);
+        let kind = resp::reply(&frame, resp2_subscriber);
+        let mode = self.shared.control.borrow().mode(Direction::Down);
+        let mut at = self.shared.due(mode);
+        let (fate, flag) = match self.awaited.lock().answered(kind, &frame) {
+            Some(a) => {
+                if !matches!(a.fate, Fate::Forward) {
+                    self.log(format!("reply to {}: {:?}", a.command, a.fate));
+                }
+                (a.fate, a.flag)
+            }
+            None => (Fate::Forward, None),
+        };
+        match fate {
+            Fate::SwallowThen(end) => {
+                send(steps, at, Work::End(end, flag));
+                return Next::Finish;
+            }
+            Fate::Hang => {
+                flag.iter().for_each(Flag::raise);
+                return Next::Hang;
+            }
+            Fate::Swallow => {
+                flag.iter().for_each(Flag::raise);
+                return Next::GoOn;
+            }
+            Fate::Delay(d) => at = Some(at.unwrap_or_else(Instant::now) + d),
+            Fate::Forward => {}
+        }
+        flag.iter().for_each(Flag::raise);
+        if mode == Mode::Drop || mode == Mode::DropMessages && kind == Reply::Push {
+            self.log(format!("{kind:?}: dropped"));
+        } else {
+            send(steps, at, Work::Write(frame));
+        }
+        Next::GoOn
+    }
+
+    async fn write(
+        &self,
+        way: Direction,
+        mut to: WriteHalf<'_>,
+        mut steps: mpsc::UnboundedReceiver<Step>,
+    ) -> Ending {
+        while let Some(step) = steps.recv().await {
+            if let Some(at) = step.at {
+                sleep_until(at).await;
+            }
+            self.gate(way).await;
+            match step.work {
+                Work::End(end, flag) => return (end, flag),
+                // A write fails when the other side has gone; its reader notices that.
+                Work::Write(bytes) if self.shared.control.borrow().mode(way) != Mode::Split => {
+                    let _ = to.write_all(&bytes).await;
+                }
+                Work::Write(bytes) => {
+                    for byte in bytes {
+                        let _ = to.write_all(&[byte]).await;
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+        }
+        let _ = to.shutdown().await;
+        match way {
+            // The client has said all; the server closes when it has answered all.
+            Direction::Up => std::future::pending().await,
+            Direction::Down => (End::Close, None),
+        }
+    }
+
+    /// Waits while the direction hangs. The way down ends with the client: nobody is left to be
+    /// kept waiting.
+    async fn gate(&self, way: Direction) {
+        if !self.shared.control.borrow().hangs(way) {
+            return;
+        }
+        let mut control = self.shared.control.subscribe();
+        let flows = control.wait_for(|c| !c.hangs(way));
+        match way {
+            Direction::Up => drop(flows.await),
+            Direction::Down => tokio::select! {
+                _ = flows => {}
+                () = self.until_client_gone() => {}
+            },
+        }
+    }
+
+    async fn until_client_gone(&self) {
+        let _ = self.client_gone.subscribe().wait_for(|gone| *gone).await;
+    }
+
+    fn log(&self, event: String) {
+        self.shared.log(format!("[{}] {event}", self.id));
+    }
+}
+
+/// Whether a reader of replies goes on.
+enum Next {
+    GoOn,
+    Finish,
+    Hang,
+}
+
+fn send(steps: &Steps, at: Option<Instant>, work: Work) {
+    // The writer is gone only when the connection is.
+    let _ = steps.send(Step { at, work });
+}
+
+/// Lets the server read what it was sent before it sees the end: closing with unread replies
+/// would reset the connection.
+async fn farewell(mut server: TcpStream) {
+    let drain = async {
+        let _ = server.shutdown().await;
+        let mut buf = [0; 4096];
+        while matches!(server.read(&mut buf).await, Ok(n) if n > 0) {}
+    };
+    let _ = timeout(Duration::from_secs(5), drain).await;
+}
