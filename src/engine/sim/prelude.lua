@@ -4,6 +4,7 @@
 
 local raw, sha1hex, line = ...
 local error, type, tostring, rawset, xpcall, find, sub = error, type, tostring, rawset, xpcall, string.find, string.sub
+local floor = math.floor
 
 local function fault(text)
   return {err = text}
@@ -55,7 +56,7 @@ local function random(low, high)
   local unit = state / 2147483647
   if not low then return unit end
   if not high then low, high = 1, low end
-  return low + math.floor(unit * (high - low + 1))
+  return low + floor(unit * (high - low + 1))
 end
 local numbers = {}
 for name, value in pairs(math) do numbers[name] = value end
