@@ -1,6 +1,6 @@
 -- What Redis 7.0 puts around a script: the `redis` table, the sealed globals, the form of errors.
 -- Arguments: raw(command words...) -> reply | nil, error text;  sha1hex(text);  line() of the running script
--- Returns: the scripts' environment;  run(script, KEYS, ARGV, sha) -> ok, result
+-- Returns: the scripts' environment;  run(script, KEYS, ARGV) -> ok, result
 
 local raw, sha1hex, line = ...
 local error, type, tostring, rawset, xpcall, find, sub = error, type, tostring, rawset, xpcall, string.find, string.sub
