@@ -1,0 +1,221 @@
+//! The commands of the simulated server: names, arity, dispatch. Texts of errors are those of Redis 7.0.
+
+mod hashes;
+mod keys;
+mod lists;
+mod strings;
+mod zsets;
+
+use bytes::Bytes;
+
+use super::number;
+use super::reply::SimReply;
+use super::store::{Failure, Store};
+
+pub(super) type Answer = Result<SimReply, Failure>;
+
+type Handler = fn(&mut Store, &Words<'_>) -> Answer;
+
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+const SYNTAX: &str = "ERR syntax error";
+const OVERFLOW: &str = "ERR increment or decrement would overflow";
+
+/// A command's words in one buffer: no allocation a word.
+pub(super) struct Words<'a> {
+    bytes: &'a [u8],
+    ends: &'a [usize],
+}
+
+impl<'a> Words<'a> {
+    /// `ends[i]` is where word `i` ends in `bytes`.
+    pub(super) const fn new(bytes: &'a [u8], ends: &'a [usize]) -> Self {
+        Self { bytes, ends }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Word `i`, the command's name being word 0. Empty where there is none.
+    pub(super) fn at(&self, i: usize) -> &'a [u8] {
+        let Some(end) = self.ends.get(i) else { return b"" };
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.bytes[start..*end]
+    }
+
+    fn bytes_at(&self, i: usize) -> Bytes {
+        Bytes::copy_from_slice(self.at(i))
+    }
+
+    fn from(&self, first: usize) -> impl Iterator<Item = &'a [u8]> + '_ {
+        (first..self.len()).map(|i| self.at(i))
+    }
+
+    fn int(&self, i: usize) -> Result<i64, Failure> {
+        number::int(self.at(i)).ok_or_else(|| NOT_AN_INTEGER.into())
+    }
+
+    fn float(&self, i: usize) -> Result<f64, Failure> {
+        number::float(self.at(i)).ok_or_else(|| NOT_A_FLOAT.into())
+    }
+
+    fn is(&self, i: usize, option: &str) -> bool {
+        self.at(i).eq_ignore_ascii_case(option.as_bytes())
+    }
+}
+
+/// Why a command could not even be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    Unknown,
+    Arity,
+}
+
+/// Runs one command.
+pub(super) fn execute(store: &mut Store, words: &Words<'_>) -> Result<Answer, Unfit> {
+    let mut name = [0_u8; 24];
+    let given = words.at(0);
+    let name = name.get_mut(..given.len()).ok_or(Unfit::Unknown)?;
+    name.copy_from_slice(given);
+    name.make_ascii_lowercase();
+    let (arity, handler) = find(name).ok_or(Unfit::Unknown)?;
+    let fits = if arity < 0 { words.len() >= arity.unsigned_abs() } else { words.len() == arity.unsigned_abs() };
+    if fits { Ok(handler(store, words)) } else { Err(Unfit::Arity) }
+}
+
+/// Runs one command for a client rather than for a script.
+pub(super) fn direct(store: &mut Store, words: &Words<'_>) -> SimReply {
+    let name = String::from_utf8_lossy(words.at(0));
+    match execute(store, words) {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(failure)) => SimReply::Error(failure),
+        Err(Unfit::Unknown) => {
+            let args: Vec<String> = words.from(1).map(|w| format!("'{}' ", String::from_utf8_lossy(w))).collect();
+            SimReply::Error(format!("ERR unknown command '{name}', with args beginning with: {}", args.concat()))
+        }
+        Err(Unfit::Arity) => SimReply::Error(wrong_arity(&name.to_ascii_lowercase())),
+    }
+}
+
+fn wrong_arity(name: &str) -> Failure {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+/// Arity as Redis counts it, name included; below 0 = at least.
+fn find(name: &[u8]) -> Option<(isize, Handler)> {
+    Some(match name {
+        b"exists" => (-2, keys::exists),
+        b"del" | b"unlink" => (-2, keys::del),
+        b"pexpire" => (-3, keys::pexpire),
+        b"expire" => (-3, keys::expire),
+        b"pexpireat" => (-3, keys::pexpireat),
+        b"pttl" => (2, keys::pttl),
+        b"ttl" => (2, keys::ttl),
+        b"persist" => (2, keys::persist),
+        b"type" => (2, keys::kind),
+        b"keys" => (2, keys::keys),
+        b"scan" => (-2, keys::scan),
+        b"dbsize" => (1, keys::dbsize),
+        b"flushall" | b"flushdb" => (-1, keys::flush),
+        b"time" => (1, keys::time),
+        b"publish" | b"spublish" => (3, keys::publish),
+        b"ping" => (-1, keys::ping),
+        b"get" => (2, strings::get),
+        b"set" => (-3, strings::set),
+        b"setnx" => (3, strings::setnx),
+        b"incr" => (2, strings::incr),
+        b"incrby" => (3, strings::incrby),
+        b"decr" => (2, strings::decr),
+        b"decrby" => (3, strings::decrby),
+        b"hset" => (-4, hashes::hset),
+        b"hmset" => (-4, hashes::hmset),
+        b"hsetnx" => (4, hashes::hsetnx),
+        b"hget" => (3, hashes::hget),
+        b"hdel" => (-3, hashes::hdel),
+        b"hexists" => (3, hashes::hexists),
+        b"hincrby" => (4, hashes::hincrby),
+        b"hkeys" => (2, hashes::hkeys),
+        b"hvals" => (2, hashes::hvals),
+        b"hlen" => (2, hashes::hlen),
+        b"hgetall" => (2, hashes::hgetall),
+        b"hmget" => (-3, hashes::hmget),
+        b"rpush" => (-3, lists::rpush),
+        b"lpush" => (-3, lists::lpush),
+        b"lpop" => (-2, lists::lpop),
+        b"rpop" => (-2, lists::rpop),
+        b"lindex" => (3, lists::lindex),
+        b"lrange" => (4, lists::lrange),
+        b"llen" => (2, lists::llen),
+        b"lrem" => (4, lists::lrem),
+        b"zadd" => (-4, zsets::zadd),
+        b"zscore" => (3, zsets::zscore),
+        b"zrem" => (-3, zsets::zrem),
+        b"zrank" => (3, zsets::zrank),
+        b"zrange" => (-4, zsets::zrange),
+        b"zrangebyscore" => (-4, zsets::zrangebyscore),
+        b"zremrangebyscore" => (4, zsets::zremrangebyscore),
+        b"zcount" => (4, zsets::zcount),
+        b"zincrby" => (4, zsets::zincrby),
+        b"zcard" => (2, zsets::zcard),
+        _ => return None,
+    })
+}
+
+const fn count(n: usize) -> SimReply {
+    // No collection here can have more than i64::MAX elements.
+    SimReply::Int(n as i64)
+}
+
+fn flag(yes: bool) -> SimReply {
+    SimReply::Int(i64::from(yes))
+}
+
+/// Redis' reading of a start and an end counted from either side, as a range within `len` elements.
+fn window(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
+    let size = i64::try_from(len).unwrap_or(i64::MAX);
+    let from = if start < 0 { start.saturating_add(size).max(0) } else { start };
+    let to = if stop < 0 { stop.saturating_add(size) } else { stop.min(size - 1) };
+    if from > to || from >= size {
+        return 0..0;
+    }
+    usize::try_from(from).unwrap_or(0)..usize::try_from(to + 1).unwrap_or(0)
+}
+
+#[cfg(test)]
+pub(super) fn run(store: &mut Store, words: &[&str]) -> SimReply {
+    let mut bytes = Vec::new();
+    let mut ends = Vec::new();
+    for word in words {
+        bytes.extend_from_slice(word.as_bytes());
+        ends.push(bytes.len());
+    }
+    direct(store, &Words::new(&bytes, &ends))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_commands_and_wrong_arity_are_refused_in_redis_words() {
+        let mut store = Store::default();
+        let said = |reply: SimReply| reply.error().map(str::to_owned).unwrap();
+        assert_eq!(said(run(&mut store, &["GET"])), "ERR wrong number of arguments for 'get' command");
+        assert!(said(run(&mut store, &["nope", "a"])).starts_with("ERR unknown command 'nope'"));
+        assert_eq!(
+            said(run(&mut store, &["hset", "h", "f", "v", "g"])),
+            "ERR wrong number of arguments for 'hset' command"
+        );
+    }
+
+    #[test]
+    fn windows_count_from_both_ends() {
+        assert_eq!(window(0, -1, 3), 0..3);
+        assert_eq!(window(-2, -1, 3), 1..3);
+        assert_eq!(window(-9, 0, 3), 0..1);
+        assert_eq!(window(2, 1, 3), 0..0);
+        assert_eq!(window(0, -4, 3), 0..0);
+        assert_eq!(window(5, 9, 3), 0..0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Hashes.
+
+use bytes::Bytes;
+
+use super::{Answer, OVERFLOW, Words, count, flag, wrong_arity};
+use crate::engine::sim::number;
+use crate::engine::sim::reply::SimReply;
+use crate::engine::sim::store::{Failure, Store, Value, WRONG_TYPE};
+
+type Fields = Vec<(Bytes, Bytes)>;
+
+fn made<'s>(store: &'s mut Store, key: &[u8]) -> Result<&'s mut Fields, Failure> {
+    match store.or_new(key, || Value::Hash(Vec::new())) {
+        Value::Hash(hash) => Ok(hash),
+        _ => Err(WRONG_TYPE.into()),
+    }
+}
+
+fn find<'h>(hash: &'h mut Fields, field: &[u8]) -> Option<&'h mut Bytes> {
+    hash.iter_mut().find(|(name, _)| name == field).map(|(_, value)| value)
+}
+
+pub(super) fn hset(store: &mut Store, words: &Words<'_>) -> Answer {
+    put(store, words, "hset")
+}
+
+pub(super) fn hmset(store: &mut Store, words: &Words<'_>) -> Answer {
+    put(store, words, "hmset")?;
+    Ok(SimReply::ok())
+}
+
+fn put(store: &mut Store, words: &Words<'_>, name: &str) -> Answer {
+    if !words.len().is_multiple_of(2) {
+        return Err(wrong_arity(name));
+    }
+    let hash = made(store, words.at(1))?;
+    let mut added = 0;
+    for i in (2..words.len()).step_by(2) {
+        let value = words.bytes_at(i + 1);
+        if let Some(slot) = find(hash, words.at(i)) {
+            *slot = value;
+        } else {
+            hash.push((words.bytes_at(i), value));
+            added += 1;
+        }
+    }
+    Ok(count(added))
+}
+
+pub(super) fn hsetnx(store: &mut Store, words: &Words<'_>) -> Answer {
+    let hash = made(store, words.at(1))?;
+    let free = find(hash, words.at(2)).is_none();
+    if free {
+        hash.push((words.bytes_at(2), words.bytes_at(3)));
+    }
+    Ok(flag(free))
+}
+
+pub(super) fn hget(store: &mut Store, words: &Words<'_>) -> Answer {
+    let value = store.hash(words.at(1))?.and_then(|hash| find(hash, words.at(2)));
+    Ok(value.map_or(SimReply::Nil, |value| SimReply::Text(value.clone())))
+}
+
+pub(super) fn hmget(store: &mut Store, words: &Words<'_>) -> Answer {
+    let mut hash = store.hash(words.at(1))?;
+    let mut value = |field| {
+        let found = hash.as_mut().and_then(|hash| find(hash, field));
+        found.map_or(SimReply::Nil, |value| SimReply::Text(value.clone()))
+    };
+    Ok(SimReply::List(words.from(2).map(&mut value).collect()))
+}
+
+pub(super) fn hdel(store: &mut Store, words: &Words<'_>) -> Answer {
+    let Some(hash) = store.hash(words.at(1))? else { return Ok(count(0)) };
+    let mut removed = 0;
+    for field in words.from(2) {
+        if let Some(at) = hash.iter().position(|(name, _)| name == field) {
+            hash.remove(at);
+            removed += 1;
+        }
+    }
+    store.tidy(words.at(1));
+    Ok(count(removed))
+}
+
+pub(super) fn hexists(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(flag(store.hash(words.at(1))?.is_some_and(|hash| find(hash, words.at(2)).is_some())))
+}
+
+pub(super) fn hincrby(store: &mut Store, words: &Words<'_>) -> Answer {
+    let step = words.int(3)?;
+    let hash = made(store, words.at(1))?;
+    let Some(value) = find(hash, words.at(2)) else {
+        hash.push((words.bytes_at(2), number::int_text(step)));
+        return Ok(SimReply::Int(step));
+    };
+    let old = number::int(value).ok_or("ERR hash value is not an integer")?;
+    let sum = old.checked_add(step).ok_or(OVERFLOW)?;
+    *value = number::int_text(sum);
+    Ok(SimReply::Int(sum))
+}
+
+pub(super) fn hkeys(store: &mut Store, words: &Words<'_>) -> Answer {
+    let hash = store.hash(words.at(1))?;
+    Ok(SimReply::List(hash.into_iter().flatten().map(|(name, _)| SimReply::Text(name.clone())).collect()))
+}
+
+pub(super) fn hvals(store: &mut Store, words: &Words<'_>) -> Answer {
+    let hash = store.hash(words.at(1))?;
+    Ok(SimReply::List(hash.into_iter().flatten().map(|(_, value)| SimReply::Text(value.clone())).collect()))
+}
+
+pub(super) fn hlen(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(count(store.hash(words.at(1))?.map_or(0, |hash| hash.len())))
+}
+
+pub(super) fn hgetall(store: &mut Store, words: &Words<'_>) -> Answer {
+    let mut all = Vec::new();
+    for (name, value) in store.hash(words.at(1))?.into_iter().flatten() {
+        all.push(SimReply::Text(name.clone()));
+        all.push(SimReply::Text(value.clone()));
+    }
+    Ok(SimReply::List(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run;
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_no_number_is_not_counted_up() {
+        let mut store = Store::default();
+        run(&mut store, &["hset", "h", "f", "x", "g", "9223372036854775807"]);
+        assert_eq!(run(&mut store, &["hincrby", "h", "f", "1"]).error(), Some("ERR hash value is not an integer"));
+        assert_eq!(run(&mut store, &["hincrby", "h", "g", "1"]).error(), Some(OVERFLOW));
+        run(&mut store, &["set", "s", "1"]);
+        assert_eq!(run(&mut store, &["hincrby", "s", "g", "1"]).error(), Some(WRONG_TYPE));
+    }
+
+    #[test]
+    fn the_last_field_takes_the_key_with_it() {
+        let mut store = Store::default();
+        run(&mut store, &["hset", "h", "f", "x"]);
+        assert_eq!(run(&mut store, &["hdel", "h", "f", "g"]), SimReply::Int(1));
+        assert_eq!(run(&mut store, &["exists", "h"]), SimReply::Int(0));
+    }
+}

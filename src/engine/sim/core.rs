@@ -1,0 +1,264 @@
+//! The state of a simulated server and its clients' connections, as one event queue in virtual time.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::events::{Event, What};
+use super::faults::{LinkOptions, Mishap};
+use super::line::Line;
+use super::lua::{self, Word};
+use super::random::Random;
+use super::store::Store;
+use crate::engine::transport::{Call, Fault, FaultKind, Reply};
+
+/// The server's wall clock when it is made: some day in November 2023, in microseconds.
+const EPOCH: i64 = 1_700_000_000_000_000;
+
+pub(super) type Outcome = Result<Reply, Fault>;
+
+/// A client's request.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Run(Call),
+    Subscribe(Bytes),
+    Unsubscribe(Bytes),
+}
+
+/// What becomes of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Delivered,
+    /// The client is told of the loss.
+    Lost,
+    Swallowed,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) line: usize,
+    pub(super) life: u64,
+    pub(super) ticket: u64,
+    pub(super) request: Request,
+    pub(super) refusal: Option<String>,
+    pub(super) fate: Fate,
+}
+
+/// How a request got on at once.
+pub(super) enum Sent {
+    Done(Outcome),
+    Waiting(u64, oneshot::Receiver<Outcome>),
+}
+
+pub(super) struct Core {
+    pub(super) store: Store,
+    seed: u64,
+    start: Instant,
+    pub(super) offset_ms: i64,
+    pub(super) lines: Vec<Line>,
+    pub(super) queue: BinaryHeap<Event>,
+    order: u64,
+    pub(super) frozen: Option<VecDeque<Parcel>>,
+    pub(super) down: bool,
+    pub(super) commands: u64,
+    pub(super) scripts: u64,
+    pub(super) driving: bool,
+}
+
+impl Core {
+    pub(super) fn new(seed: u64, start: Instant) -> Self {
+        Self {
+            store: Store::default(),
+            seed,
+            start,
+            offset_ms: 0,
+            lines: Vec::new(),
+            queue: BinaryHeap::new(),
+            order: 0,
+            frozen: None,
+            down: false,
+            commands: 0,
+            scripts: 0,
+            driving: false,
+        }
+    }
+
+    pub(super) fn add_line(&mut self, options: LinkOptions) -> usize {
+        let line = Line::new(options, self.seed, self.lines.len() as u64);
+        self.lines.push(line);
+        self.lines.len() - 1
+    }
+
+    /// Sets the store's clock to `now`; it then stands still until the next call.
+    pub(super) fn tick(&mut self, now: Instant) {
+        let elapsed = i64::try_from(now.saturating_duration_since(self.start).as_micros()).unwrap_or(i64::MAX / 2);
+        self.store.set_clock(EPOCH + elapsed + self.offset_ms * 1000);
+    }
+
+    pub(super) fn schedule(&mut self, at: Instant, what: What) {
+        self.order += 1;
+        self.queue.push(Event { at, order: self.order, what });
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Sends a client's request on its way.
+    pub(super) fn send(&mut self, index: usize, request: Request, now: Instant) -> Sent {
+        let line = &mut self.lines[index];
+        if line.closed {
+            return Sent::Done(Err(Fault::new(FaultKind::Closed, "the link is closed")));
+        }
+        let number = line.sent;
+        line.sent += 1;
+        let mut mishaps = line.plan.remove(&number).unwrap_or_default();
+        let chaos = line.chaos;
+        let told = |random: &mut Random, yes, no| if random.chance(0.5) { yes } else { no };
+        if line.random.chance(chaos.lose_request) {
+            mishaps.push(told(&mut line.random, Mishap::LoseRequest, Mishap::SwallowRequest));
+        }
+        if line.random.chance(chaos.lose_reply) {
+            mishaps.push(told(&mut line.random, Mishap::LoseReply, Mishap::SwallowReply));
+        }
+        if line.random.chance(chaos.duplicate) {
+            mishaps.push(Mishap::DuplicateRequest);
+        }
+        if !chaos.delay_max.is_zero() {
+            let delay = line.random.between(Duration::ZERO, chaos.delay_max);
+            mishaps.push(Mishap::DelayBy(delay));
+        }
+
+        let calm = mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
+        if calm && line.options.is_instant() && self.frozen.is_none() && !self.down {
+            return Sent::Done(self.execute(index, &request, now));
+        }
+        self.launch(index, request, mishaps, now)
+    }
+
+    fn launch(&mut self, index: usize, request: Request, mishaps: Vec<Mishap>, now: Instant) -> Sent {
+        let (answer, receiver) = oneshot::channel();
+        let down = self.down;
+        self.order += 1;
+        let ticket = self.order;
+        let line = &mut self.lines[index];
+        line.pending.insert(ticket, answer);
+        let sent = Sent::Waiting(ticket, receiver);
+
+        let mut parcel = Parcel { line: index, life: line.life, ticket, request, refusal: None, fate: Fate::Delivered };
+        let mut at = now + line.latency();
+        let (mut lost, mut swallowed, mut twice) = (None, false, false);
+        if down || !line.connected {
+            lost = Some(FaultKind::NotSent);
+        }
+        for mishap in mishaps {
+            match mishap {
+                Mishap::LoseRequest => lost = lost.or(Some(FaultKind::Lost)),
+                Mishap::SwallowRequest => swallowed = true,
+                Mishap::NotSent => lost = Some(FaultKind::NotSent),
+                Mishap::LoseReply => parcel.fate = Fate::Lost,
+                Mishap::SwallowReply => parcel.fate = Fate::Swallowed,
+                Mishap::DuplicateRequest => twice = true,
+                Mishap::DelayBy(span) => at += span,
+                Mishap::Refuse(text) => parcel.refusal = Some(text),
+            }
+        }
+        if let Some(kind) = lost {
+            let outcome = Err(Fault::new(kind, "the connection broke"));
+            let life = line.life;
+            let at = at + line.latency();
+            self.schedule(at, What::Answer { line: index, life, ticket, outcome, local: true });
+            return sent;
+        }
+        if swallowed {
+            return sent;
+        }
+        if line.options.ordered {
+            at = at.max(line.last_in.unwrap_or(at));
+            line.last_in = Some(at);
+        }
+        let copy = twice.then(|| {
+            let spread = line.options.latency_max * 4;
+            let later = at + line.random.between(Duration::ZERO, spread);
+            let request = parcel.request.clone();
+            (later, Parcel { request, refusal: None, fate: Fate::Swallowed, ..parcel })
+        });
+        self.schedule(at, What::Arrive(parcel));
+        if let Some((later, copy)) = copy {
+            self.schedule(later, What::Arrive(copy));
+        }
+        sent
+    }
+
+    pub(super) fn execute(&mut self, index: usize, request: &Request, now: Instant) -> Outcome {
+        self.commands += 1;
+        match request {
+            Request::Run(call) => {
+                self.scripts += 1;
+                self.tick(now);
+                let (keys, args) = call.words.split_at(call.keys.min(call.words.len()));
+                let (keys, args) = (keys.iter().map(Word::from), args.iter().map(Word::from));
+                let reply = lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args);
+                self.spread(now);
+                reply.into_engine()
+            }
+            Request::Subscribe(channel) => {
+                if self.lines[index].subscriptions.insert(channel.clone()) {
+                    *self.store.audience.entry(channel.clone()).or_default() += 1;
+                }
+                Ok(Reply::Nil)
+            }
+            Request::Unsubscribe(channel) => {
+                if self.lines[index].subscriptions.remove(channel) {
+                    self.leave(channel);
+                }
+                Ok(Reply::Nil)
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, channel: &Bytes) {
+        if let Some(n) = self.store.audience.get_mut(channel) {
+            *n -= 1;
+            if *n == 0 {
+                self.store.audience.remove(channel);
+            }
+        }
+    }
+
+    /// Sends what was published to every subscriber.
+    pub(super) fn spread(&mut self, now: Instant) {
+        if self.store.outbox.is_empty() {
+            return;
+        }
+        for (channel, payload) in std::mem::take(&mut self.store.outbox) {
+            for index in 0..self.lines.len() {
+                let line = &mut self.lines[index];
+                if !line.connected
+                    || !line.subscriptions.contains(&channel)
+                    || line.random.chance(line.chaos.lose_message)
+                {
+                    continue;
+                }
+                let copies = if line.random.chance(line.chaos.duplicate_message) { 2 } else { 1 };
+                for _ in 0..copies {
+                    let line = &mut self.lines[index];
+                    let mut at = now + line.latency();
+                    if line.random.chance(line.chaos.reorder_message) {
+                        at += line.latency() * 4;
+                    } else {
+                        at = at.max(line.last_message.unwrap_or(at));
+                        line.last_message = Some(at);
+                    }
+                    let life = line.life;
+                    let (channel, payload) = (channel.clone(), payload.clone());
+                    self.schedule(at, What::Message { line: index, life, channel, payload });
+                }
+            }
+        }
+    }
+}

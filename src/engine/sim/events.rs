@@ -1,0 +1,256 @@
+//! What happens when an event's time has come, and the breaks that tests cause.
+
+use std::cmp::Ordering;
+use std::sync::Weak;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::core::{Core, Fate, Outcome, Parcel};
+use crate::engine::transport::{Ear, Fault, FaultKind};
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// A request reaches the server.
+    Arrive(Parcel),
+    /// A reply reaches the client. `local`: the client found this out by itself, no network needed.
+    Answer { line: usize, life: u64, ticket: u64, outcome: Outcome, local: bool },
+    /// A message reaches the client.
+    Message { line: usize, life: u64, channel: Bytes, payload: Bytes },
+    /// A client is connected again.
+    Back { line: usize, life: u64 },
+}
+
+impl What {
+    const fn line(&self) -> (usize, u64) {
+        match self {
+            Self::Arrive(parcel) => (parcel.line, parcel.life),
+            Self::Answer { line, life, .. } | Self::Message { line, life, .. } | Self::Back { line, life } => {
+                (*line, *life)
+            }
+        }
+    }
+}
+
+pub(super) struct Event {
+    pub(super) at: Instant,
+    pub(super) order: u64,
+    pub(super) what: What,
+}
+
+impl Ord for Event {
+    /// The earliest is the greatest: it comes out of the heap first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Event {}
+
+/// News for a client, to be told without the lock.
+pub(super) enum News {
+    Message(Weak<dyn Ear>, Bytes, Bytes),
+    Back(Weak<dyn Ear>),
+}
+
+/// What the driver is to do next.
+pub(super) enum Step {
+    Idle,
+    Wait(Instant),
+    Tell(News),
+    Again,
+}
+
+impl Core {
+    /// Carries out the first event that is due.
+    pub(super) fn step(&mut self, now: Instant) -> Step {
+        let Some(first) = self.queue.peek() else { return Step::Idle };
+        if first.at > now {
+            return Step::Wait(first.at);
+        }
+        match self.queue.pop().and_then(|event| self.happen(event.what, now)) {
+            Some(news) => Step::Tell(news),
+            None => Step::Again,
+        }
+    }
+
+    fn happen(&mut self, what: What, now: Instant) -> Option<News> {
+        let (index, life) = what.line();
+        let line = &mut self.lines[index];
+        if life != line.life {
+            return None;
+        }
+        let local = matches!(what, What::Answer { local: true, .. });
+        if line.partitioned && !local {
+            return None;
+        }
+        if let Some(held) = line.stalled.as_mut().filter(|_| !local) {
+            held.push(what);
+            return None;
+        }
+        match what {
+            What::Arrive(parcel) => {
+                self.arrive(parcel, now);
+                None
+            }
+            What::Answer { ticket, outcome, .. } => {
+                line.answer(ticket, outcome);
+                None
+            }
+            What::Message { channel, payload, .. } => {
+                // The client may have ended the subscription, or closed, while the message was under way.
+                let heard = !line.deaf && !line.closed && line.connected;
+                line.ear.clone().filter(|_| heard).map(|ear| News::Message(ear, channel, payload))
+            }
+            What::Back { .. } => {
+                if self.down {
+                    return None;
+                }
+                self.join(index);
+                self.lines[index].ear.clone().map(News::Back)
+            }
+        }
+    }
+
+    fn arrive(&mut self, mut parcel: Parcel, now: Instant) {
+        if let Some(waiting) = &mut self.frozen {
+            waiting.push_back(parcel);
+            return;
+        }
+        let outcome: Outcome = match parcel.refusal.take() {
+            Some(text) => Err(Fault::new(FaultKind::Refused, text)),
+            None => self.execute(parcel.line, &parcel.request, now),
+        };
+        let Parcel { line: index, life, ticket, fate, .. } = parcel;
+        let line = &mut self.lines[index];
+        let mut at = now + line.latency();
+        if line.options.ordered {
+            at = at.max(line.last_out.unwrap_or(at));
+            line.last_out = Some(at);
+        }
+        match fate {
+            Fate::Delivered => self.schedule(at, What::Answer { line: index, life, ticket, outcome, local: false }),
+            Fate::Lost => {
+                let outcome = Err(Fault::new(FaultKind::Lost, "the connection broke"));
+                self.schedule(at, What::Answer { line: index, life, ticket, outcome, local: true });
+            }
+            Fate::Swallowed => {}
+        }
+    }
+
+    /// The line is connected again: the server knows its subscriptions anew.
+    fn join(&mut self, index: usize) {
+        if self.lines[index].connected {
+            return;
+        }
+        self.lines[index].connected = true;
+        for channel in self.lines[index].subscriptions.clone() {
+            *self.store.audience.entry(channel).or_default() += 1;
+        }
+    }
+
+    /// Breaks the line's connections: what is in flight is lost.
+    fn cut(&mut self, index: usize) {
+        let line = &mut self.lines[index];
+        line.life += 1;
+        line.stalled = line.stalled.take().map(|_| Vec::new());
+        (line.last_in, line.last_out, line.last_message) = (None, None, None);
+        line.fail_pending(FaultKind::Lost, "the connection broke");
+        if line.connected {
+            line.connected = false;
+            for channel in line.subscriptions.clone() {
+                self.leave(&channel);
+            }
+        }
+    }
+
+    /// The server goes away, with all that was not yet carried out.
+    pub(super) fn stop(&mut self) {
+        self.down = true;
+        self.frozen = self.frozen.take().map(|_| Default::default());
+        for index in 0..self.lines.len() {
+            self.cut(index);
+        }
+    }
+
+    /// The server comes back.
+    pub(super) fn start(&mut self, keep_data: bool, now: Instant) {
+        self.down = false;
+        if !keep_data {
+            self.store.clear();
+        }
+        for index in 0..self.lines.len() {
+            self.reconnect(index, now);
+        }
+    }
+
+    /// One client loses its connections and makes new ones.
+    pub(super) fn hang_up(&mut self, index: usize, now: Instant) {
+        self.cut(index);
+        self.reconnect(index, now);
+    }
+
+    pub(super) fn reconnect(&mut self, index: usize, now: Instant) {
+        let line = &self.lines[index];
+        if !line.closed {
+            let (at, life) = (now + line.options.reconnect, line.life);
+            self.schedule(at, What::Back { line: index, life });
+        }
+    }
+
+    /// Stops or wakes the server. Stopped, it takes requests in and carries them out later.
+    pub(super) fn freeze(&mut self, frozen: bool, now: Instant) {
+        if frozen {
+            self.frozen.get_or_insert_default();
+            return;
+        }
+        for parcel in self.frozen.take().unwrap_or_default() {
+            self.schedule(now, What::Arrive(parcel));
+        }
+    }
+
+    /// Cuts a client off without its being told, or heals it.
+    pub(super) fn partition(&mut self, index: usize, cut: bool, now: Instant) {
+        let healed = self.lines[index].partitioned && !cut;
+        self.lines[index].partitioned = cut;
+        if healed && !self.down {
+            self.reconnect(index, now);
+        }
+    }
+
+    /// Holds back all that is on its way to or from a client, or lets it go.
+    pub(super) fn stall(&mut self, index: usize, held: bool, now: Instant) {
+        let line = &mut self.lines[index];
+        if held {
+            line.stalled.get_or_insert_default();
+            return;
+        }
+        for what in line.stalled.take().unwrap_or_default() {
+            self.schedule(now, what);
+        }
+    }
+
+    /// A client goes for good.
+    pub(super) fn close(&mut self, index: usize) {
+        self.lines[index].closed = true;
+        self.lines[index].fail_pending(FaultKind::Closed, "the link is closed");
+        let connected = self.lines[index].connected;
+        for channel in std::mem::take(&mut self.lines[index].subscriptions) {
+            if connected {
+                self.leave(&channel);
+            }
+        }
+    }
+}

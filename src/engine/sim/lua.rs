@@ -1,0 +1,353 @@
+//! Runs script text in an embedded Lua 5.1, the one Redis has.
+//!
+//! Scripts keep nothing between runs, so one interpreter a thread serves every simulated server of that thread: the
+//! store is lent to it while a script runs.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use mlua::{Either, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use sha1::{Digest, Sha1};
+
+use crate::engine::transport::Arg;
+
+use super::commands::{self, Unfit, Words};
+use super::number;
+use super::reply::SimReply;
+use super::store::{FxMap, Store};
+
+/// The name Redis gives to scripts.
+const CHUNK: &str = "@user_script";
+
+thread_local! {
+    static INTERPRETER: Interpreter = Interpreter::new().expect("the prelude is a part of this crate and does run");
+    /// The store of the running script and room for the words of its commands.
+    static STAGE: RefCell<Stage> = RefCell::new(Stage::default());
+}
+
+#[derive(Default)]
+struct Stage {
+    store: Store,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+struct Interpreter {
+    lua: Lua,
+    env: Table,
+    run: Function,
+    scripts: RefCell<FxMap<Bytes, Function>>,
+}
+
+/// The SHA-1 of a text in hex.
+pub(super) fn sha1hex(text: &[u8]) -> String {
+    use std::fmt::Write as _;
+    Sha1::digest(text).iter().fold(String::with_capacity(40), |mut hex, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// One of a script's keys or arguments.
+pub(super) enum Word<'a> {
+    Text(&'a [u8]),
+    Int(i64),
+}
+
+impl<'a> From<&'a Arg> for Word<'a> {
+    fn from(arg: &'a Arg) -> Self {
+        match arg {
+            Arg::Text(bytes) => Self::Text(bytes),
+            Arg::Int(n) => Self::Int(*n),
+        }
+    }
+}
+
+/// Runs `source`, known as `sha`, over `store`. What was written before an error stays written.
+pub(super) fn eval<'a>(
+    store: &mut Store,
+    sha: &Bytes,
+    source: &str,
+    keys: impl Iterator<Item = Word<'a>>,
+    args: impl Iterator<Item = Word<'a>>,
+) -> SimReply {
+    STAGE.with_borrow_mut(|stage| std::mem::swap(&mut stage.store, store));
+    let reply = INTERPRETER.with(|interpreter| {
+        interpreter.eval(sha, source, keys, args).unwrap_or_else(|error| SimReply::Error(format!("ERR {error}")))
+    });
+    STAGE.with_borrow_mut(|stage| std::mem::swap(&mut stage.store, store));
+    reply
+}
+
+impl Interpreter {
+    fn new() -> mlua::Result<Self> {
+        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
+        // A panic in here is a bug of the simulator: no script is to catch it.
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let raw = lua.create_function(raw)?;
+        let hash = lua.create_function(|_, text: mlua::String| Ok(sha1hex(&text.as_bytes())))?;
+        let line = lua.create_function(|lua, ()| Ok(line(lua)))?;
+        let prelude = lua.load(include_str!("prelude.lua")).set_name("@prelude");
+        let (env, run) = prelude.call((raw, hash, line))?;
+        Ok(Self { lua, env, run, scripts: RefCell::default() })
+    }
+
+    fn eval<'a>(
+        &self,
+        sha: &Bytes,
+        source: &str,
+        keys: impl Iterator<Item = Word<'a>>,
+        args: impl Iterator<Item = Word<'a>>,
+    ) -> mlua::Result<SimReply> {
+        let known = self.scripts.borrow().get(sha).cloned();
+        let script = match known {
+            Some(script) => script,
+            None => match self.compile(source) {
+                Ok(script) => {
+                    self.scripts.borrow_mut().insert(sha.clone(), script.clone());
+                    script
+                }
+                Err(error) => {
+                    let text = format!("ERR Error compiling script (new function): {error}");
+                    return Ok(SimReply::Error(text.replace('\n', " ")));
+                }
+            },
+        };
+        let (done, value): (bool, Value) = self.run.call((&script, self.words(keys)?, self.words(args)?))?;
+        if done {
+            return reply(value);
+        }
+        let Value::Table(error) = value else {
+            return Ok(SimReply::Error("ERR the script failed without saying why".into()));
+        };
+        let text = lossy(&error.raw_get::<Value>("err")?);
+        let line: Option<usize> = error.raw_get("line")?;
+        // `return call(..)` gives up the script's own frame before it fails (in Redis it does not): no line then.
+        let line = line.map_or_else(|| "?".to_owned(), |line| line.to_string());
+        Ok(SimReply::Error(format!("{text} script: {}, on {CHUNK}:{line}.", String::from_utf8_lossy(sha))))
+    }
+
+    fn words<'a>(&self, words: impl Iterator<Item = Word<'a>>) -> mlua::Result<Table> {
+        // Text is pushed as it is; other bytes take the longer way over a handle.
+        let mut strange = Ok(());
+        let list = words.map(|word| match word {
+            Word::Int(n) => Either::Left(Either::Right(n.to_string())),
+            Word::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Either::Left(Either::Left(text)),
+                Err(_) => Either::Right(self.lua.create_string(bytes).map_err(|error| strange = Err(error)).ok()),
+            },
+        });
+        let table = self.lua.create_sequence_from(list)?;
+        strange.map(|()| table)
+    }
+
+    fn compile(&self, source: &str) -> mlua::Result<Function> {
+        self.lua.load(source).set_name(CHUNK).set_environment(self.env.clone()).into_function()
+    }
+}
+
+/// The line at which the innermost frame of the script stands.
+fn line(lua: &Lua) -> Option<usize> {
+    let mut level = 0;
+    loop {
+        let (ours, line) =
+            lua.inspect_stack(level, |frame| (frame.source().source.as_deref() == Some(CHUNK), frame.current_line()))?;
+        if ours {
+            return line;
+        }
+        level += 1;
+    }
+}
+
+/// One command of a script: its reply, or nothing and the text of an error.
+fn raw(lua: &Lua, args: MultiValue) -> mlua::Result<(Value, Option<String>)> {
+    let answer = STAGE.with_borrow_mut(|stage| {
+        let Stage { store, bytes, ends } = stage;
+        bytes.clear();
+        ends.clear();
+        if args.is_empty() {
+            return Err("ERR Please specify at least one argument for this redis.lib call".into());
+        }
+        for arg in &args {
+            match arg {
+                Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
+                Value::Integer(n) => number::float_text(*n as f64, bytes),
+                Value::Number(n) => number::float_text(*n, bytes),
+                _ => return Err("ERR Lua redis lib command arguments must be strings or integers".into()),
+            }
+            ends.push(bytes.len());
+        }
+        match commands::execute(store, &Words::new(bytes, ends)) {
+            Ok(answer) => answer,
+            Err(Unfit::Unknown) => Err("ERR Unknown Redis command called from script".into()),
+            Err(Unfit::Arity) => Err("ERR Wrong number of args calling Redis command from script".into()),
+        }
+    });
+    match answer {
+        Ok(reply) => Ok((value(lua, reply)?, None)),
+        Err(text) => Ok((Value::Nil, Some(text))),
+    }
+}
+
+/// A reply as a script sees it.
+fn value(lua: &Lua, reply: SimReply) -> mlua::Result<Value> {
+    Ok(match reply {
+        SimReply::Nil => Value::Boolean(false),
+        // Lua 5.1 has doubles only.
+        SimReply::Int(n) => Value::Number(n as f64),
+        SimReply::Text(text) => Value::String(lua.create_string(&text)?),
+        SimReply::Status(text) => Value::Table(lua.create_table_from([("ok", text)])?),
+        SimReply::Error(text) => Value::Table(lua.create_table_from([("err", text)])?),
+        SimReply::List(items) => {
+            let items = items.into_iter().map(|item| value(lua, item)).collect::<mlua::Result<Vec<_>>>()?;
+            Value::Table(lua.create_sequence_from(items)?)
+        }
+    })
+}
+
+/// What a script returned, as a reply: Redis' conversion.
+fn reply(value: Value) -> mlua::Result<SimReply> {
+    Ok(match value {
+        Value::Boolean(true) => SimReply::Int(1),
+        Value::Integer(n) => SimReply::Int(n),
+        Value::Number(n) => SimReply::Int(number::truncate(n)),
+        Value::String(text) => SimReply::Text(Bytes::copy_from_slice(&text.as_bytes())),
+        Value::Table(table) => {
+            if let error @ Value::String(_) = table.raw_get("err")? {
+                return Ok(SimReply::Error(lossy(&error)));
+            }
+            if let status @ Value::String(_) = table.raw_get("ok")? {
+                return Ok(SimReply::Status(lossy(&status).replace(['\r', '\n'], " ")));
+            }
+            let mut items = Vec::new();
+            loop {
+                match table.raw_get(items.len() + 1)? {
+                    Value::Nil => break,
+                    item => items.push(reply(item)?),
+                }
+            }
+            SimReply::List(items)
+        }
+        _ => SimReply::Nil,
+    })
+}
+
+fn lossy(value: &Value) -> String {
+    match value {
+        Value::String(text) => String::from_utf8_lossy(&text.as_bytes()).into_owned(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRONG: &str = crate::engine::sim::store::WRONG_TYPE;
+
+    /// A section of `samples.lua`.
+    fn sample(name: &str) -> &'static str {
+        let start = format!("--- {name}\n");
+        let (_, rest) = include_str!("samples.lua").split_once(&start).unwrap();
+        rest.split("--- ").next().unwrap()
+    }
+
+    fn word(text: &'static [u8]) -> std::iter::Once<Word<'static>> {
+        std::iter::once(Word::Text(text))
+    }
+
+    fn run(store: &mut Store, source: &str) -> SimReply {
+        let sha = Bytes::from(sha1hex(source.as_bytes()));
+        eval(store, &sha, source, word(b"k"), word(b"a"))
+    }
+
+    fn text(text: &'static str) -> SimReply {
+        SimReply::Text(Bytes::from_static(text.as_bytes()))
+    }
+
+    fn said(reply: &SimReply) -> &str {
+        reply.error().unwrap()
+    }
+
+    #[test]
+    fn replies_are_converted_as_redis_does() {
+        let store = &mut Store::default();
+        let cut = SimReply::List(vec![SimReply::Int(1), SimReply::Nil, text("x")]);
+        assert_eq!(run(store, "return"), SimReply::Nil);
+        assert_eq!(run(store, "return false"), SimReply::Nil);
+        assert_eq!(run(store, "return true"), SimReply::Int(1));
+        assert_eq!(run(store, "return 3.99"), SimReply::Int(3));
+        assert_eq!(run(store, "return -3.99"), SimReply::Int(-3));
+        assert_eq!(run(store, "return '3.99'"), text("3.99"));
+        assert_eq!(run(store, "return {1, false, 'x', nil, 5}"), cut);
+        assert_eq!(run(store, "return {ok='fine'}"), SimReply::Status("fine".into()));
+        assert_eq!(run(store, "return {err='BAD thing'}"), SimReply::Error("BAD thing".into()));
+        assert_eq!(run(store, "return KEYS[1] .. ARGV[1]"), text("ka"));
+        assert_eq!(said(&run(store, "return redis.error_reply('WRONGTYPE no')")), "WRONGTYPE no");
+        assert_eq!(said(&run(store, "return redis.error_reply('no')")), "ERR no");
+        assert_eq!(run(store, "return redis.status_reply('no')"), SimReply::Status("no".into()));
+        let hex = text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+        assert_eq!(run(store, "return redis.sha1hex('return 1')"), hex);
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_pass_unharmed() {
+        let store = &mut Store::default();
+        let source = "return KEYS[1] .. ARGV[1]";
+        let sha = Bytes::from(sha1hex(source.as_bytes()));
+        let reply = eval(store, &sha, source, word(b"\xff\0"), word(b"\x80\r\n"));
+        assert_eq!(reply, SimReply::Text(Bytes::from_static(b"\xff\0\x80\r\n")));
+    }
+
+    #[test]
+    fn errors_are_in_redis_form_and_undo_nothing() {
+        let store = &mut Store::default();
+        let bad = sample("half way");
+        let sha = sha1hex(bad.as_bytes());
+        assert_eq!(said(&run(store, bad)), format!("{WRONG} script: {sha}, on @user_script:2."));
+        assert_eq!(run(store, sample("get k")), text("v"));
+        assert_eq!(run(store, sample("pcall")), text(WRONG));
+        assert_eq!(run(store, sample("lua pcall")), SimReply::List(vec![SimReply::Nil, text(WRONG)]));
+    }
+
+    #[test]
+    fn scripts_that_make_no_sense_are_refused() {
+        let store = &mut Store::default();
+        let mut refused = |source, why| {
+            let reply = run(store, source);
+            assert!(said(&reply).contains(why), "{reply:?}");
+        };
+        refused(sample("unknown command"), "ERR Unknown Redis command called from script");
+        refused(sample("wrong arity"), "ERR Wrong number of args calling Redis command");
+        refused(sample("not a word"), "ERR Lua redis lib command arguments must be strings or integers");
+        refused("return nope", "nonexistent global variable 'nope'");
+        refused("nope = 1", "readonly table");
+        refused("return (", "ERR Error compiling script");
+        refused("local x = nil + 1", "user_script:1: attempt to perform arithmetic");
+    }
+
+    #[test]
+    fn numbers_go_to_commands_like_percent_17_g() {
+        let store = &mut Store::default();
+        assert_eq!(run(store, sample("numbers")), SimReply::List(vec![text("3"), text("1.1000000000000001")]));
+    }
+
+    #[test]
+    fn the_clock_of_a_script_is_the_store_s() {
+        let store = &mut Store::default();
+        store.set_clock(5_000_123);
+        assert_eq!(run(store, sample("clock")), SimReply::List(vec![text("5"), text("123")]));
+        assert_eq!(store.entry(b"c").unwrap().until, Some(5_005));
+    }
+
+    #[test]
+    fn what_is_published_waits_for_the_links() {
+        let store = &mut Store::default();
+        assert_eq!(run(store, sample("tell")), SimReply::Int(0));
+        assert!(store.outbox.is_empty());
+        store.audience.insert(Bytes::from_static(b"k"), 2);
+        assert_eq!(run(store, sample("tell")), SimReply::Int(2));
+        assert_eq!(store.outbox.len(), 1);
+    }
+}

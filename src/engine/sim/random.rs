@@ -1,0 +1,59 @@
+//! The simulator's only source of chance: splitmix64, one stream a purpose.
+
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    /// A stream of its own for each `lane` of a seed.
+    pub(super) fn new(seed: u64, lane: u64) -> Self {
+        let mut mixed = Self(seed ^ lane.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        mixed.next();
+        mixed
+    }
+
+    pub(super) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// True with this probability. Draws nothing at 0, so that a fault that is off changes no other decision.
+    pub(super) fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && ((self.next() >> 11) as f64) < probability * 9_007_199_254_740_992.0
+    }
+
+    /// A span in `[low, high]`. Draws nothing where there is nothing to choose.
+    pub(super) fn between(&mut self, low: Duration, high: Duration) -> Duration {
+        let width = u64::try_from(high.saturating_sub(low).as_nanos()).unwrap_or(u64::MAX - 1);
+        if width == 0 { low } else { low + Duration::from_nanos(self.next() % (width + 1)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_says_the_same_and_lanes_differ() {
+        let take = |seed, lane| {
+            let mut random = Random::new(seed, lane);
+            [random.next(), random.next()]
+        };
+        assert_eq!(take(1, 1), take(1, 1));
+        assert_ne!(take(1, 1), take(1, 2));
+        assert_ne!(take(1, 1), take(2, 1));
+    }
+
+    #[test]
+    fn certain_and_impossible_are_just_that() {
+        let mut random = Random::new(3, 0);
+        assert!((0..1000).all(|_| random.chance(1.0)));
+        assert!(!(0..1000).any(|_| random.chance(0.0)));
+        let half = (0..10_000).filter(|_| random.chance(0.5)).count();
+        assert!((4_500..5_500).contains(&half), "{half}");
+    }
+}

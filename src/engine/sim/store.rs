@@ -1,0 +1,219 @@
+//! The simulated server's memory: values with expiry, a clock that is set from outside, and what was published.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use bytes::Bytes;
+
+use super::zset::Zset;
+
+/// What an error reply says.
+pub(super) type Failure = String;
+
+/// Same text as Redis.
+pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// One value.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(Bytes),
+    /// In the order of insertion, as Redis keeps small hashes.
+    Hash(Vec<(Bytes, Bytes)>),
+    List(Vec<Bytes>),
+    Zset(Zset),
+}
+
+impl Value {
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "string",
+            Self::Hash(_) => "hash",
+            Self::List(_) => "list",
+            Self::Zset(_) => "zset",
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Hash(hash) => hash.is_empty(),
+            Self::List(list) => list.is_empty(),
+            Self::Zset(zset) => zset.len() == 0,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    /// Server time in ms at which it still is there for the last time.
+    pub(super) until: Option<i64>,
+}
+
+/// A hasher without a secret: the same run has the same order everywhere.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fx(u64);
+
+impl Fx {
+    const fn add(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+}
+
+impl Hasher for Fx {
+    fn finish(&self) -> u64 {
+        // The map looks at the top bits too, and short keys leave the bottom ones poor.
+        self.0 ^ (self.0 >> 29)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.add(u64::from_le_bytes(*word));
+        }
+        let mut last = [0_u8; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.add(u64::from_le_bytes(last));
+    }
+
+    fn write_usize(&mut self, n: usize) {
+        self.add(n as u64);
+    }
+}
+
+pub(super) type FxMap<K, V> = HashMap<K, V, BuildHasherDefault<Fx>>;
+
+/// The whole data set. Cheap to move, so that it can be lent to the Lua side while a script runs.
+#[derive(Default)]
+pub(super) struct Store {
+    map: FxMap<Bytes, Entry>,
+    /// Server time in microseconds since 1970. Stands still while a script runs.
+    micros: i64,
+    /// How many subscribers each channel has.
+    pub(super) audience: FxMap<Bytes, usize>,
+    /// Published and not yet handed to the subscribers' connections.
+    pub(super) outbox: Vec<(Bytes, Bytes)>,
+}
+
+impl Store {
+    pub(super) const fn set_clock(&mut self, micros: i64) {
+        self.micros = micros;
+    }
+
+    pub(super) const fn micros(&self) -> i64 {
+        self.micros
+    }
+
+    pub(super) const fn now_ms(&self) -> i64 {
+        self.micros.div_euclid(1000)
+    }
+
+    /// The entry, unless it has expired: then it is removed, as Redis does on access.
+    pub(super) fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let now = self.now_ms();
+        if self.map.get(key)?.until.is_some_and(|until| now > until) {
+            self.map.remove(key);
+            return None;
+        }
+        self.map.get_mut(key)
+    }
+
+    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
+        let now = self.now_ms();
+        self.map.remove(key).is_some_and(|entry| entry.until.is_none_or(|until| now <= until))
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], value: Value, until: Option<i64>) {
+        self.map.insert(Bytes::copy_from_slice(key), Entry { value, until });
+    }
+
+    /// Redis removes a collection with its last element.
+    pub(super) fn tidy(&mut self, key: &[u8]) {
+        if self.map.get(key).is_some_and(|entry| entry.value.is_empty()) {
+            self.map.remove(key);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.map.clear();
+    }
+
+    /// Every key there is, sorted.
+    pub(super) fn keys(&self) -> Vec<Bytes> {
+        let now = self.now_ms();
+        let live = self.map.iter().filter(|(_, entry)| entry.until.is_none_or(|until| now <= until));
+        let mut keys: Vec<Bytes> = live.map(|(key, _)| key.clone()).collect();
+        keys.sort();
+        keys
+    }
+
+    pub(super) fn text(&mut self, key: &[u8]) -> Result<Option<&mut Bytes>, Failure> {
+        match self.entry(key) {
+            None => Ok(None),
+            Some(Entry { value: Value::Text(text), .. }) => Ok(Some(text)),
+            Some(_) => Err(WRONG_TYPE.into()),
+        }
+    }
+
+    pub(super) fn hash(&mut self, key: &[u8]) -> Result<Option<&mut Vec<(Bytes, Bytes)>>, Failure> {
+        match self.entry(key) {
+            None => Ok(None),
+            Some(Entry { value: Value::Hash(hash), .. }) => Ok(Some(hash)),
+            Some(_) => Err(WRONG_TYPE.into()),
+        }
+    }
+
+    pub(super) fn list(&mut self, key: &[u8]) -> Result<Option<&mut Vec<Bytes>>, Failure> {
+        match self.entry(key) {
+            None => Ok(None),
+            Some(Entry { value: Value::List(list), .. }) => Ok(Some(list)),
+            Some(_) => Err(WRONG_TYPE.into()),
+        }
+    }
+
+    pub(super) fn zset(&mut self, key: &[u8]) -> Result<Option<&mut Zset>, Failure> {
+        match self.entry(key) {
+            None => Ok(None),
+            Some(Entry { value: Value::Zset(zset), .. }) => Ok(Some(zset)),
+            Some(_) => Err(WRONG_TYPE.into()),
+        }
+    }
+
+    /// The entry at `key`, made from `fresh` if there is none.
+    pub(super) fn or_new(&mut self, key: &[u8], fresh: fn() -> Value) -> &mut Value {
+        let now = self.now_ms();
+        let entry =
+            self.map.entry(Bytes::copy_from_slice(key)).or_insert_with(|| Entry { value: fresh(), until: None });
+        if entry.until.is_some_and(|until| now > until) {
+            *entry = Entry { value: fresh(), until: None };
+        }
+        &mut entry.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_there_until_its_millisecond_is_over() {
+        let mut store = Store::default();
+        store.set_clock(1_000_000);
+        store.put(b"k", Value::Text(Bytes::from_static(b"v")), Some(1_010));
+        store.set_clock(1_010_999);
+        assert!(store.entry(b"k").is_some());
+        assert_eq!(store.keys().len(), 1);
+        store.set_clock(1_011_000);
+        assert_eq!(store.keys().len(), 0);
+        assert!(store.entry(b"k").is_none());
+        assert!(!store.remove(b"k"));
+    }
+
+    #[test]
+    fn an_expired_value_of_another_type_does_not_get_in_the_way() {
+        let mut store = Store::default();
+        store.put(b"k", Value::Text(Bytes::from_static(b"v")), Some(1));
+        store.set_clock(5_000);
+        assert!(matches!(store.or_new(b"k", || Value::List(Vec::new())), Value::List(_)));
+    }
+}

@@ -1,0 +1,305 @@
+//! Clients, faults and time together.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
+
+static ACQUIRE: Script = Script::new("reentrant/acquire.lua", include_str!("../../../lua/reentrant/acquire.lua"));
+static RELEASE: Script = Script::new("reentrant/release.lua", include_str!("../../../lua/reentrant/release.lua"));
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn text(word: &'static str) -> Arg {
+    Arg::Text(Bytes::from_static(word.as_bytes()))
+}
+
+/// Counts up at each run: a repeat shows.
+fn acquire(owner: &'static str) -> Call {
+    Call { script: &ACQUIRE, keys: 1, words: vec![text("lock"), text(owner), Arg::Int(30_000), Arg::Int(0)] }
+}
+
+fn release(owner: &'static str) -> Call {
+    let words = vec![text("lock"), text("channel"), text(owner), Arg::Int(0), Arg::Int(30_000), text("publish")];
+    Call { script: &RELEASE, keys: 2, words }
+}
+
+fn count(server: &SimServer, owner: &str) -> SimReply {
+    server.command(&[b"hget", b"lock", owner.as_bytes()])
+}
+
+fn one() -> SimReply {
+    SimReply::Text(Bytes::from_static(b"1"))
+}
+
+fn kind(outcome: Result<Reply, Fault>) -> FaultKind {
+    outcome.unwrap_err().kind
+}
+
+#[derive(Default)]
+struct Diary(Mutex<Vec<String>>);
+
+impl Diary {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+impl Ear for Diary {
+    fn message(&self, channel: &[u8], payload: &[u8]) {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        self.0.lock().push(format!("{}={}", text(channel), text(payload)));
+    }
+
+    fn missed(&self) {
+        self.0.lock().push("missed".into());
+    }
+
+    fn reconnected(&self) {
+        self.0.lock().push("reconnected".into());
+    }
+}
+
+fn listening(link: &SimLink) -> Arc<Diary> {
+    let diary = Arc::new(Diary::default());
+    let ear: Weak<Diary> = Arc::downgrade(&diary);
+    link.listen(ear);
+    diary
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_goes_from_one_client_to_the_next() {
+    let server = SimServer::new(1);
+    let link = server.link(LinkOptions::default());
+    let other: Arc<dyn Transport> = Arc::new(server.link(LinkOptions::instant()));
+    assert_eq!(link.run(acquire("a")).await.unwrap(), Reply::Nil);
+    assert!(matches!(other.run(acquire("b")).await.unwrap(), Reply::Int(1..=30_000)));
+    let diary = listening(&link);
+    link.subscribe(Bytes::from_static(b"channel")).await.unwrap();
+    assert_eq!(server.channels(), [b"channel"]);
+    assert_eq!(link.run(release("a")).await.unwrap(), Reply::Int(0));
+    sleep(ms(20)).await;
+    assert_eq!(diary.take(), ["channel=0"]);
+    link.unsubscribe(Bytes::from_static(b"channel")).await;
+    assert!(server.channels().is_empty());
+    assert!(server.keys().is_empty());
+    assert_eq!((server.commands_run(), server.scripts_run()), (5, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_end_in_virtual_time_and_by_steps_of_the_clock() {
+    let server = SimServer::new(1);
+    let link = server.link(LinkOptions::instant());
+    link.run(acquire("a")).await.unwrap();
+    sleep(ms(30_000)).await;
+    assert_eq!(server.pttl(b"lock"), 0);
+    sleep(ms(1)).await;
+    assert_eq!(server.pttl(b"lock"), -2);
+    link.run(acquire("a")).await.unwrap();
+    server.step_clock(30_001);
+    assert!(server.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_request_has_not_run_and_a_lost_reply_has() {
+    let server = SimServer::new(2);
+    for options in [LinkOptions::default(), LinkOptions::instant()] {
+        let link = server.link(options);
+        link.plan_next(Mishap::LoseRequest);
+        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::Lost);
+        assert_eq!(count(&server, "a"), SimReply::Nil);
+        link.plan_next(Mishap::LoseReply);
+        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::Lost);
+        assert_eq!(count(&server, "a"), one());
+        server.command(&[b"flushall"]);
+
+        let before = Instant::now();
+        link.plan_next(Mishap::SwallowRequest);
+        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
+        assert!(before.elapsed() >= ms(3000));
+        assert_eq!(count(&server, "a"), SimReply::Nil);
+        link.plan_next(Mishap::SwallowReply);
+        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
+        assert_eq!(count(&server, "a"), one());
+        server.command(&[b"flushall"]);
+        assert_eq!(link.in_flight(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn duplicates_refusals_and_what_was_never_sent() {
+    let server = SimServer::new(3);
+    let link = server.link(LinkOptions::default());
+    link.plan(0, Mishap::DuplicateRequest);
+    link.plan(1, Mishap::Refuse("OOM command not allowed".into()));
+    link.plan(2, Mishap::NotSent);
+    link.run(acquire("a")).await.unwrap();
+    sleep(ms(100)).await;
+    assert_eq!(count(&server, "a"), SimReply::Text(Bytes::from_static(b"2")));
+    let refused = link.run(acquire("a")).await.unwrap_err();
+    assert_eq!((refused.kind, refused.message.as_str()), (FaultKind::Refused, "OOM command not allowed"));
+    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::NotSent);
+    sleep(ms(100)).await;
+    assert_eq!(count(&server, "a"), SimReply::Text(Bytes::from_static(b"2")));
+    assert_eq!(link.sent(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_before_the_first_poll_and_nothing_recalled_after_it() {
+    let server = SimServer::new(4);
+    let link = server.link(LinkOptions::default());
+    drop(link.run(acquire("a")));
+    sleep(ms(50)).await;
+    assert_eq!(server.commands_run(), 0);
+    let mut polled = link.run(acquire("a"));
+    assert!(futures::poll!(&mut polled).is_pending());
+    drop(polled);
+    assert_eq!(link.in_flight(), 0);
+    assert_eq!(server.commands_run(), 0);
+    sleep(ms(50)).await;
+    assert_eq!(count(&server, "a"), one());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_server_does_late_what_it_was_asked() {
+    let server = SimServer::new(5);
+    let link = server.link(LinkOptions::instant());
+    server.freeze(true);
+    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
+    assert_eq!(server.commands_run(), 0);
+    server.freeze(false);
+    sleep(ms(1)).await;
+    assert_eq!(count(&server, "a"), one());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_breaks_connections_and_brings_subscriptions_back() {
+    let server = SimServer::new(6);
+    let link = server.link(LinkOptions::default());
+    let diary = listening(&link);
+    link.subscribe(Bytes::from_static(b"c")).await.unwrap();
+    link.run(acquire("a")).await.unwrap();
+    let flying = tokio::spawn(link.run(acquire("a")));
+    tokio::task::yield_now().await;
+    server.restart(true);
+    assert_eq!(kind(flying.await.unwrap()), FaultKind::Lost);
+    assert!(server.channels().is_empty());
+    assert_eq!(server.publish(b"c", b"unheard"), 0);
+    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::NotSent);
+    sleep(ms(60)).await;
+    assert_eq!(diary.take(), ["missed", "reconnected"]);
+    assert_eq!(server.publish(b"c", b"1"), 1);
+    assert_eq!(count(&server, "a"), one());
+    sleep(ms(10)).await;
+    assert_eq!(diary.take(), ["c=1"]);
+    server.restart(false);
+    assert!(server.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_loses_and_a_stall_delays() {
+    let server = SimServer::new(7);
+    let link = server.link(LinkOptions::default());
+    let diary = listening(&link);
+    link.subscribe(Bytes::from_static(b"c")).await.unwrap();
+    link.partition(true);
+    server.publish(b"c", b"lost");
+    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
+    link.partition(false);
+    sleep(ms(60)).await;
+    assert_eq!(server.scripts_run(), 0);
+    assert_eq!(diary.take(), ["missed", "reconnected"]);
+
+    link.stall(true);
+    server.publish(b"c", b"late");
+    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
+    assert_eq!(server.scripts_run(), 0);
+    link.stall(false);
+    sleep(ms(10)).await;
+    assert_eq!(count(&server, "a"), one());
+    assert_eq!(diary.take(), ["c=late"]);
+
+    link.drop_messages(true);
+    assert_eq!(server.publish(b"c", b"unheard"), 1);
+    sleep(ms(10)).await;
+    assert!(diary.take().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_keep_their_order_unless_told_otherwise() {
+    let run = |seed, chaos| async move {
+        let server = SimServer::new(seed);
+        let link = server.link(LinkOptions { latency_max: ms(40), ..LinkOptions::default() });
+        link.chaos(chaos);
+        let diary = listening(&link);
+        link.subscribe(Bytes::from_static(b"c")).await.unwrap();
+        for n in 0..50 {
+            server.publish(b"c", n.to_string().as_bytes());
+            sleep(ms(2)).await;
+        }
+        sleep(ms(1000)).await;
+        diary.take()
+    };
+    let sorted: Vec<String> = (0..50).map(|n| format!("c={n}")).collect();
+    assert_eq!(run(1, Chaos::default()).await, sorted);
+    let shuffled = run(1, Chaos { reorder_message: 0.3, ..Chaos::default() }).await;
+    assert_eq!(shuffled.len(), 50);
+    assert_ne!(shuffled, sorted);
+    assert!(run(1, Chaos { lose_message: 0.5, ..Chaos::default() }).await.len() < 50);
+    assert!(run(1, Chaos { duplicate_message: 0.5, ..Chaos::default() }).await.len() > 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_replays() {
+    let run = |seed| async move {
+        let server = SimServer::new(seed);
+        let link = server.link(LinkOptions::default());
+        link.chaos(Chaos { lose_request: 0.2, lose_reply: 0.2, duplicate: 0.2, delay_max: ms(30), ..Chaos::default() });
+        let start = Instant::now();
+        let mut story = Vec::new();
+        for _ in 0..200 {
+            story.push((format!("{:?}", link.run(acquire("a")).await), start.elapsed()));
+        }
+        story
+    };
+    let first = run(9).await;
+    assert_eq!(first, run(9).await);
+    assert_ne!(first, run(10).await);
+    assert!(first.iter().any(|(told, _)| told.contains("Lost")));
+    assert!(first.iter().any(|(told, _)| told.contains("TimedOut")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_link_says_so() {
+    let server = SimServer::new(11);
+    let link = server.link(LinkOptions::default());
+    link.subscribe(Bytes::from_static(b"c")).await.unwrap();
+    let flying = tokio::spawn(link.run(acquire("a")));
+    tokio::task::yield_now().await;
+    link.close(ms(100)).await;
+    assert_eq!(kind(flying.await.unwrap()), FaultKind::Closed);
+    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::Closed);
+    assert!(server.channels().is_empty());
+}
+
+#[test]
+fn a_server_outlives_the_runtime_that_drove_it() {
+    let server = SimServer::new(12);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let link = server.link(LinkOptions::default());
+    runtime().block_on(async {
+        assert!(futures::poll!(link.run(acquire("a"))).is_pending());
+    });
+    runtime().block_on(async {
+        // Latencies decide who comes first; it is enough that both come.
+        assert!(link.run(acquire("b")).await.is_ok());
+    });
+}
