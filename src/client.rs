@@ -65,6 +65,16 @@ impl Client {
         Ok(Self(Arc::new(Handle { engine: Engine::start(options, node) })))
     }
 
+    /// A client of a simulated server, on the current runtime. The simulator decides the client's id and jitter.
+    ///
+    /// *Cost*: none. *Errors*: [`Error::Config`] for options that cannot work.
+    #[cfg(feature = "sim")]
+    pub fn simulated(link: &crate::sim::SimLink, options: impl FnOnce(&mut Options)) -> Result<Self> {
+        let mut chosen = Options::default();
+        options(&mut chosen);
+        Self::over(chosen, Arc::new(link.clone()))
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.engine
     }
