@@ -48,11 +48,13 @@ enum Tried {
 struct Failed {
     error: Error,
     doubt: Option<Undo>,
+    /// True when another attempt might count a second time.
+    last: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, doubt: None }
+        Self { error, doubt: None, last: false }
     }
 }
 
@@ -103,7 +105,7 @@ impl Wish {
                 Ok(Tried::Held(grant)) => return Ok(Some(grant)),
                 Ok(Tried::Busy(_)) => return Ok(None),
                 // A release of the same owner is under way: it is not held now.
-                Ok(Tried::Gone) => tokio::task::yield_now().await,
+                Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),
             }
         }
@@ -122,7 +124,7 @@ impl Wish {
         while !place.has_turn() {
             self.engine.check_open()?;
             if place.nap(self.left(Duration::MAX), Until::Turn).await == Nap::Over {
-                return Ok(None);
+                return seek.give_up();
             }
         }
         let granted = self.contend(&mut place, &mut seek).await?;
@@ -206,7 +208,8 @@ impl Wish {
             let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
                 let undo = || Undo { target: Arc::clone(&target), armed: true };
                 let doubt = (fault.in_doubt() && count != Count::ByOne).then(undo);
-                Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt }
+                let last = fault.in_doubt() && count == Count::ByOne;
+                Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last }
             })?;
             match protocol.acquired(reply)? {
                 Attempt::Held => {}
@@ -224,6 +227,8 @@ impl Wish {
                 book.open(before + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
             });
             let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
+            // Closing ends what it finds in the table; what comes in behind it is given back here.
+            engine.check_open()?;
             if grant.until().is_none() {
                 // Came too late to be of use. Dropped, it is released.
                 drop(grant);
@@ -236,12 +241,14 @@ impl Wish {
 
     /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be.
     async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
-        let Some(until) = self.until.filter(|until| *until > self.began) else {
-            // Commands end by themselves.
-            return attempt.await;
+        let most = self.engine.options.command_timeout;
+        let left = match self.until {
+            None => return attempt.await,
+            Some(until) if until == self.began => most,
+            Some(until) => until.since(self.engine.now()) + GRACE,
         };
-        let left = until.since(self.engine.now()) + GRACE;
-        if left > self.engine.options.command_timeout {
+        // A command ends by itself; only those of an owner that was given may have others before them.
+        if self.fresh && left >= most {
             return attempt.await;
         }
         tokio::time::timeout(left, attempt).await.unwrap_or(Err(Error::Timeout { step: Step::Command }.into()))
@@ -322,10 +329,11 @@ impl<'a> Seek<'a> {
                 self.nap = wish.nap(ttl);
             }
             Ok(Tried::Gone) => {
-                self.target = wish.target();
+                // Even a fresh owner is known by now: its release may still be under way.
+                self.target = Target::reserve(&wish.engine, Hold::new(Arc::clone(&wish.protocol), wish.owner.clone()));
                 self.nap = Duration::from_millis(1);
             }
-            Err(Failed { error, doubt }) => {
+            Err(Failed { error, doubt, last }) => {
                 match doubt {
                     Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
                     mut known => Undo::settle(&mut known),
@@ -333,7 +341,7 @@ impl<'a> Seek<'a> {
                 let now = wish.engine.now();
                 let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
                 let patience = wish.engine.patience();
-                if !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
+                if last || !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
                     return Err(error);
                 }
                 self.failing = Some((since, error));
