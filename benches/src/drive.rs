@@ -1,0 +1,161 @@
+//! The loop that is measured: tasks that lock and unlock for a given time.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::subject::{Lock as _, Subject};
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timed {
+    /// A lock and its unlock together.
+    Pair,
+    /// From asking for the lock to having it.
+    Wait,
+}
+
+/// What to do in one measurement.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub tasks: usize,
+    /// The lock's name; with `own`, what each task's name begins with.
+    pub name: String,
+    /// Every task has a name of its own.
+    pub own: bool,
+    pub timed: Timed,
+    pub hold: Duration,
+    pub length: Duration,
+}
+
+/// What one measurement brought.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// From the common start until the last task was done.
+    pub seconds: f64,
+    /// Pairs by task.
+    pub counts: Vec<u64>,
+    /// Nanoseconds, in no order; empty when only `told` is known.
+    pub times: Vec<u64>,
+    /// Median, 99th percentile and longest time in µs, where another process counted them.
+    pub told: Option<[f64; 3]>,
+}
+
+impl Sample {
+    pub fn pairs(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    pub fn rate(&self) -> f64 {
+        self.pairs() as f64 / self.seconds
+    }
+
+    /// Median, 99th percentile and longest time, in µs.
+    pub fn times_us(&mut self) -> [f64; 3] {
+        if let Some(told) = self.told {
+            return told;
+        }
+        self.times.sort_unstable();
+        [0.5, 0.99, 1.0].map(|share| at(&self.times, share))
+    }
+
+    /// The smallest and the largest part of a task, where 1 is an even part.
+    pub fn shares(&self) -> (f64, f64) {
+        let even = self.pairs() as f64 / self.counts.len() as f64;
+        let least = self.counts.iter().min().copied().unwrap_or(0);
+        let most = self.counts.iter().max().copied().unwrap_or(0);
+        (least as f64 / even, most as f64 / even)
+    }
+
+    /// Of several processes that ran at the same time.
+    pub fn together(parts: Vec<Self>) -> Self {
+        let mut all = Self::default();
+        let pairs: u64 = parts.iter().map(Self::pairs).sum();
+        let mut told = [0.0_f64; 3];
+        for part in parts {
+            all.seconds = all.seconds.max(part.seconds);
+            if let Some(figures) = part.told {
+                // Percentiles cannot be added up exactly: weighed by the number of times behind them.
+                let weight = part.pairs() as f64 / pairs as f64;
+                told = [told[0] + figures[0] * weight, told[1] + figures[1] * weight, told[2].max(figures[2])];
+                all.told = Some(told);
+            }
+            all.counts.extend(part.counts);
+            all.times.extend(part.times);
+        }
+        all
+    }
+}
+
+fn at(sorted: &[u64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).map_or(0.0, |nanos| *nanos as f64 / 1e3)
+}
+
+/// Runs the plan's tasks, all from the same moment on. A task begins no pair after the plan's length, but the pairs begun
+/// count, and so does their time.
+pub async fn run<S: Subject>(subject: &S, plan: &Plan) -> Sample {
+    let timer = Timer::start();
+    let begin = Instant::now() + Duration::from_millis(5) + Duration::from_micros(10) * plan.tasks as u32;
+    let end = begin + plan.length;
+    let tasks: Vec<_> = (0..plan.tasks)
+        .map(|number| {
+            let name = if plan.own { format!("{}:{number}", plan.name) } else { plan.name.clone() };
+            let mut lock = subject.lock(name);
+            let (timer, timed, hold) = (timer.clone(), plan.timed, plan.hold);
+            let mut times = Vec::with_capacity(1024);
+            tokio::spawn(async move {
+                tokio::time::sleep_until(begin.into()).await;
+                loop {
+                    let asked = Instant::now();
+                    if asked >= end {
+                        return times;
+                    }
+                    let guard = lock.acquire().await;
+                    let waited = asked.elapsed();
+                    if !hold.is_zero() {
+                        timer.sleep(hold).await;
+                    }
+                    lock.release(guard).await;
+                    let took = if timed == Timed::Wait { waited } else { asked.elapsed() };
+                    times.push(took.as_nanos() as u64);
+                }
+            })
+        })
+        .collect();
+    let mut sample = Sample::default();
+    for task in tasks {
+        let times = task.await.unwrap_or_else(|error| panic!("a measuring task failed: {error}"));
+        sample.counts.push(times.len() as u64);
+        sample.times.extend(times);
+    }
+    sample.seconds = begin.elapsed().as_secs_f64();
+    sample
+}
+
+/// Sleeps more exactly than tokio, whose timer rounds a millisecond up to two: a hold has to last as long here as in the
+/// Java agent, which parks a thread. So does this, one thread for whoever holds.
+#[derive(Clone)]
+struct Timer(mpsc::Sender<(Instant, oneshot::Sender<()>)>);
+
+impl Timer {
+    fn start() -> Self {
+        let (wishes, queue) = mpsc::channel::<(Instant, oneshot::Sender<()>)>();
+        // Ends with the last handle.
+        std::thread::spawn(move || {
+            for (until, done) in queue {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                // Nobody listens when the measurement failed.
+                let _ = done.send(());
+            }
+        });
+        Self(wishes)
+    }
+
+    async fn sleep(&self, span: Duration) {
+        let (done, slept) = oneshot::channel();
+        let sent = self.0.send((Instant::now() + span, done));
+        assert!(sent.is_ok() && slept.await.is_ok(), "the timer's thread has ended");
+    }
+}

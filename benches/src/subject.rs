@@ -1,0 +1,182 @@
+//! What is measured: locks of one kind, made by a client that stays connected.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::drive::{self, Plan, Sample};
+use crate::raw::Raw;
+
+/// The lease of locks whose library wants one said. It is distlock's and Redisson's default.
+pub const LEASE: Duration = Duration::from_secs(30);
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    Distlock,
+    Raw,
+    Redisson,
+    Rslock,
+    Rlock,
+}
+
+impl Who {
+    pub const ALL: [Self; 5] = [Self::Distlock, Self::Raw, Self::Redisson, Self::Rslock, Self::Rlock];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Distlock => "distlock",
+            Self::Raw => "raw",
+            Self::Redisson => "redisson",
+            Self::Rslock => "rslock",
+            Self::Rlock => "rlock",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|who| who.name() == name)
+    }
+
+    /// A library somebody would use instead.
+    pub const fn is_peer(self) -> bool {
+        matches!(self, Self::Redisson | Self::Rslock | Self::Rlock)
+    }
+}
+
+/// A connected client.
+pub trait Subject: Send + Sync + 'static {
+    type Lock: Lock;
+
+    /// A lock of this name. Nothing is sent.
+    fn lock(&self, name: String) -> Self::Lock;
+}
+
+/// A lock that one task uses.
+pub trait Lock: Send + 'static {
+    type Guard: Send;
+
+    fn acquire(&mut self) -> impl Future<Output = Self::Guard> + Send;
+    fn release(&mut self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
+}
+
+impl Subject for distlock::Client {
+    type Lock = distlock::ReentrantLock;
+
+    fn lock(&self, name: String) -> Self::Lock {
+        self.reentrant(&name)
+    }
+}
+
+impl Lock for distlock::ReentrantLock {
+    type Guard = distlock::Guard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        Self::lock(self).await.unwrap_or_else(|error| panic!("distlock: lock: {error}"))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) {
+        guard.unlock().await.map_or_else(|error| panic!("distlock: unlock: {error}"), drop);
+    }
+}
+
+impl Subject for rslock::LockManager {
+    type Lock = (Self, String);
+
+    fn lock(&self, name: String) -> Self::Lock {
+        (self.clone(), name)
+    }
+}
+
+impl Lock for (rslock::LockManager, String) {
+    type Guard = rslock::LockGuard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        self.0.acquire(self.1.as_str(), LEASE).await.unwrap_or_else(|error| panic!("rslock: {error}"))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) {
+        guard.release().await;
+    }
+}
+
+/// rlock renews by itself, and its poll interval is left at the default.
+#[derive(Clone)]
+pub struct Rlock {
+    client: rlock::async_lock::RLock,
+    options: rlock::AcquireOptions,
+}
+
+impl Subject for Rlock {
+    type Lock = (Self, String);
+
+    fn lock(&self, name: String) -> Self::Lock {
+        (self.clone(), name)
+    }
+}
+
+impl Lock for (Rlock, String) {
+    type Guard = rlock::async_lock::RLockGuard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        let options = self.0.options.clone();
+        let taken = self.0.client.acquire_mutex_with_options(&self.1, options).await;
+        taken.unwrap_or_else(|error| panic!("rlock: acquire: {error}"))
+    }
+
+    async fn release(&mut self, mut guard: Self::Guard) {
+        guard.release().await.unwrap_or_else(|error| panic!("rlock: release: {error}"));
+    }
+}
+
+/// A client of any of the Rust libraries.
+pub enum Any {
+    Distlock(distlock::Client),
+    Raw(Raw),
+    Rslock(rslock::LockManager),
+    Rlock(Rlock),
+}
+
+impl Any {
+    /// Connects, with one round trip done.
+    pub async fn connect(who: Who, url: &str, pool: usize) -> Self {
+        match who {
+            Who::Distlock => {
+                let client = distlock::Client::builder(url).pool_size(pool).connect().await;
+                Self::Distlock(client.unwrap_or_else(|error| panic!("distlock: {error}")))
+            }
+            Who::Raw => Self::Raw(Raw::connect(url, pool).await),
+            Who::Rslock => Self::Rslock(rslock::LockManager::new(vec![url])),
+            Who::Rlock => {
+                let client = rlock::async_lock::RLock::new(url).await;
+                let options = rlock::AcquireOptions::builder().ttl(LEASE).build();
+                Self::Rlock(Rlock {
+                    client: client.unwrap_or_else(|error| panic!("rlock: {error}")),
+                    options: options.unwrap_or_else(|error| panic!("rlock: {error}")),
+                })
+            }
+            Who::Redisson => unreachable!("Redisson is driven through its agent"),
+        }
+    }
+
+    /// Measures once.
+    pub async fn run(&self, plan: &Plan) -> Sample {
+        match self {
+            Self::Distlock(client) => drive::run(client, plan).await,
+            Self::Raw(client) => drive::run(client, plan).await,
+            Self::Rslock(client) => drive::run(client, plan).await,
+            Self::Rlock(client) => drive::run(client, plan).await,
+        }
+    }
+
+    pub async fn close(self) {
+        match self {
+            Self::Distlock(client) => {
+                client.shutdown(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("distlock: {error}"));
+            }
+            Self::Raw(client) => client.close().await,
+            Self::Rslock(client) => drop(client),
+            Self::Rlock(rlock) => rlock.client.shutdown().await,
+        }
+    }
+}
