@@ -122,6 +122,8 @@ fn fault(error: fred::error::Error) -> Fault {
     });
     let kind = match error.kind() {
         ErrorKind::Timeout => FaultKind::TimedOut,
+        // fred files the server's own WRONGTYPE under the first of these.
+        ErrorKind::InvalidArgument | ErrorKind::InvalidCommand | ErrorKind::Config if refused => FaultKind::Refused,
         ErrorKind::Config | ErrorKind::Backpressure | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => {
             FaultKind::NotSent
         }
