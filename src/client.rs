@@ -253,6 +253,8 @@ impl Builder {
         pool_size: usize,
         /// Send scripts by their hash. Defaults to true.
         script_cache: bool,
+        /// Under load, send several acquires and releases in one command. Defaults to true.
+        coalesce: bool,
         /// Probe at connect what this login may do. Defaults to true.
         preflight: bool,
     }

@@ -47,6 +47,8 @@ pub struct Options {
     pub name_prefix: String,
     /// Send scripts by their hash. true. (Redisson: `useScriptCache`)
     pub script_cache: bool,
+    /// Under load, send several acquires and releases in one command. true.
+    pub coalesce: bool,
     /// Probe at connect whether this login may do all that locks need, and warn if not. true.
     pub preflight: bool,
 }
@@ -69,6 +71,7 @@ impl Default for Options {
             pool_size: 1,
             name_prefix: String::new(),
             script_cache: true,
+            coalesce: true,
             preflight: true,
         }
     }
@@ -94,6 +97,7 @@ impl Options {
             pool_size,
             name_prefix,
             script_cache: _,
+            coalesce: _,
             preflight: _,
         } = self;
         let ms = Duration::from_millis(1);

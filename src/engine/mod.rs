@@ -12,6 +12,7 @@ use crate::error::{Error, Result, Step};
 use crate::owner::Owner;
 
 pub(crate) mod acquire;
+pub(crate) mod coalesce;
 pub(crate) mod hold;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
@@ -26,6 +27,8 @@ pub(crate) mod script;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub(crate) mod sync;
+#[cfg(test)]
+mod tests;
 pub(crate) mod topology;
 pub(crate) mod transport;
 
@@ -64,8 +67,9 @@ impl Engine {
     pub(crate) fn start(options: Options, node: Arc<dyn Transport>) -> Arc<Self> {
         let random = (u128::from(node.random()) << 64) | u128::from(node.random());
         let id = uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string();
-        let topology = Topology::single(node);
         let reaper = Reaper::start();
+        let node = if options.coalesce { coalesce::Coalesced::over(node, &options, reaper.clone()) } else { node };
+        let topology = Topology::single(node);
         let kick = Arc::new(Notify::new());
         let (closing, closed) = watch::channel(false);
         let registry =
@@ -131,6 +135,15 @@ impl Engine {
         if hold.finish(end) {
             self.ended(hold, end);
         }
+    }
+
+    /// The server said that it does not have this hold, asked during `tenure`. True when that is news.
+    pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> bool {
+        let news = hold.refuted(tenure);
+        if news {
+            self.ended(hold, End::Gone);
+        }
+        news
     }
 
     /// As [`Engine::lose`], for a hold whose book says already that it ended.

@@ -12,12 +12,19 @@ pub(crate) struct Script {
     pub(crate) name: &'static str,
     /// Its text.
     pub(crate) source: &'static str,
+    /// The script that runs many calls of this one and its like at once, and this one's number in it.
+    pub(crate) many: Option<(&'static Script, i64)>,
     sha: OnceLock<Bytes>,
 }
 
 impl Script {
     pub(crate) const fn new(name: &'static str, source: &'static str) -> Self {
-        Self { name, source, sha: OnceLock::new() }
+        Self { name, source, many: None, sha: OnceLock::new() }
+    }
+
+    /// As `new`, for a script that is step `number` of `many`.
+    pub(crate) const fn step(name: &'static str, source: &'static str, many: &'static Self, number: i64) -> Self {
+        Self { name, source, many: Some((many, number)), sha: OnceLock::new() }
     }
 
     /// The SHA-1 of the text in lower-case hex, as `EVALSHA` wants it.

@@ -31,8 +31,18 @@ use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
 
-static ACQUIRE: Script = Script::new("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"));
-static RELEASE: Script = Script::new("reentrant/release", include_str!("../../lua/reentrant/release.lua"));
+static MANY: Script = Script::new(
+    "reentrant/many",
+    concat!(
+        include_str!("../../lua/common/many/begin.lua"),
+        include_str!("../../lua/reentrant/acquire.lua"),
+        include_str!("../../lua/common/many/next.lua"),
+        include_str!("../../lua/reentrant/release.lua"),
+        include_str!("../../lua/common/many/run.lua"),
+    ),
+);
+static ACQUIRE: Script = Script::step("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"), &MANY, 1);
+static RELEASE: Script = Script::step("reentrant/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
 static RENEW: Script = Script::new("reentrant/renew", include_str!("../../lua/reentrant/renew.lua"));
 static FORCE: Script = Script::new("reentrant/force", include_str!("../../lua/reentrant/force.lua"));
 static STATE: Script = Script::new("reentrant/state", include_str!("../../lua/reentrant/state.lua"));

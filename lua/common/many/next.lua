@@ -1,0 +1,3 @@
+
+end
+steps[#steps + 1] = function(KEYS, ARGV)

@@ -1,0 +1,251 @@
+//! Group commit: under load, calls that arrive while others are under way go out together, as one command.
+//!
+//! A few calls at a time are sent as they come, so that nothing is gained by waiting and nothing waits. Beyond that they
+//! collect until one of those is answered, and then share a command: one trip through the client, the socket and the
+//! server's dispatcher for all of them. Each step of such a command succeeds or fails on its own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::reaper::Reaper;
+use super::script::Script;
+use super::sync::Mutex;
+use super::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+use crate::config::Options;
+
+/// Commands under way at a time before calls collect, for each connection.
+const WINDOW: usize = 3;
+
+/// The most calls in a command: a script blocks the server for as long as it runs, some 4 µs a call.
+const MOST: usize = 64;
+
+type Outcome = Result<Reply, Fault>;
+
+/// A server to which calls go out together under load.
+pub(crate) struct Coalesced {
+    core: Arc<Core>,
+}
+
+struct Core {
+    inner: Arc<dyn Transport>,
+    reaper: Reaper,
+    window: usize,
+    timeout: Duration,
+    /// True once the server has refused calls of several names in one command: a cluster behind a proxy.
+    refused: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    under_way: usize,
+    queue: VecDeque<Queued>,
+}
+
+struct Queued {
+    call: Call,
+    many: &'static Script,
+    answer: oneshot::Sender<Outcome>,
+}
+
+impl Coalesced {
+    pub(crate) fn over(inner: Arc<dyn Transport>, options: &Options, reaper: Reaper) -> Arc<dyn Transport> {
+        let core = Core {
+            inner,
+            reaper,
+            window: WINDOW * options.pool_size,
+            timeout: options.command_timeout,
+            refused: AtomicBool::new(false),
+            state: Mutex::default(),
+        };
+        Arc::new(Self { core: Arc::new(core) })
+    }
+}
+
+impl fmt::Debug for Coalesced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.inner.fmt(f)
+    }
+}
+
+/// One command under way. Dropped when it is answered or given up, it makes room for those that wait.
+struct Under {
+    core: Arc<Core>,
+}
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        let batch = {
+            let mut state = self.core.state.lock();
+            state.under_way -= 1;
+            self.core.next(&mut state)
+        };
+        if let Some(batch) = batch {
+            Core::send(&self.core, batch);
+        }
+    }
+}
+
+impl Core {
+    /// What goes out next, if there is room for it. Calls whose callers went away before they were sent never are.
+    fn next(&self, state: &mut State) -> Option<Vec<Queued>> {
+        if state.under_way >= self.window {
+            return None;
+        }
+        let mut batch: Vec<Queued> = Vec::new();
+        while let Some(queued) = state.queue.front() {
+            if batch.len() == MOST || batch.first().is_some_and(|first| !std::ptr::eq(first.many, queued.many)) {
+                break;
+            }
+            batch.extend(state.queue.pop_front().filter(|queued| !queued.answer.is_closed()));
+        }
+        if batch.is_empty() {
+            return None;
+        }
+        state.under_way += 1;
+        Some(batch)
+    }
+
+    fn send(core: &Arc<Self>, batch: Vec<Queued>) {
+        let under = Under { core: Arc::clone(core) };
+        // The reaper only carries it: whoever waits for a call counts it as under way.
+        core.reaper.finish_whenever(Box::pin(async move {
+            under.core.run(batch).await;
+            drop(under);
+        }));
+    }
+
+    async fn run(&self, batch: Vec<Queued>) {
+        if batch.len() == 1 || self.refused.load(Ordering::Relaxed) {
+            return self.run_singly(batch).await;
+        }
+        let Some(many) = batch.first().map(|first| first.many) else { return };
+        let outcome = self.inner.run(together(many, &batch)).await;
+        match outcome {
+            Ok(Reply::List(replies)) if replies.len() == batch.len() => {
+                for (queued, reply) in batch.into_iter().zip(replies) {
+                    // Refused when nobody waits any more.
+                    let _ = queued.answer.send(step(reply));
+                }
+            }
+            Err(fault) if fault.kind == FaultKind::Refused && fault.message.starts_with("CROSSSLOT") => {
+                self.refused.store(true, Ordering::Relaxed);
+                self.run_singly(batch).await;
+            }
+            outcome => {
+                let fault = outcome.err().unwrap_or_else(|| {
+                    Fault::new(FaultKind::Refused, format!("ERR unexpected reply of {}", many.name))
+                });
+                for queued in batch {
+                    let _ = queued.answer.send(Err(fault.clone()));
+                }
+            }
+        }
+    }
+
+    async fn run_singly(&self, batch: Vec<Queued>) {
+        let all = batch.into_iter().map(|queued| async move {
+            let outcome = self.inner.run(queued.call).await;
+            let _ = queued.answer.send(outcome);
+        });
+        futures::future::join_all(all).await;
+    }
+}
+
+/// One call that runs all of `batch`.
+fn together(many: &'static Script, batch: &[Queued]) -> Call {
+    let keys = batch.iter().map(|queued| queued.call.keys).sum();
+    let all: usize = batch.iter().map(|queued| queued.call.words.len() + 3).sum();
+    let mut words = Vec::with_capacity(all);
+    for Queued { call, .. } in batch {
+        words.extend(call.words[..call.keys].iter().cloned());
+    }
+    let int = |count: usize| Arg::Int(i64::try_from(count).unwrap_or(i64::MAX));
+    for Queued { call, .. } in batch {
+        let number = call.script.many.map_or(0, |(_, number)| number);
+        words.extend([Arg::Int(number), int(call.keys), int(call.words.len() - call.keys)]);
+        words.extend(call.words[call.keys..].iter().cloned());
+    }
+    Call { script: many, keys, words }
+}
+
+/// One step's outcome.
+fn step(reply: Reply) -> Outcome {
+    match reply {
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Text(mark), Reply::Text(text)] if mark == "!" => {
+                Err(Fault::new(FaultKind::Refused, String::from_utf8_lossy(text)))
+            }
+            _ => Ok(Reply::List(parts)),
+        },
+        reply => Ok(reply),
+    }
+}
+
+impl Transport for Coalesced {
+    fn run(&self, call: Call) -> BoxFuture<'static, Outcome> {
+        let Some((many, _)) = call.script.many else { return self.core.inner.run(call) };
+        let core = Arc::clone(&self.core);
+        {
+            let mut state = core.state.lock();
+            if state.under_way < core.window && state.queue.is_empty() {
+                state.under_way += 1;
+                drop(state);
+                let under = Under { core: Arc::clone(&core) };
+                let run = core.inner.run(call);
+                return Box::pin(async move {
+                    let outcome = run.await;
+                    drop(under);
+                    outcome
+                });
+            }
+        }
+        Box::pin(async move {
+            let (answer, outcome) = oneshot::channel();
+            let batch = {
+                let mut state = core.state.lock();
+                state.queue.push_back(Queued { call, many, answer });
+                core.next(&mut state)
+            };
+            if let Some(batch) = batch {
+                Core::send(&core, batch);
+            }
+            match tokio::time::timeout(core.timeout, outcome).await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(_)) => Err(Fault::new(FaultKind::Closed, "the client is shut down")),
+                Err(_) => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
+            }
+        })
+    }
+
+    fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+        self.core.inner.subscribe(channel)
+    }
+
+    fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+        self.core.inner.unsubscribe(channel)
+    }
+
+    fn listen(&self, ear: Weak<dyn Ear>) {
+        self.core.inner.listen(ear);
+    }
+
+    fn now(&self) -> Moment {
+        self.core.inner.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.core.inner.random()
+    }
+
+    fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
+        self.core.inner.close(within)
+    }
+}
