@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Handle;
 use crate::config::{check_lease, millis};
-use crate::engine::hold::{Grant, valid_until};
+use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::reaper::Finished;
 use crate::engine::release;
@@ -48,9 +48,11 @@ impl Guard {
         &self.grant.hold.name().plain
     }
 
-    /// Who holds. Give it to [`Acquire::owner`](crate::Acquire::owner) to come in once more.
+    /// Who holds. Give it to [`Acquire::owner`](crate::Acquire::owner) to come in once more. A lock whose owner was asked
+    /// for is not passed on inside this process, since the next one would hold it as the same owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
+        self.grant.hold.owner.reveal();
         &self.grant.hold.owner
     }
 
@@ -116,7 +118,7 @@ impl Guard {
                 let (end, until, lease) = {
                     let book = hold.book();
                     let lease = book.lease(level).map_or(watchdog, Duration::from_nanos);
-                    (book.end(), book.until(level), lease)
+                    (book.end_of(level), book.until(level), lease)
                 };
                 match end {
                     Some(End::Expired) => return Error::Lost { name: name(), why: Lost::Expired },
@@ -169,9 +171,9 @@ impl Guard {
     /// Sets the lease to `lease` from now; it becomes an explicit one, which is not renewed. Where the same owner holds
     /// the lock more than once, the key lives as long as the longest of its leases.
     ///
-    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it is carried out; dropped, the guard keeps the
-    /// old deadline. *Errors*: [`Error::Lost`] when the lock is not held any more, and those of
-    /// [`DistLock::acquire`](crate::DistLock::acquire).
+    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it is carried out. *Errors*: [`Error::Lost`] when
+    /// the lock is not held any more, and those of [`DistLock::acquire`](crate::DistLock::acquire); after one that leaves
+    /// open what became of it ([`Error::outcome_unknown`]) the shorter of both leases counts.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         check_lease(lease)?;
         if !self.is_held() {
@@ -184,15 +186,25 @@ impl Guard {
             let _order = hold.order.lock().await;
             let others = Moment::from_nanos(hold.book().until_others(level));
             let sent = engine.now();
-            let armed = lease.max(others.since(sent));
+            let armed = lease.max(lease_until(sent, others));
+            let until = valid_until(sent, lease).as_nanos();
+            // Without a reply the lease may be the shorter of both.
+            let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
+            let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
             let renewal = hold.protocol.renewal();
-            let call = renewal.call(millis(armed), std::iter::once((&**hold.name(), &hold.owner)));
+            // Negative: exactly so, be it shorter than before.
+            let call = renewal.call(-millis(armed), std::iter::once((&**hold.name(), &hold.owner)));
             let reply = engine.topology.node(hold.name()).run(call).await;
-            let reply = reply.map_err(|fault| Error::from_fault(&fault, &hold.name().plain))?;
+            let reply = reply.map_err(|fault| {
+                if !fault.in_doubt() {
+                    hold.book().uncapped(level, before);
+                }
+                Error::from_fault(&fault, &hold.name().plain)
+            })?;
             match &reply {
                 Reply::List(entries) if entries == &[Reply::Int(1)] => {
                     let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
-                    hold.book().extended(level, nanos, valid_until(sent, lease).as_nanos());
+                    hold.book().extended(level, nanos, until);
                     hold.changed.notify_waiters();
                     Ok(())
                 }
@@ -235,9 +247,10 @@ impl Guard {
         if self.grant.take() {
             let mut book = hold.book();
             book.close(level);
-            let idle = book.is_idle();
+            // Whoever ended it cleans up.
+            let none_left = book.counted_down() == 0 && book.end().is_none();
             drop(book);
-            if idle {
+            if none_left {
                 engine.holds.released(&hold.key(), &hold);
                 engine.registry.forget(&hold);
             }

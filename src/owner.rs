@@ -32,6 +32,8 @@ struct Inner {
     number: u64,
     /// True once somebody outside this client may act as this owner.
     shared: AtomicBool,
+    /// True once somebody may acquire as this owner by name.
+    known: AtomicBool,
 }
 
 impl Owner {
@@ -52,7 +54,7 @@ impl Owner {
         }
         // Digits are ASCII.
         text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
-        Self(Arc::new(Inner { text: Bytes::from(text), number, shared: AtomicBool::new(false) }))
+        Self(Arc::new(Inner { text: Bytes::from(text), number, shared: AtomicBool::new(false), known: AtomicBool::new(false) }))
     }
 
     /// The owner as it stands in Redis.
@@ -79,6 +81,16 @@ impl Owner {
     /// True when somebody outside this client may act as this owner, so that its count is the server's alone to know.
     pub(crate) fn is_shared(&self) -> bool {
         self.0.shared.load(Ordering::Relaxed)
+    }
+
+    /// The user has this owner in hand.
+    pub(crate) fn reveal(&self) {
+        self.0.known.store(true, Ordering::Relaxed);
+    }
+
+    /// True when somebody may come in again as this owner: what it holds cannot be passed to another task.
+    pub(crate) fn is_known(&self) -> bool {
+        self.0.known.load(Ordering::Relaxed) || self.is_shared()
     }
 
     /// Runs `work` with this owner as the current one: every acquire inside that names no owner uses it, as every lock
@@ -132,7 +144,7 @@ impl FromStr for Owner {
             return Err(odd());
         }
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        Ok(Self(Arc::new(Inner { text: bytes, number, shared: AtomicBool::new(true) })))
+        Ok(Self(Arc::new(Inner { text: bytes, number, shared: AtomicBool::new(true), known: AtomicBool::new(true) })))
     }
 }
 

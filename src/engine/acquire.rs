@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
-use super::hold::{Grant, Hold, Target, valid_until};
+use super::hold::{Grant, Hold, Target, lease_until, valid_until};
 use super::ledger::{End, Entry as _};
 use super::protocol::{Attempt, Count, Protocol};
 use super::reaper::Finished;
@@ -202,7 +202,7 @@ impl Wish {
             };
             let sent = engine.now();
             // Coming in again never shortens what the holds before it were promised.
-            let armed = if before == 0 { span } else { span.max(rest.since(sent)) };
+            let armed = if before == 0 { span } else { span.max(lease_until(sent, rest)) };
             let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
             let call = protocol.acquire(&hold.owner, millis(armed), count);
             let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
@@ -224,7 +224,7 @@ impl Wish {
                 if doubted {
                     book.doubt();
                 }
-                book.open(before + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
+                book.open(book.count() + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
             });
             let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
             // Closing ends what it finds in the table; what comes in behind it is given back here.

@@ -57,6 +57,11 @@ impl Hold {
         (book.end().is_none() && !left.is_zero()).then_some(left)
     }
 
+    /// Ends the hold that the server gave in `tenure`, if it is still that.
+    pub(crate) fn refuted(&self, tenure: u32) -> bool {
+        self.book().refuted(tenure)
+    }
+
     /// Ends the hold for whoever relies on it.
     pub(crate) fn finish(&self, end: End) -> bool {
         let news = self.book().finish(end);
@@ -146,6 +151,16 @@ pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
     (sent + lease.saturating_sub(lease / 100)) - Duration::from_millis(2)
 }
 
+/// The lease that a command sent at `sent` has to set for [`valid_until`] to be `until` at the earliest.
+pub(crate) fn lease_until(sent: Moment, until: Moment) -> Duration {
+    let span = until.since(sent);
+    if span.is_zero() {
+        return span;
+    }
+    let span = span + Duration::from_millis(2);
+    span + span / 99 + Duration::from_nanos(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +173,12 @@ mod tests {
             assert!(until < sent + lease - Duration::from_millis(2));
             assert!(until >= sent + lease.mul_f64(0.98) - Duration::from_millis(2));
         }
+        for span in [1, 99, 100, 101, 10_000_000, 59_398_000_017, 315_360_000_000_000_000].map(Duration::from_nanos) {
+            let lease = lease_until(sent, sent + span);
+            assert!(valid_until(sent, lease) >= sent + span, "{span:?}");
+            assert!(valid_until(sent, lease) <= sent + span + Duration::from_nanos(2), "{span:?}");
+        }
+        assert_eq!(lease_until(sent, sent), Duration::ZERO);
         // A lease shorter than the margin is never held.
         assert!(valid_until(sent, Duration::from_millis(2)) < sent);
     }

@@ -28,6 +28,8 @@ struct Level {
     lease: Option<u64>,
     /// Until when it counts as held; for watchdog levels the book's `watched` says so.
     until: u64,
+    /// Nor longer than this: a command that may have shortened the lease is under way, or went without a reply.
+    cap: u64,
 }
 
 /// One owner's hold of one lock.
@@ -39,6 +41,10 @@ pub(crate) struct Book {
     watched: u64,
     renewed: u64,
     end: Option<End>,
+    /// The guards that relied on it when it ended.
+    bereft: Vec<u32>,
+    /// How many times the server gave it to the owner anew.
+    tenure: u32,
     doubted: bool,
     reserved: u32,
     closed: bool,
@@ -49,6 +55,9 @@ impl Book {
     pub(crate) fn open(&mut self, count: u32, lease: Option<u64>, sent: u64, until: u64) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
+        if self.count == 0 {
+            self.tenure = self.tenure.wrapping_add(1);
+        }
         self.count = count;
         if lease.is_none() {
             self.watched = until.max(self.watched);
@@ -57,7 +66,7 @@ impl Book {
         if self.levels.is_empty() {
             self.levels.reserve_exact(1);
         }
-        self.levels.push(Level { id, lease, until });
+        self.levels.push(Level { id, lease, until, cap: u64::MAX });
         id
     }
 
@@ -84,7 +93,7 @@ impl Book {
             return None;
         }
         let level = self.levels.iter().find(|level| level.id == id)?;
-        Some(if level.lease.is_none() { self.watched } else { level.until })
+        Some(if level.lease.is_none() { self.watched } else { level.until }.min(level.cap))
     }
 
     /// The lease of a guard: None for the watchdog's.
@@ -131,11 +140,26 @@ impl Book {
         }
     }
 
+    /// Has a guard count as held until `until` at the most, for a command is under way that may shorten its lease to
+    /// that. Returns what to put back by [`Book::uncapped`] if it is not carried out.
+    pub(crate) fn capped(&mut self, id: u32, until: u64) -> u64 {
+        let Some(level) = self.levels.iter_mut().find(|level| level.id == id) else { return u64::MAX };
+        let before = level.cap;
+        level.cap = before.min(until);
+        before
+    }
+
+    /// The command was not carried out.
+    pub(crate) fn uncapped(&mut self, id: u32, before: u64) {
+        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
+            level.cap = before;
+        }
+    }
+
     /// A guard's lease was set to an explicit one.
     pub(crate) fn extended(&mut self, id: u32, lease: u64, until: u64) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
-            level.lease = Some(lease);
-            level.until = until;
+            *level = Level { id, lease: Some(lease), until, cap: u64::MAX };
         }
     }
 
@@ -146,7 +170,7 @@ impl Book {
             return true;
         }
         if now >= self.watched {
-            self.end = Some(End::Expired);
+            self.finish(End::Expired);
             return false;
         }
         self.watched = self.watched.max(until);
@@ -166,7 +190,19 @@ impl Book {
             return false;
         }
         self.end = Some(end);
+        self.bereft = self.levels.iter().map(|level| level.id).collect();
         !self.levels.is_empty()
+    }
+
+    /// The server was heard not to have this hold, in an answer to what was asked during `tenure`. As [`Book::finish`],
+    /// but an answer that comes in after a release says nothing of what was acquired since.
+    pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
+        self.tenure == tenure && !self.is_idle() && self.finish(End::Gone)
+    }
+
+    /// How many times the server gave it to the owner anew.
+    pub(crate) fn tenure(&self) -> u32 {
+        self.tenure
     }
 
     /// How it ended, if it did.
@@ -174,14 +210,21 @@ impl Book {
         self.end
     }
 
-    /// What the server has, as far as known.
+    /// How it ended for a guard: one that was released before has lost nothing.
+    pub(crate) fn end_of(&self, id: u32) -> Option<End> {
+        self.end.filter(|_| self.bereft.contains(&id))
+    }
+
+    /// How many holds this client has in the server.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// The server was heard to have this count.
-    pub(crate) fn counted(&mut self, count: u32) {
-        self.count = count;
+    /// One of the holds is this client's no more, whatever others may have added to the owner's count in the server.
+    /// Returns how many are left.
+    pub(crate) fn counted_down(&mut self) -> u32 {
+        self.count = self.count.saturating_sub(1);
+        self.count
     }
 
     /// True when an acquire of this hold went without a reply, so that a late copy of it may still reach the server.

@@ -42,7 +42,8 @@ pub(crate) enum Release {
 
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 pub(crate) struct Renewal {
-    /// Keys: the locks. Arguments: the lease, then an owner a key. Replies a list: 1, 0 or an error text a key.
+    /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), then an owner a key. Replies a list: 1,
+    /// 0 or an error text a key.
     pub(crate) script: &'static Script,
 }
 

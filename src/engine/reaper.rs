@@ -127,6 +127,14 @@ impl<T: Send + 'static> Finished<T> {
         Self { future: Some(Box::pin(future)), begun: false, counted: true, busy: None, reaper: reaper.clone() }
     }
 
+    /// As `new`, for work that is to be done even if this is dropped before its first poll.
+    pub(crate) fn begun(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut work = Self::new(reaper, future);
+        work.begun = true;
+        work.busy = Some(reaper.busy());
+        work
+    }
+
     /// As `new`, for work that closing does not wait for: closing itself.
     pub(crate) fn uncounted(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let mut work = Self::new(reaper, future);

@@ -88,6 +88,8 @@ struct Seat {
 struct SeatState {
     turn: bool,
     woken: bool,
+    /// A change of the subscription is done.
+    changed: bool,
     gone: bool,
     handed: Option<Grant>,
 }
@@ -240,7 +242,7 @@ impl Registry {
         }
     }
 
-    /// Subscribes to a name's channel if nobody has yet; the contender is woken when that is done or has failed.
+    /// Subscribes to a name's channel if nobody has yet; the contender is told when that is done or has failed.
     fn subscribe(self: &Arc<Self>, name: &Arc<LockName>) -> Option<Finished<()>> {
         {
             let mut shard = self.shard(name).lock();
@@ -249,7 +251,7 @@ impl Registry {
         }
         self.channels.lock().insert(name.channel.clone(), Arc::clone(name));
         let (registry, name) = (Arc::clone(self), Arc::clone(name));
-        Some(Finished::new(&self.reaper, async move {
+        Some(Finished::begun(&self.reaper, async move {
             let node = registry.topology.node(&name);
             match node.subscribe(name.channel.clone()).await {
                 Ok(()) => registry.listens(&name, Listening::Live),
@@ -272,7 +274,8 @@ impl Registry {
         let Some(slot) = shard.get_mut(name) else { return };
         slot.listening = listening;
         if let Some(seat) = &slot.contender {
-            seat.wake();
+            seat.state.lock().changed = true;
+            seat.notify.notify_one();
         }
         self.settle(shard, name);
     }
@@ -375,6 +378,8 @@ pub(crate) enum Nap {
 pub(crate) enum Until {
     /// The turn, or the end of the client.
     Turn,
+    /// A change of the subscription, a message, or a lock handed over.
+    Change,
     /// A message, or a lock handed over.
     Message,
     /// A lock handed over; messages are let pass.
@@ -437,20 +442,25 @@ impl Place {
     /// Has messages reach this place. Done when they do, when a lock was handed over meanwhile, when it cannot be had,
     /// or when `limit` is over.
     pub(crate) async fn listen(&self, limit: Duration) {
-        let asked = self.registry.subscribe(&self.name);
         let settled = async {
-            // The job wakes the contender when it is done; whoever else is changing the subscription does the same.
-            match asked {
-                Some(job) => {
-                    tokio::select! {
-                        biased;
-                        () = job => {}
-                        _ = self.nap(limit, Until::Handed) => {}
+            // Where somebody else is just changing the subscription, ending it perhaps, once more after that.
+            for _ in 0..2 {
+                if let Some(seat) = &self.seat {
+                    seat.state.lock().changed = false;
+                }
+                let Some(job) = self.registry.subscribe(&self.name) else {
+                    self.nap(limit, Until::Change).await;
+                    if self.is_listening() {
+                        return;
                     }
+                    continue;
+                };
+                tokio::select! {
+                    biased;
+                    () = job => {}
+                    _ = self.nap(limit, Until::Handed) => {}
                 }
-                None => {
-                    self.nap(limit, Until::Message).await;
-                }
+                return;
             }
         };
         // Over is as good as failed: the caller polls.
@@ -476,6 +486,7 @@ impl Place {
                     let state = seat.state.lock();
                     let come = match until {
                         Until::Turn => state.turn || state.woken,
+                        Until::Change => state.changed || state.woken,
                         Until::Message => state.woken,
                         Until::Handed => false,
                     };

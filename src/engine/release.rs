@@ -38,7 +38,8 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
     super::metrics::held(hold.protocol.flavour(), now.since(since));
     let spare = engine.options.watchdog / 3;
     let passed = engine.registry.pass_on(hold, now, || {
-        if !watched || !before.held || hold.owner.is_shared() {
+        // The next one must be the only one who can act as this owner.
+        if !watched || !before.held || hold.owner.is_known() {
             return None;
         }
         let mut book = hold.book();
@@ -104,11 +105,15 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let result = match outcome {
         Ok(Release::Left(left)) if left > 0 => {
             let mut book = hold.book();
-            book.counted(left);
+            let ours = book.counted_down();
             let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
             book.rearmed(sent.as_nanos(), until, nanos(watchdog));
             drop(book);
             hold.changed.notify_waiters();
+            if ours == 0 {
+                // What is left is held elsewhere, by the same owner.
+                engine.holds.released(&hold.key(), &hold);
+            }
             Ok(Released::StillHeld(left))
         }
         Ok(Release::Left(_)) => {
@@ -134,8 +139,8 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             if goes_on {
                 drop(order);
                 engine.reaper.finish(go_on(&engine, &hold, before));
-            } else {
-                // Not renewed any more: the lease ends it.
+            } else if hold.book().counted_down() == 0 {
+                // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.
                 freed(&engine, &hold, doubted);
             }
             return Err(error);
@@ -158,6 +163,10 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
 
 /// The server has nothing for this hold any more.
 fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool) {
+    if !hold.book().is_idle() {
+        // Another one freed it with all that is left of it; whoever still relies on it must know.
+        engine.lose(hold, End::Gone);
+    }
     let again = doubted.then(|| Target::reserve(engine, Arc::clone(hold)));
     engine.holds.released(&hold.key(), hold);
     engine.registry.released(hold.name());
@@ -236,6 +245,9 @@ fn look_again(target: Arc<Target>) {
             () = tokio::time::sleep(engine.options.command_timeout) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
+        // By now the owner may have another hold.
+        let target = Target::reserve(engine, Arc::clone(hold));
+        let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
         if hold.book().count() == 0 {
             let until = engine.now();
@@ -252,11 +264,21 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End) {
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let _order = hold.order.lock().await;
-        if end != End::Gone && !hold.owner.is_shared() && hold.book().count() > 0 {
+        let count = hold.book().count();
+        // Of an owner that others may act as, only what is certainly ours is given back.
+        let (change, times) = match (hold.owner.is_shared(), end) {
+            (_, End::Gone) | (true, End::Expired) => (Count::ByOne, 0),
+            (true, End::Closed) => (Count::ByOne, count),
+            (false, _) => (Count::Exactly(0), count.min(1)),
+        };
+        for _ in 0..times {
             let watchdog = engine.options.watchdog;
             let until = engine.now() + watchdog;
-            let relieved = send(&engine, &hold.protocol, &hold.owner, watchdog, Count::Exactly(0), until).await;
+            let relieved = send(&engine, &hold.protocol, &hold.owner, watchdog, change, until).await;
             tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
+            if !matches!(relieved, Ok(Release::Left(1..))) {
+                break;
+            }
         }
         let doubted = hold.book().doubted();
         freed(&engine, &hold, doubted);
@@ -295,13 +317,15 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
+        // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
+        let mut holds = engine.holds.collect(|book| !book.is_idle());
+        holds.retain(|hold| hold.name() == protocol.name());
+        let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
         let reply = engine.topology.node(protocol.name()).run(protocol.force()).await;
         let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
         let forced = protocol.forced(reply)?;
-        for hold in engine.holds.collect(|book| !book.is_idle()) {
-            if hold.name() == protocol.name() {
-                engine.lose(&hold, End::Gone);
-            }
+        for (hold, tenure) in holds.iter().zip(tenures) {
+            engine.refuted(hold, tenure);
         }
         engine.registry.released(protocol.name());
         Ok(forced)

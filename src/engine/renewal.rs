@@ -100,6 +100,8 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     let Some(first) = holds.first() else { return Ok(Round::default()) };
     let watchdog = engine.options.watchdog;
     let call = first.protocol.renewal().call(millis(watchdog), holds.iter().map(|hold| (&**hold.name(), &hold.owner)));
+    // What an answer of "not held" is about: by then some may have been released, and acquired anew.
+    let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
     let sent = engine.now();
     let reply = engine.topology.node(first.name()).run(call).await.map_err(|fault| {
         if fault.kind == FaultKind::Closed { Error::Closed } else { Error::from_fault(&fault, &first.name().plain) }
@@ -110,7 +112,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     };
     let until = valid_until(sent, watchdog).as_nanos();
     let mut round = Round::default();
-    for (hold, entry) in holds.iter().zip(entries) {
+    for ((hold, tenure), entry) in holds.iter().zip(tenures).zip(entries) {
         match entry {
             Reply::Int(1) => {
                 let now = engine.now().as_nanos();
@@ -123,13 +125,9 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
                     round.lost += 1;
                 }
             }
-            Reply::Int(0) => {
-                engine.lose(hold, End::Gone);
-                round.lost += 1;
-            }
+            Reply::Int(0) => round.lost += usize::from(engine.refuted(hold, tenure)),
             Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {
-                engine.lose(hold, End::Gone);
-                round.lost += 1;
+                round.lost += usize::from(engine.refuted(hold, tenure));
             }
             odd => {
                 tracing::warn!(lock.name = %hold.name().plain, reply = ?odd, "the server refused to renew this lock");

@@ -1,0 +1,154 @@
+//! Acquires: given up half-way, in doubt, late, at the end of the client, beside a hand-off.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::fake::Fate;
+use super::{client, done, ms, secs, settle};
+use crate::{Acquire, Error};
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_given_up_never_takes_the_next_one_of_its_owner_with_it() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    for slow in [Fate::Slow(ms(50)), Fate::Late(ms(50)), Fate::Ghost(ms(50))] {
+        let me = client.owner();
+        let how = || Acquire::new().owner(&me);
+        fake.next("acquire", slow);
+        assert!(timeout(ms(10), lock.acquire(how())).await.is_err() || fake.sent("acquire").len() > 1);
+        let guard = lock.acquire(how()).await.unwrap().unwrap();
+        for _ in 0..100 {
+            tokio::time::sleep(ms(100)).await;
+            assert!(guard.is_held());
+            assert_eq!(fake.held().len(), 1);
+        }
+        guard.unlock().await.unwrap();
+    }
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_back_after_the_end_of_the_client_is_given_back() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.next("acquire", Fate::Late(ms(500)));
+    let acquire = tokio::spawn(async move { lock.lock().await });
+    settle().await;
+    assert_eq!(fake.held().len(), 1);
+    client.shutdown(secs(10)).await.unwrap();
+    assert_eq!(fake.held(), Vec::<String>::new());
+    assert!(matches!(acquire.await.unwrap(), Err(Error::Closed)));
+    assert_eq!(client.stats().holds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_only_counts_up_is_never_repeated_in_doubt() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let me = client.owner();
+    let _ = me.as_str();
+    fake.next("acquire", Fate::Lost(true));
+    let outcome = lock.acquire(Acquire::new().owner(&me).wait(secs(20))).await;
+    assert!(outcome.is_err_and(|error| error.outcome_unknown()));
+    assert_eq!(fake.sent("acquire").len(), 1);
+    // What was not sent may be tried again.
+    fake.delete("x");
+    fake.next("acquire", Fate::NotSent);
+    let guard = lock.acquire(Acquire::new().owner(&me).wait(secs(20))).await.unwrap().unwrap();
+    assert_eq!(fake.held(), ["x 1 1"]);
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_in_time_although_a_release_of_the_same_owner_goes_on_and_on() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let me = client.owner();
+    let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+    for _ in 0..12 {
+        fake.next("release", Fate::NotSent);
+    }
+    drop(guard);
+    for wait in [ms(100), secs(5)] {
+        let began = Instant::now();
+        let outcome = lock.acquire(Acquire::new().owner(&me).wait(wait)).await;
+        assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
+        assert!(began.elapsed() < wait + ms(40), "{wait:?}: {:?}", began.elapsed());
+    }
+    tokio::time::sleep(secs(40)).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_was_asked_for_comes_in_again_only_where_it_holds() {
+    let (client, fake) = client(|options| options.handoff_time = secs(3600));
+    let lock = client.reentrant("x");
+    let first = lock.lock().await.unwrap();
+    let owner = first.owner().clone();
+    let next = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await })
+    };
+    settle().await;
+    drop(first);
+    let next = next.await.unwrap().unwrap();
+    assert!(next.is_held());
+    // The owner of before does not hold it any more: somebody else does.
+    let again = lock.acquire(Acquire::new().owner(&owner).wait(Duration::ZERO)).await.unwrap();
+    assert!(again.is_none(), "two tasks hold the lock, as one owner");
+    drop(next);
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_slower_than_the_lease_is_no_hold() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.next("acquire", Fate::Late(ms(60)));
+    fake.next("release", Fate::Late(ms(200)));
+    let guard = lock.lock_leased(ms(50)).await.unwrap();
+    assert!(guard.is_held());
+    assert_eq!(fake.held().len(), 1);
+    assert_eq!(client.stats().holds, 1);
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_known_is_told_as_busy() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    // Somebody of this process is before us in the queue.
+    fake.steal("x", secs(60));
+    let other = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock_for(secs(10)).await })
+    };
+    settle().await;
+    let me = client.owner();
+    fake.next("acquire", Fate::Lost(true));
+    let outcome = lock.acquire(Acquire::new().owner(&me).wait(secs(2))).await;
+    assert!(outcome.is_err_and(|error| error.outcome_unknown()));
+    assert!(other.await.unwrap().unwrap().is_none());
+    fake.delete("x");
+    tokio::time::sleep(secs(10)).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_poll_calmly_when_subscribing_fails() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    fake.subscribe_fails(true);
+    assert!(lock.lock_for(secs(10)).await.unwrap().is_none());
+    // Twice a second, and a few at the start.
+    let (asked, subscribed) = (fake.sent("acquire").len(), fake.subscriptions().0.len());
+    assert!((10..=50).contains(&asked), "{asked} commands in 10 s");
+    assert!((10..=50).contains(&subscribed), "{subscribed} subscriptions in 10 s");
+    fake.delete("x");
+    done(client, &fake).await;
+}

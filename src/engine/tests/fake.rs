@@ -1,0 +1,391 @@
+//! A server in miniature: plain locks, leases on tokio's paused clock, messages, and faults on request.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::engine::sync::Mutex;
+use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+
+/// How long a command takes to the server, and its reply back.
+pub(super) const HOP: Duration = Duration::from_millis(1);
+
+/// What becomes of a command.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// It does not reach the server.
+    NotSent,
+    /// It is lost with its connection, on the way there (false) or its reply on the way back (true).
+    Lost(bool),
+    /// The server carries it out only after so long.
+    Slow(Duration),
+    /// The reply takes so long.
+    Late(Duration),
+    /// The server refuses it.
+    Refused(&'static str),
+    /// The server does nothing and gives this reply.
+    Answer(Reply),
+    /// The connection is lost, but a copy reaches the server after so long.
+    Ghost(Duration),
+}
+
+/// A command as it was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) at: Duration,
+    pub(super) script: &'static str,
+    pub(super) keys: usize,
+    pub(super) words: Vec<Arg>,
+}
+
+impl Sent {
+    /// Argument `n` as a number, counted from 0 behind the keys.
+    pub(super) fn int(&self, n: usize) -> i64 {
+        match &self.words[self.keys + n] {
+            Arg::Int(int) => *int,
+            Arg::Text(text) => panic!("{text:?} is no number"),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Lock {
+    holders: BTreeMap<String, i64>,
+    ends: Option<Instant>,
+}
+
+#[derive(Default)]
+struct State {
+    locks: HashMap<String, Lock>,
+    fates: Vec<(&'static str, Fate)>,
+    sent: Vec<Sent>,
+    channels: BTreeSet<Bytes>,
+    subscribes: Vec<Duration>,
+    unsubscribes: Vec<Duration>,
+    subscribe_fails: bool,
+}
+
+pub(super) struct Fake {
+    begin: Instant,
+    state: Mutex<State>,
+    ear: OnceLock<Weak<dyn Ear>>,
+    seed: AtomicU64,
+    /// While false, subscribing and unsubscribing wait.
+    gate: Mutex<bool>,
+    opened: Notify,
+    alive: Arc<AtomicUsize>,
+}
+
+impl std::fmt::Debug for Fake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Fake")
+    }
+}
+
+impl Fake {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            begin: Instant::now(),
+            state: Mutex::default(),
+            ear: OnceLock::new(),
+            seed: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
+            gate: Mutex::new(true),
+            opened: Notify::new(),
+            alive: Arc::default(),
+        })
+    }
+
+    /// The next command of this script (`acquire`, `release`, ..) that has no fate yet meets this one.
+    pub(super) fn next(&self, script: &'static str, fate: Fate) {
+        self.state.lock().fates.push((script, fate));
+    }
+
+    /// Commands of this script sent so far.
+    pub(super) fn sent(&self, script: &str) -> Vec<Sent> {
+        self.state.lock().sent.iter().filter(|sent| sent.script.ends_with(script)).cloned().collect()
+    }
+
+    /// When subscriptions were asked for, and when they were ended.
+    pub(super) fn subscriptions(&self) -> (Vec<Duration>, Vec<Duration>) {
+        let state = self.state.lock();
+        (state.subscribes.clone(), state.unsubscribes.clone())
+    }
+
+    /// From now on subscribing fails at once, or not.
+    pub(super) fn subscribe_fails(&self, fails: bool) {
+        self.state.lock().subscribe_fails = fails;
+    }
+
+    /// Holds subscribing and unsubscribing back, or lets them go on.
+    pub(super) fn gate(&self, open: bool) {
+        *self.gate.lock() = open;
+        self.opened.notify_waiters();
+    }
+
+    /// The locks that are held: `name owner-number count`.
+    pub(super) fn held(&self) -> Vec<String> {
+        let mut state = self.state.lock();
+        state.expire();
+        let mut held = Vec::new();
+        for (name, lock) in &state.locks {
+            for (owner, count) in &lock.holders {
+                held.push(format!("{name} {} {count}", owner.rsplit(':').next().unwrap_or_default()));
+            }
+        }
+        held.sort();
+        held
+    }
+
+    /// How long the lock is held without a renewal.
+    pub(super) fn left(&self, name: &str) -> Option<Duration> {
+        let mut state = self.state.lock();
+        state.expire();
+        state.locks.get(name)?.ends.map(|ends| ends - Instant::now())
+    }
+
+    /// Somebody else takes the lock, whoever has it.
+    pub(super) fn steal(&self, name: &str, lease: Duration) {
+        let lock = Lock { holders: BTreeMap::from([("other:1".to_owned(), 1)]), ends: Some(Instant::now() + lease) };
+        self.state.lock().locks.insert(name.to_owned(), lock);
+    }
+
+    /// Somebody else deletes the lock, without a message.
+    pub(super) fn delete(&self, name: &str) {
+        self.state.lock().locks.remove(name);
+    }
+
+    /// Sends a message to whoever listens on the channel of a name.
+    pub(super) fn publish(&self, name: &str) {
+        let channel = Bytes::from(format!("redisson_lock__channel:{{{name}}}"));
+        if self.state.lock().channels.contains(&channel) {
+            self.ear().message(&channel, b"0");
+        }
+    }
+
+    pub(super) fn ear(&self) -> Arc<dyn Ear> {
+        self.ear.get().unwrap().upgrade().unwrap()
+    }
+
+    /// Commands under way at the server.
+    pub(super) fn tasks(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    fn carry_out(&self, call: &Call) -> Reply {
+        let mut free = None;
+        let reply = self.state.lock().carry_out(call, &mut free);
+        if let Some(name) = free {
+            self.publish(&name);
+        }
+        reply
+    }
+
+    async fn pass_gate(&self) {
+        loop {
+            let opened = self.opened.notified();
+            if *self.gate.lock() {
+                return;
+            }
+            opened.await;
+        }
+    }
+}
+
+impl State {
+    fn expire(&mut self) {
+        let now = Instant::now();
+        self.locks.retain(|_, lock| lock.ends.is_none_or(|ends| now < ends) && !lock.holders.is_empty());
+    }
+
+    /// The scripts of `lua/reentrant`, told in Rust. `free`: the name of a lock that became free.
+    fn carry_out(&mut self, call: &Call, free: &mut Option<String>) -> Reply {
+        self.expire();
+        let text = |n: usize| match &call.words[n] {
+            Arg::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+            Arg::Int(int) => int.to_string(),
+        };
+        let int = |n: usize| text(n).parse::<i64>().unwrap();
+        let ends = |ms: i64| Some(Instant::now() + Duration::from_millis(u64::try_from(ms).unwrap()));
+        let name = text(0);
+        match call.script.name {
+            "reentrant/acquire" => {
+                let (owner, lease, want) = (text(1), int(2), int(3));
+                if let Some(lock) = self.locks.get(&name) {
+                    if !lock.holders.contains_key(&owner) {
+                        let left = lock.ends.map_or(-1, |ends| (ends - Instant::now()).as_millis() as i64);
+                        return Reply::Int(left);
+                    }
+                } else if want > 1 {
+                    return Reply::Int(-3);
+                }
+                let lock = self.locks.entry(name).or_default();
+                let count = lock.holders.entry(owner).or_insert(0);
+                *count = if want == 0 { *count + 1 } else { want };
+                lock.ends = ends(lease);
+                Reply::Nil
+            }
+            "reentrant/release" => {
+                let (owner, left, lease) = (text(2), int(3), int(4));
+                let Some(lock) = self.locks.get_mut(&name) else { return Reply::Nil };
+                let Some(count) = lock.holders.get_mut(&owner) else {
+                    return Reply::Text(Bytes::from(lock.holders.keys().next().unwrap().clone()));
+                };
+                let left = if left < 0 { *count - 1 } else { left };
+                if left > 0 {
+                    *count = left;
+                    lock.ends = ends(lease);
+                } else {
+                    self.locks.remove(&name);
+                    *free = Some(name);
+                }
+                Reply::Int(left)
+            }
+            "reentrant/renew" => {
+                let lease = int(call.keys);
+                let mut out = Vec::new();
+                for n in 0..call.keys {
+                    let lock = self.locks.get_mut(&text(n)).filter(|l| l.holders.contains_key(&text(call.keys + 1 + n)));
+                    out.push(Reply::Int(i64::from(lock.is_some())));
+                    if let Some(lock) = lock {
+                        let shortens = lock.ends > ends(lease.abs());
+                        if lease < 0 || !shortens {
+                            lock.ends = ends(lease.abs());
+                        }
+                    }
+                }
+                Reply::List(out)
+            }
+            "reentrant/force" => {
+                let held = self.locks.remove(&name).is_some();
+                *free = held.then_some(name);
+                Reply::Int(i64::from(held))
+            }
+            other => panic!("no such script here: {other}"),
+        }
+    }
+}
+
+/// Counts a command for as long as it is under way.
+struct Alive(Arc<AtomicUsize>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The fake as a transport: what it does goes on when a caller drops its future, as a real server's would.
+impl Transport for Arc<Fake> {
+    fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
+        Fake::run(Arc::clone(self), call).boxed()
+    }
+
+    fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+        let fake = Arc::clone(self);
+        async move {
+            let fails = {
+                let mut state = fake.state.lock();
+                state.subscribes.push(fake.begin.elapsed());
+                state.subscribe_fails
+            };
+            fake.pass_gate().await;
+            if fails {
+                return Err(Fault::new(FaultKind::Lost, "no connection"));
+            }
+            sleep(HOP).await;
+            fake.state.lock().channels.insert(channel);
+            sleep(HOP).await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+        let fake = Arc::clone(self);
+        async move {
+            fake.state.lock().unsubscribes.push(fake.begin.elapsed());
+            fake.pass_gate().await;
+            sleep(HOP).await;
+            fake.state.lock().channels.remove(&channel);
+            sleep(HOP).await;
+        }
+        .boxed()
+    }
+
+    fn listen(&self, ear: Weak<dyn Ear>) {
+        assert!(self.ear.set(ear).is_ok(), "told twice");
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_nanos(1_000_000_000) + self.begin.elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        // SplitMix64.
+        let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
+        self.state.lock().channels.clear();
+        std::future::ready(()).boxed()
+    }
+}
+
+impl Fake {
+    async fn run(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
+        self.alive.fetch_add(1, Ordering::Relaxed);
+        let _alive = Alive(Arc::clone(&self.alive));
+        let fate = {
+            let mut state = self.state.lock();
+            let script = call.script.name;
+            state.sent.push(Sent { at: self.begin.elapsed(), script, keys: call.keys, words: call.words.clone() });
+            let fate = state.fates.iter().position(|(which, _)| script.ends_with(which));
+            fate.map(|at| state.fates.remove(at).1)
+        };
+        let lost = || Fault::new(FaultKind::Lost, "connection lost");
+        let (before, after) = match fate {
+            None => (HOP, HOP),
+            Some(Fate::NotSent) => return Err(Fault::new(FaultKind::NotSent, "no connection")),
+            Some(Fate::Lost(carried_out)) => {
+                sleep(HOP).await;
+                if carried_out {
+                    self.carry_out(&call);
+                }
+                sleep(HOP).await;
+                return Err(lost());
+            }
+            Some(Fate::Slow(slow)) => (slow, HOP),
+            Some(Fate::Late(late)) => (HOP, late),
+            Some(Fate::Refused(message)) => {
+                sleep(2 * HOP).await;
+                return Err(Fault::new(FaultKind::Refused, message));
+            }
+            Some(Fate::Answer(reply)) => {
+                sleep(2 * HOP).await;
+                return Ok(reply);
+            }
+            Some(Fate::Ghost(after)) => {
+                tokio::spawn(async move {
+                    sleep(after).await;
+                    self.carry_out(&call);
+                });
+                sleep(2 * HOP).await;
+                return Err(lost());
+            }
+        };
+        sleep(before).await;
+        let reply = self.carry_out(&call);
+        sleep(after).await;
+        Ok(reply)
+    }
+}
