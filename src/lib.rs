@@ -1,9 +1,59 @@
-//! distlock
+//! Distributed locks over Redis or Valkey: the lock family of Java's Redisson, on the same keys and messages, so that
+//! Rust and Java services exclude and wake one another.
+//!
+//! ```no_run
+//! use distlock::Client;
+//!
+//! #[tokio::main]
+//! async fn main() -> distlock::Result<()> {
+//!     let client = Client::connect("redis://127.0.0.1:6379").await?;
+//!     let lock = client.reentrant("orders:42");
+//!
+//!     let guard = lock.lock().await?; // waits; renewed in the background while the guard lives
+//!     // ... what must not happen twice at a time ...
+//!     guard.unlock().await?; // or drop it: released in the background
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Which flavour for what
+//!
+//! | you need | flavour | state |
+//! |---|---|---|
+//! | one holder at a time | [reentrant](mod@reentrant) | here |
+//! | turns in order of arrival, over all processes | fair | planned |
+//! | many readers or one writer | read, write | planned |
+//! | a number that the storage can check | fenced | planned |
+//! | no messages, many short holds | spin | planned |
+//! | several names at once, all or none | multi | planned |
+//! | a majority of independent servers | RedLock | planned |
+//! | at most n holders; waiting for n events | semaphores, latch | planned |
+//!
+//! # Safety in five sentences
+//!
+//! A lease is a promise with an end: when it ends, somebody else may hold the lock, whatever the first holder is doing.
+//! A guard knows its end by a local clock that goes on during suspend, and says [`is_held`](Guard::is_held) until then
+//! and not longer; [`run`](Guard::run) stops the work, and [`lost`](Guard::lost) tells, before the server's lease ends.
+//! Mutual exclusion holds as long as the server keeps the key (no failover or restart that loses it, no eviction, no
+//! deletion by hand), its clock does not step forward, and nobody hostile writes the keys.
+//! Redis replicates asynchronously, so a failover may lose a lock that was just taken.
+//! What must never happen twice has to be refused where it happens: by a fencing token, a unique key, a version check.
+//!
+//! # Where to read on
+//!
+//! - [`DistLock`]: what every lock can do, with the cost of each call. [`Guard`]: what a held lock can do.
+//! - [`Builder`]: the options. [`Error`]: what can go wrong.
+//! - [`guide`]: semantics, wire format, observability, performance, writing a flavour.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
 mod client;
 mod config;
 mod engine;
 mod error;
 mod guard;
+pub mod guide;
 mod lock;
 mod owner;
 pub mod reentrant;
@@ -17,3 +67,8 @@ pub use guard::{Guard, Released};
 pub use lock::{Acquire, DistLock, Flavour, State};
 pub use owner::Owner;
 pub use reentrant::ReentrantLock;
+
+/// The README's examples, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -1,0 +1,16 @@
+//! Guides: the pages of `docs/`, for reading beside the API.
+
+#[doc = include_str!("../docs/semantics.md")]
+pub mod semantics {}
+
+#[doc = include_str!("../docs/wire-format.md")]
+pub mod wire_format {}
+
+#[doc = include_str!("../docs/observability.md")]
+pub mod observability {}
+
+#[doc = include_str!("../docs/performance.md")]
+pub mod performance {}
+
+#[doc = include_str!("../docs/writing-a-flavour.md")]
+pub mod writing_a_flavour {}
