@@ -1,0 +1,62 @@
+//! Clients of both languages count up together, one after another only because of the lock.
+
+use std::time::Instant;
+
+use distlock::Client;
+use distlock_support::Admin;
+use distlock_support::agent::{AgentOptions, Kind};
+use futures::future::join_all;
+
+use crate::rig::Rig;
+
+const ROUNDS: u64 = 200;
+const COUNTER: &str = "counter";
+const NAME: &str = "till";
+
+/// Four Java processes, four clients of ours.
+pub async fn four_and_four(version: &str) {
+    count(version, 4).await;
+}
+
+/// Two of each.
+pub async fn two_and_two(version: &str) {
+    count(version, 2).await;
+}
+
+async fn count(version: &str, each: usize) {
+    let rig = Rig::start(vec![AgentOptions::version(version); each]).await;
+    let mut clients = Vec::new();
+    for _ in 0..each {
+        clients.push(rig.client().await);
+    }
+    let began = Instant::now();
+    let java = rig.agents.iter().map(|agent| agent.counter_loop(&agent.at(Kind::Reentrant, NAME, 5), COUNTER, ROUNDS));
+    let url = rig.server.url();
+    let ours = clients.iter().map(|client| tokio::spawn(count_here(client.clone(), url.clone())));
+    let (java, ours) = futures::join!(join_all(java), join_all(ours));
+    let took = began.elapsed();
+    for answer in java {
+        assert_eq!(answer.expect("the loop in Java").value["rounds"], ROUNDS);
+    }
+    for ended in ours {
+        ended.expect("our loop");
+    }
+    let counted: u64 = rig.admin.cmd(&["GET", COUNTER]).await;
+    let total = 2 * each as u64 * ROUNDS;
+    println!("{version}: {each} Java and {each} of ours counted to {counted} in {took:?}");
+    assert_eq!(counted, total, "updates were lost: two had the lock at once");
+    rig.admin.cmd::<()>(&["DEL", COUNTER]).await;
+    rig.end(clients).await;
+}
+
+/// The same as the agent's loop: read, add one, write back.
+async fn count_here(client: Client, url: String) {
+    let admin = Admin::from_url(&url).await;
+    let lock = client.reentrant(NAME);
+    for _ in 0..ROUNDS {
+        let guard = lock.lock().await.expect("the lock");
+        let old: Option<u64> = admin.cmd(&["GET", COUNTER]).await;
+        admin.cmd::<()>(&["SET", COUNTER, &(old.unwrap_or(0) + 1).to_string()]).await;
+        guard.unlock().await.expect("a lock held");
+    }
+}

@@ -1,0 +1,93 @@
+//! A bare connection that hears every message on the server, to compare what is published.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use distlock_support::agent::monotonic_ns;
+use distlock_support::{Admin, RedisServer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::rig::until;
+
+/// Marks that all before it has been heard. On no lock's channel.
+const MARK: &str = "interop:mark";
+
+/// A message.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub channel: String,
+    pub payload: Vec<u8>,
+    /// When it was heard, on the clock of `monotonic_ns`.
+    pub at: u64,
+}
+
+type Heard = Arc<Mutex<VecDeque<Message>>>;
+
+/// Hears all messages; stops when dropped.
+pub struct Ear {
+    heard: Heard,
+    task: JoinHandle<()>,
+}
+
+impl Ear {
+    /// Subscribes to everything.
+    pub async fn open(server: &RedisServer) -> Self {
+        let mut wire = BufReader::new(TcpStream::connect(server.addr()).await.expect("a connection"));
+        wire.write_all(b"PSUBSCRIBE *\r\n").await.expect("to subscribe");
+        let heard = Heard::default();
+        let told = Arc::clone(&heard);
+        assert_eq!(reply(&mut wire).await.expect("an answer")[0], b"psubscribe");
+        let task = tokio::spawn(async move {
+            while let Some(mut words) = reply(&mut wire).await {
+                let payload = words.pop().expect("a message");
+                let channel = String::from_utf8_lossy(&words.pop().expect("a channel")).into_owned();
+                told.lock().push_back(Message { channel, payload, at: monotonic_ns() });
+            }
+        });
+        Self { heard, task }
+    }
+
+    /// What was published since the last time, in order.
+    pub async fn take(&self, admin: &Admin) -> Vec<Message> {
+        admin.publish(MARK, b"0").await;
+        until("the mark", async || self.heard.lock().iter().any(|message| message.channel == MARK)).await;
+        let mut heard = self.heard.lock();
+        let taken = heard.drain(..).filter(|message| message.channel != MARK).collect();
+        taken
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One flat reply: a list of texts and numbers. None at the end of the connection.
+async fn reply(wire: &mut BufReader<TcpStream>) -> Option<Vec<Vec<u8>>> {
+    let count: usize = line(wire).await?.strip_prefix('*')?.parse().ok()?;
+    let mut words = Vec::with_capacity(count);
+    for _ in 0..count {
+        let head = line(wire).await?;
+        let word = match head.strip_prefix('$') {
+            Some(length) => {
+                let mut word = vec![0; length.parse::<usize>().ok()? + 2];
+                wire.read_exact(&mut word).await.ok()?;
+                word.truncate(word.len() - 2);
+                word
+            }
+            None => head.into_bytes(),
+        };
+        words.push(word);
+    }
+    Some(words)
+}
+
+async fn line(wire: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut line = String::new();
+    let read = wire.read_line(&mut line).await.ok()?;
+    (read > 0).then(|| line.trim_end().to_owned())
+}

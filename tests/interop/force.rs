@@ -1,0 +1,105 @@
+//! Locks forced open from the other language: waiters enter, holders learn of it.
+
+use std::time::Duration;
+
+use distlock::{DistLock as _, Error, Lost};
+use distlock_support::agent::monotonic_ns;
+
+use crate::rig::{Rig, channel, ms, replied, soon, wait_for};
+
+const WATCHDOG: Duration = ms(1200);
+/// For a timer and an answer on a busy machine.
+const SLACK: Duration = ms(100);
+
+/// Java forces our lock open and takes it: the guard is told within a third of the watchdog.
+pub async fn our_guard_learns_of_javas_force(version: &str) {
+    let rig = Rig::alone_with(version).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let name = "forced:ours";
+    for round in 0..5_u64 {
+        let guard = client.reentrant(name).lock().await.expect("a free lock");
+        let lost = tokio::spawn({
+            let lost = guard.lost();
+            async move { (lost.await, monotonic_ns()) }
+        });
+        let before = rig.scripts().await;
+        let waiter = rig.java(name, 1).start_lock();
+        rig.scripts_since(before, 2).await;
+        // At different times between two renewals.
+        tokio::time::sleep(WATCHDOG / 3 / 5 * round as u32).await;
+        let forcer = rig.java(name, 2);
+        let forced = replied(forcer.start("force_unlock", serde_json::json!({}))).await;
+        assert_eq!(forced.value, true);
+
+        let entered = replied(waiter).await.t1;
+        let (error, told) = soon(lost).await.expect("lost()");
+        assert!(matches!(error, Error::Lost { why: Lost::Gone, .. }), "{error:?}");
+        let after = |moment: u64| Duration::from_nanos(moment.saturating_sub(forced.t0));
+        println!(
+            "{version}: forced by Java; in Java after {:?}, our guard told after {:?}",
+            after(entered),
+            after(told)
+        );
+        assert!(after(entered) < SLACK, "the waiter was not woken");
+        assert!(after(told) < WATCHDOG / 3 + SLACK, "later than the next renewal");
+        assert!(!guard.is_held());
+        assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+        // Neither our renewal nor our release has touched the lock that is Java's now.
+        let held = rig.admin.hgetall(name).await;
+        assert_eq!(held.into_iter().collect::<Vec<_>>(), [(rig.java_holder(1), "1".to_owned())]);
+        replied(rig.java(name, 1).unlock()).await;
+        rig.listeners(&channel(name), 0).await;
+    }
+    rig.end([client]).await;
+}
+
+/// Each language forces the other's lock open while each waits.
+pub async fn waiters_enter_after_a_force(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+
+    // We force Java's; Java waits.
+    let (holder, waiter) = (rig.java("a", 1), rig.java("a", 2));
+    replied(holder.lock()).await;
+    let before = rig.scripts().await;
+    let waiting = waiter.start_lock();
+    rig.scripts_since(before, 2).await;
+    assert!(client.reentrant("a").force_unlock().await.expect("an answer"));
+    replied(waiting).await;
+    assert_eq!(holder.unlock().await.expect_err("forced open").error, "IllegalMonitorStateException");
+    replied(waiter.unlock()).await;
+    assert!(!client.reentrant("a").force_unlock().await.expect("an answer"), "it was free");
+
+    // We force Java's; we wait.
+    let holder = rig.java("b", 1);
+    replied(holder.lock()).await;
+    let waiting = wait_for(&client, "b");
+    rig.listeners(&channel("b"), 1).await;
+    assert!(client.reentrant("b").force_unlock().await.expect("an answer"));
+    let (_, guard) = soon(waiting).await.expect("the waiter");
+    assert_eq!(holder.unlock().await.expect_err("forced open").error, "IllegalMonitorStateException");
+    assert_eq!(holder.is_held().await, Ok(false));
+    guard.unlock().await.expect("a lock held");
+
+    // Java forces Java's; we wait.
+    replied(rig.java("c", 1).lock()).await;
+    let waiting = wait_for(&client, "c");
+    rig.listeners(&channel("c"), 1).await;
+    assert_eq!(rig.java("c", 2).force_unlock().await, Ok(true));
+    let (_, guard) = soon(waiting).await.expect("the waiter");
+    guard.unlock().await.expect("a lock held");
+
+    // Java forces ours; another client of ours waits.
+    let other = rig.client().await;
+    let held = other.reentrant("d").lock().await.expect("a free lock");
+    let waiting = wait_for(&client, "d");
+    rig.listeners(&channel("d"), 1).await;
+    assert_eq!(rig.java("d", 1).force_unlock().await, Ok(true));
+    let (_, guard) = soon(waiting).await.expect("the waiter");
+    assert_eq!(other.renew_now().await.lost, 1);
+    assert!(!held.is_held() && guard.is_held());
+    drop(held);
+    guard.unlock().await.expect("a lock held");
+    assert_eq!(rig.java("d", 1).force_unlock().await, Ok(false));
+    rig.end([client, other]).await;
+}

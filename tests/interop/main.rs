@@ -1,0 +1,62 @@
+//! Our client beside real Redisson on one redis-server: every body below, a line a version of Redisson.
+
+use std::time::Duration;
+
+mod counter;
+mod ear;
+mod expiry;
+mod force;
+mod mapper;
+mod names;
+mod owners;
+mod reentry;
+mod rig;
+mod share;
+mod unlike;
+mod waits;
+mod wake;
+mod watchdog;
+
+/// Makes a test of each of these bodies with this version of Redisson.
+macro_rules! beside {
+    ($versioned:ident, $version:literal: $($module:ident::$body:ident),* $(,)?) => {
+        mod $versioned {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $body() {
+                crate::in_time(crate::$module::$body($version)).await;
+            })*
+        }
+    };
+}
+
+beside!(redisson_4_7_0, "4.7.0":
+    wake::a_release_in_java_wakes_us, wake::our_release_wakes_java, wake::nothing_but_the_message_wakes,
+    wake::a_lock_without_end_is_looked_at_again,
+    expiry::leases_that_lapse, expiry::the_killed_are_succeeded,
+    reentry::states_are_the_same,
+    unlike::a_shorter_lease_never_shortens, unlike::the_outer_hold_stays_watched, unlike::a_lapsed_lease_does_not_stick,
+    force::our_guard_learns_of_javas_force, force::waiters_enter_after_a_force,
+    names::odd_names_exclude_and_wake,
+    mapper::prefixes_meet,
+    counter::four_and_four,
+    owners::a_java_owner_is_released_by_us, owners::a_java_owner_is_joined_by_us, owners::nobody_shares_an_id,
+    waits::waits_run_out, waits::waits_are_met,
+    share::java_is_not_starved, share::we_are_not_starved,
+    watchdog::both_keep_what_they_hold,
+);
+
+beside!(redisson_3_52_0, "3.52.0":
+    wake::a_release_in_java_wakes_us, wake::our_release_wakes_java,
+    expiry::leases_that_lapse,
+    reentry::states_are_the_same,
+    force::waiters_enter_after_a_force,
+    names::odd_names_exclude_and_wake,
+    mapper::prefixes_meet,
+    counter::two_and_two,
+    watchdog::both_keep_what_they_hold,
+);
+
+/// No body takes longer; one that does hangs.
+async fn in_time(body: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_secs(110), body).await.expect("the test hangs");
+}

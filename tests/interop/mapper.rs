@@ -1,0 +1,47 @@
+//! A name mapper in Java and a name prefix with us: the same key, the same channel.
+
+use distlock_support::agent::{AgentOptions, Kind};
+
+use crate::rig::{Rig, connect, replied, soon, wait_for};
+
+/// Prefixes with the key and the channel of the lock `job`.
+const PREFIXES: [(&str, &str, &str); 2] =
+    [("p:", "p:job", "redisson_lock__channel:{p:job}"), ("{app}:", "{app}:job", "redisson_lock__channel:{app}:job")];
+
+/// Prefixed clients of both languages exclude and wake each other; to others it is just a longer name.
+pub async fn prefixes_meet(version: &str) {
+    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..AgentOptions::version(version) };
+    let rig = Rig::start(PREFIXES.map(|(prefix, ..)| options(prefix)).to_vec()).await;
+    let bare = rig.client().await;
+    let mut clients = vec![bare.clone()];
+    for ((prefix, key, channel), agent) in PREFIXES.into_iter().zip(&rig.agents) {
+        let client = connect(rig.builder().name_prefix(prefix)).await;
+        clients.push(client.clone());
+        let (java, lock) = (agent.at(Kind::Reentrant, "job", 3), client.reentrant("job"));
+
+        replied(java.lock()).await;
+        assert_eq!(rig.keys().await, [key]);
+        assert!(lock.try_lock().await.expect("an answer").is_none(), "{prefix}");
+        assert!(bare.reentrant(key).try_lock().await.expect("an answer").is_none(), "{prefix}");
+        let before = rig.scripts().await;
+        let ours = wait_for(&client, "job");
+        rig.listeners(channel, 1).await;
+        rig.scripts_since(before, 2).await;
+        replied(java.unlock()).await;
+        let (_, guard) = soon(ours).await.expect("the waiter");
+
+        assert_eq!((guard.name(), rig.keys().await), ("job", vec![key.to_owned()]));
+        assert_eq!(java.try_lock().await, Ok(false), "{prefix}");
+        let before = rig.scripts().await;
+        let theirs = java.start_lock();
+        rig.scripts_since(before, 2).await;
+        // Ours may linger on the very same one.
+        assert_eq!(rig.admin.channels().await, [channel]);
+        guard.unlock().await.expect("a lock held");
+        replied(theirs).await;
+        // Without the prefix it is another lock.
+        bare.reentrant("job").try_lock().await.expect("an answer").expect("a free lock").unlock().await.expect("held");
+        replied(java.unlock()).await;
+    }
+    rig.end(clients).await;
+}

@@ -1,0 +1,83 @@
+//! Odd names: both sides have the same key and the same channel, exclude each other and wake each other.
+
+use std::time::Duration;
+
+use crate::rig::{Rig, connect, ms, replied, soon, until_is, wait_for};
+
+/// Names with the channel that belongs to each (protocol §2.1).
+const NAMES: [(&str, &str); 19] = [
+    ("plain", "redisson_lock__channel:{plain}"),
+    ("a:b:c", "redisson_lock__channel:{a:b:c}"),
+    ("pre{tag}suf", "redisson_lock__channel:pre{tag}suf"),
+    ("{}", "redisson_lock__channel:{}"),
+    ("a{}b", "redisson_lock__channel:a{}b"),
+    ("a{b", "redisson_lock__channel:a{b"),
+    ("x}y", "redisson_lock__channel:{x}y}"),
+    ("}{", "redisson_lock__channel:}{"),
+    ("{a}{b}", "redisson_lock__channel:{a}{b}"),
+    ("with spaces  two", "redisson_lock__channel:{with spaces  two}"),
+    (" ", "redisson_lock__channel:{ }"),
+    ("line\nbreak\r\ntab\t", "redisson_lock__channel:{line\nbreak\r\ntab\t}"),
+    ("Größe ☃ 锁 قفل", "redisson_lock__channel:{Größe ☃ 锁 قفل}"),
+    // One character, but two in Java's reckoning; and one made of several.
+    ("🔒👩‍👩‍👧", "redisson_lock__channel:{🔒👩‍👩‍👧}"),
+    // Looks the same as the next, and is another name.
+    ("e\u{301}", "redisson_lock__channel:{e\u{301}}"),
+    ("\u{e9}", "redisson_lock__channel:{\u{e9}}"),
+    ("we*rd?[n]ame\\ \"'%s $1", "redisson_lock__channel:{we*rd?[n]ame\\ \"'%s $1}"),
+    ("nul\0inside", "redisson_lock__channel:{nul\0inside}"),
+    ("redisson_lock__channel:{plain}", "redisson_lock__channel:redisson_lock__channel:{plain}"),
+];
+
+/// Keys and channels as in the table, exclusion and wake-ups in both directions.
+pub async fn odd_names_exclude_and_wake(version: &str) {
+    let rig = Rig::with(version).await;
+    // No subscription stays that could be taken for the next name's.
+    let client = connect(rig.builder().subscription_linger(ms(1))).await;
+    for (name, channel) in NAMES {
+        let (java, other) = (rig.java(name, 1), rig.java(name, 2));
+        let lock = client.reentrant(name);
+
+        replied(java.lock_for(Duration::from_secs(60))).await;
+        assert_eq!(rig.keys().await, [name]);
+        assert!(lock.try_lock().await.expect("an answer").is_none(), "{name:?}");
+        let before = rig.scripts().await;
+        let ours = wait_for(&client, name);
+        let theirs = other.start_lock();
+        // One channel for both.
+        rig.listeners(channel, 2).await;
+        rig.scripts_since(before, 4).await;
+        until_is("channels", async || rig.admin.channels().await, |channels| channels[..] == [channel]).await;
+        replied(java.unlock()).await;
+        // Whoever is first, the other follows.
+        let mut ours = std::pin::pin!(soon(ours));
+        let mut theirs = std::pin::pin!(soon(theirs));
+        tokio::select! {
+            first = &mut ours => {
+                assert_eq!(java.try_lock().await, Ok(false), "{name:?}");
+                first.expect("the waiter").1.unlock().await.expect("a lock held");
+                theirs.await.expect("the lock in Java");
+                replied(other.unlock()).await;
+            }
+            first = &mut theirs => {
+                first.expect("the lock in Java");
+                assert!(lock.try_lock().await.expect("an answer").is_none(), "{name:?}");
+                replied(other.unlock()).await;
+                ours.await.expect("the waiter").1.unlock().await.expect("a lock held");
+            }
+        }
+
+        let guard = lock.lock().await.expect("a free lock");
+        assert_eq!(rig.keys().await, [name]);
+        assert_eq!(java.try_lock().await, Ok(false), "{name:?}");
+        assert_eq!(java.is_locked().await, Ok(true), "{name:?}");
+        let before = rig.scripts().await;
+        let theirs = java.start_lock();
+        rig.scripts_since(before, 2).await;
+        guard.unlock().await.expect("a lock held");
+        replied(theirs).await;
+        replied(java.unlock()).await;
+    }
+    println!("{version}: {} names", NAMES.len());
+    rig.end([client]).await;
+}

@@ -1,0 +1,97 @@
+//! Owners across languages: a Java holder's text is an owner of ours.
+
+use std::collections::HashSet;
+
+use distlock::{Acquire, DistLock as _, Error, NotHeld, Owner, Released};
+use distlock_support::agent::AgentOptions;
+
+use crate::rig::{Rig, channel, replied, wait_for};
+
+/// What Java holds is given back by us, who know only its text.
+pub async fn a_java_owner_is_released_by_us(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let (name, lock) = ("theirs", client.reentrant("theirs"));
+    let (java, other) = (rig.java(name, 7), rig.java(name, 8));
+    let owner: Owner = rig.java_holder(7).parse().expect("an owner");
+    replied(java.lock()).await;
+    replied(java.lock()).await;
+    assert_eq!(lock.hold_count(&owner).await.expect("an answer"), 2);
+
+    let before = rig.scripts().await;
+    let waiter = other.start_lock();
+    rig.scripts_since(before, 2).await;
+    rig.listeners(&channel(name), 1).await;
+    assert_eq!(lock.release(&owner).await.expect("held"), Released::StillHeld(1));
+    assert_eq!(java.hold_count().await, Ok(1));
+    assert_eq!(lock.release(&owner).await.expect("held"), Released::Free);
+    replied(waiter).await;
+    match lock.release(&owner).await {
+        Err(Error::NotHeld { why: NotHeld::HeldBy { owner }, .. }) => assert_eq!(owner, rig.java_holder(8)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(java.unlock().await.expect_err("given back").error, "IllegalMonitorStateException");
+    replied(other.unlock()).await;
+    assert!(matches!(lock.release(&owner).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
+    rig.end([client]).await;
+}
+
+/// We come in as a Java thread that holds the lock: one holder, two counts, and whoever is last frees it.
+pub async fn a_java_owner_is_joined_by_us(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let (name, lock) = ("joined", client.reentrant("joined"));
+    let java = rig.java(name, 7);
+    let owner: Owner = rig.java_holder(7).parse().expect("an owner");
+    let count = async |count: &str| {
+        let held: Vec<_> = rig.admin.hgetall(name).await.into_iter().collect();
+        assert_eq!(held, [(rig.java_holder(7), count.to_owned())]);
+    };
+    for ours_first in [true, false] {
+        replied(java.lock()).await;
+        let guard = lock.acquire(Acquire::new().owner(&owner)).await.expect("an answer").expect("the lock");
+        count("2").await;
+        assert_eq!((java.hold_count().await, guard.is_held()), (Ok(2), true));
+        let waiter = wait_for(&client, name);
+        rig.waiting(&client, 1).await;
+        if ours_first {
+            assert_eq!(guard.unlock().await.expect("held"), Released::StillHeld(1));
+            count("1").await;
+            replied(java.unlock()).await;
+        } else {
+            replied(java.unlock()).await;
+            count("1").await;
+            assert_eq!(guard.unlock().await.expect("held"), Released::Free);
+        }
+        crate::rig::soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
+    }
+    rig.end([client]).await;
+}
+
+/// Clients of both languages have ids of their own, and every acquire of ours an owner of its own.
+pub async fn nobody_shares_an_id(version: &str) {
+    let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
+    let clients = [rig.client().await, rig.client().await];
+    let ids: HashSet<_> =
+        rig.agents.iter().map(|a| a.id().to_owned()).chain(clients.iter().map(|c| c.id().to_owned())).collect();
+    assert_eq!(ids.len(), 4);
+    let mut owners = HashSet::new();
+    for client in &clients {
+        for _ in 0..100 {
+            let guard = client.reentrant("job").lock().await.expect("a free lock");
+            let held = rig.admin.hgetall("job").await;
+            assert!(held.keys().eq([guard.owner().as_str()]), "{held:?}");
+            owners.insert(guard.owner().to_string());
+            // The guard may go where it likes: the owner is its own, not the thread's.
+            let released = tokio::task::spawn_blocking(move || futures::executor::block_on(guard.unlock())).await;
+            assert_eq!(released.expect("the thread").expect("held"), Released::Free);
+        }
+    }
+    assert_eq!(owners.len(), 200);
+    // The same thread number in two agents is two holders.
+    let [a, b] = [0, 1].map(|at| rig.agents[at].at(distlock_support::agent::Kind::Reentrant, "job", 1));
+    replied(a.lock()).await;
+    assert_eq!(b.try_lock().await, Ok(false));
+    replied(a.unlock()).await;
+    rig.end(clients).await;
+}

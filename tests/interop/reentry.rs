@@ -1,0 +1,225 @@
+//! The same steps by Java on one name and by us on another leave the same state and send the same messages.
+
+use distlock::{Acquire, Client, Guard, Owner, ReentrantLock, Released};
+use distlock_support::agent::{JavaLock, monotonic_ns};
+use serde_json::json;
+
+use crate::ear::{Ear, Message};
+use crate::rig::{LATCH, Rig, channel, ms, replied};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// `lock()`.
+    Lock,
+    /// `lock(lease)`.
+    Leased(u64),
+    /// `tryLock()`.
+    Try,
+    /// `tryLock(0, lease)`.
+    TryLeased(u64),
+    /// `unlock()`.
+    Unlock,
+    /// `unlock()` of what is not held.
+    Stray,
+}
+
+use Step::{Leased, Lock, Stray, Try, TryLeased, Unlock};
+
+/// Mixtures in which Redisson does what its documentation says; the others are in `unlike`.
+const SAME: [&[Step]; 7] = [
+    &[Lock, Lock, Unlock, Unlock, Stray],
+    &[Try, Lock, Try, Unlock, Unlock, Unlock],
+    &[Leased(8000), Leased(8000), Unlock, Unlock],
+    &[Leased(5000), Leased(9000), TryLeased(9000), Unlock],
+    &[TryLeased(7000), TryLeased(7000), Unlock, TryLeased(7000), Unlock, Unlock],
+    &[Lock, Unlock, Leased(6000), Unlock, Lock, Unlock],
+    &[Stray, Lock, Unlock],
+];
+
+/// A millisecond lost to rounding on either side of two readings.
+const GRAIN: i64 = 2;
+/// How far two leases may be apart.
+const ALIKE: i64 = 60;
+
+/// What a step left.
+#[derive(Debug)]
+pub struct Left {
+    kind: String,
+    encoding: String,
+    fields: Vec<String>,
+    pub counts: Vec<String>,
+    /// The lease that was set, in ms: between these two. None: no key, or no lease.
+    pub lease: Option<(i64, i64)>,
+    messages: Vec<Message>,
+    others: Vec<String>,
+}
+
+impl Left {
+    async fn look(rig: &Rig, name: &str, ear: &Ear, step: (u64, u64)) -> Self {
+        let asked = monotonic_ns();
+        let pttl = rig.admin.pttl(name).await;
+        let told = monotonic_ns();
+        let ms = |from: u64, to: u64| (to.saturating_sub(from) / 1_000_000) as i64;
+        let lease = (pttl >= 0).then(|| (pttl + ms(step.1, asked) - GRAIN, pttl + ms(step.0, told) + GRAIN));
+        let (fields, counts) = rig.admin.hgetall(name).await.into_iter().unzip();
+        let kind: String = rig.admin.cmd(&["TYPE", name]).await;
+        let encoding: Option<String> = match kind.as_str() {
+            "none" => None,
+            _ => rig.admin.cmd(&["OBJECT", "ENCODING", name]).await,
+        };
+        let messages = ear.take(&rig.admin).await;
+        let mut others = rig.admin.keys().await;
+        others.retain(|key| key != name && key.contains(name));
+        Self { kind, encoding: encoding.unwrap_or_default(), fields, counts, lease, messages, others }
+    }
+
+    /// Sets the lease in relation to this time, which it must be within [`ALIKE`] of.
+    pub fn assert_lease(&self, what: &str, ms: i64) {
+        let (low, high) = self.lease.unwrap_or_else(|| panic!("{what}: no lease in {self:?}"));
+        assert!(low <= ms + ALIKE && high >= ms - ALIKE, "{what}: the lease is {low} to {high} ms, not {ms}");
+    }
+
+    fn assert_like(&self, what: &str, theirs: &Self) {
+        let plain = |left: &Self| (left.kind.clone(), left.encoding.clone(), left.counts.clone(), left.payloads());
+        assert_eq!(plain(self), plain(theirs), "{what}: ours, Redisson's");
+        match (self.lease, theirs.lease) {
+            (None, None) => {}
+            (Some(ours), Some(theirs)) => {
+                let near = ours.0 <= theirs.1 + ALIKE && theirs.0 <= ours.1 + ALIKE;
+                assert!(near, "{what}: our lease is {ours:?} ms, Redisson's {theirs:?}");
+            }
+            other => panic!("{what}: ours, Redisson's: {other:?}"),
+        }
+        assert!(self.others.is_empty(), "{what}: we left more: {:?}", self.others);
+        for field in self.fields.iter().chain(&theirs.fields) {
+            field.parse::<Owner>().unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        for (left, version) in [(self, '8'), (theirs, '4')] {
+            assert!(left.fields.iter().all(|field| field.chars().nth(14) == Some(version)), "{what}: {left:?}");
+        }
+    }
+
+    fn payloads(&self) -> Vec<Vec<u8>> {
+        self.messages.iter().map(|message| message.payload.clone()).collect()
+    }
+}
+
+/// A lock in Java, seen from one thread.
+pub struct Theirs<'a> {
+    pub rig: &'a Rig,
+    pub ear: &'a Ear,
+    pub name: String,
+    pub lock: JavaLock,
+}
+
+impl<'a> Theirs<'a> {
+    pub fn new(rig: &'a Rig, ear: &'a Ear, name: &str) -> Self {
+        Self { rig, ear, name: name.to_owned(), lock: rig.java(name, 7) }
+    }
+
+    pub async fn take(&self, step: Step) -> Left {
+        let call = match step {
+            Lock => self.lock.start("lock", json!({})),
+            Leased(lease) => self.lock.start("lock", json!({"lease_ms": lease})),
+            Try => self.lock.start("try_lock", json!({})),
+            TryLeased(lease) => self.lock.start("try_lock", json!({"wait_ms": 0, "lease_ms": lease})),
+            Unlock | Stray => self.lock.start("unlock", json!({})),
+        };
+        let from = monotonic_ns();
+        let times = match (step, call.await) {
+            (Stray, Err(error)) => {
+                assert_eq!(error.error, "IllegalMonitorStateException");
+                (from, monotonic_ns())
+            }
+            (Stray, Ok(reply)) => panic!("unlocked what was not held: {reply:?}"),
+            (_, reply) => {
+                let reply = reply.expect("the step in Java");
+                assert_eq!(reply.value, true, "{step:?}");
+                (reply.t0, reply.t1)
+            }
+        };
+        let mut left = Left::look(self.rig, &self.name, self.ear, times).await;
+        let latch = format!("{LATCH}{{{}}}:", self.name);
+        assert!(left.others.iter().all(|key| key.starts_with(&latch)), "{:?}", left.others);
+        self.rig.latches_gone().await;
+        left.others.clear();
+        left
+    }
+}
+
+/// A lock of ours, seen by one owner.
+pub struct Ours<'a> {
+    pub rig: &'a Rig,
+    pub ear: &'a Ear,
+    pub name: String,
+    pub lock: ReentrantLock,
+    pub me: Owner,
+    pub guards: Vec<Guard>,
+}
+
+impl<'a> Ours<'a> {
+    pub fn new(rig: &'a Rig, ear: &'a Ear, client: &Client, name: &str) -> Self {
+        let (lock, me) = (client.reentrant(name), client.owner());
+        Self { rig, ear, name: name.to_owned(), lock, me, guards: Vec::new() }
+    }
+
+    pub async fn take(&mut self, step: Step) -> Left {
+        let how = Acquire::new().owner(&self.me);
+        let how = match step {
+            Lock | Unlock | Stray => how,
+            Leased(lease) => how.lease(ms(lease)),
+            Try => how.wait(ms(0)),
+            TryLeased(lease) => how.wait(ms(0)).lease(ms(lease)),
+        };
+        let from = monotonic_ns();
+        match step {
+            Unlock => {
+                let guard = self.guards.pop().expect("a guard to unlock");
+                let left = match self.guards.len() as u32 {
+                    0 => Released::Free,
+                    left => Released::StillHeld(left),
+                };
+                assert_eq!(guard.unlock().await.expect("a lock held"), left);
+            }
+            Stray => {
+                use distlock::DistLock as _;
+                // As somebody whom nobody else knows: this owner's own count stays ours to keep.
+                let stranger = "71b96ce8-2746-8c3a-9d0e-0123456789ab:1".parse().expect("an owner");
+                let error = self.lock.release(&stranger).await.expect_err("not held");
+                assert!(matches!(error, distlock::Error::NotHeld { .. }), "{error:?}");
+            }
+            _ => self.guards.push(self.lock.acquire(how).await.expect("an answer").expect("the lock")),
+        }
+        Left::look(self.rig, &self.name, self.ear, (from, monotonic_ns())).await
+    }
+}
+
+/// State, leases and messages after every step.
+pub async fn states_are_the_same(version: &str) {
+    let rig = Rig::with(version).await;
+    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let mut compared = 0;
+    for (number, steps) in SAME.iter().enumerate() {
+        let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
+        let (theirs, mut ours) = (Theirs::new(&rig, &ear, &a), Ours::new(&rig, &ear, &client, &b));
+        for (at, step) in steps.iter().enumerate() {
+            let what = format!("{version}, step {at} of {steps:?}");
+            let (left_by_them, left_by_us) = (theirs.take(*step).await, ours.take(*step).await);
+            left_by_us.assert_like(&what, &left_by_them);
+            for (left, name) in [(&left_by_them, &a), (&left_by_us, &b)] {
+                let fine = |message: &Message| message.channel == channel(name) && message.payload == b"0";
+                assert!(left.messages.iter().all(fine), "{what}: {left:?}");
+            }
+            compared += 1;
+        }
+        // What is held at the end of a row goes the same way on both sides.
+        while let Some(guard) = ours.guards.pop() {
+            replied(theirs.lock.unlock()).await;
+            guard.unlock().await.expect("a lock held");
+        }
+        ear.take(&rig.admin).await;
+    }
+    println!("{version}: {compared} states compared");
+    drop(ear);
+    rig.end([client]).await;
+}

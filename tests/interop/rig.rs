@@ -1,0 +1,248 @@
+//! What these tests stand on: a server, Java agents and clients of ours for each, and the check that nothing is left.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use distlock::{Builder, Client, Guard};
+use distlock_support::agent::{Agent, AgentOptions, CallResult, JavaLock, Kind, Reply, monotonic_ns};
+use distlock_support::leak::alive_tasks;
+use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::task::JoinHandle;
+
+/// Tests that measure run alone, the others beside each other.
+static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// How long anything may take that has no time of its own to keep.
+pub const SOON: Duration = Duration::from_secs(5);
+
+/// How the keys begin that make Redisson's unlocks idempotent.
+pub const LATCH: &str = "redisson_unlock_latch:";
+
+pub const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[expect(dead_code, reason = "held, not read")]
+enum Share {
+    Some(RwLockReadGuard<'static, ()>),
+    All(RwLockWriteGuard<'static, ()>),
+}
+
+/// A server of the test's own, with what is connected to it.
+pub struct Rig {
+    pub server: RedisServer,
+    pub admin: Admin,
+    pub agents: Vec<Agent>,
+    latches_stay: bool,
+    tasks: usize,
+    // Last: given back when the rest is gone.
+    _share: Share,
+}
+
+impl Rig {
+    /// A server with these agents, beside other tests.
+    pub async fn start(agents: Vec<AgentOptions>) -> Self {
+        let share = Share::Some(MACHINE.read().await);
+        Self::build(agents, share).await
+    }
+
+    /// The same, with no other test of this binary at work.
+    pub async fn alone(agents: Vec<AgentOptions>) -> Self {
+        let share = Share::All(MACHINE.write().await);
+        Self::build(agents, share).await
+    }
+
+    async fn build(agents: Vec<AgentOptions>, share: Share) -> Self {
+        let server = RedisServer::start();
+        let admin = Admin::connect(&server).await;
+        let url = server.url();
+        let latches_stay = agents.iter().any(|options| options.version == "3.52.0");
+        let agents = agents.into_iter().map(|options| Agent::start(&url, options));
+        let agents = futures::future::join_all(agents).await;
+        Self { server, admin, agents, latches_stay, tasks: alive_tasks(), _share: share }
+    }
+
+    /// With one agent of this version.
+    pub async fn with(version: &str) -> Self {
+        Self::start(vec![AgentOptions::version(version)]).await
+    }
+
+    /// With one agent of this version, and no other test at work.
+    pub async fn alone_with(version: &str) -> Self {
+        Self::alone(vec![AgentOptions::version(version)]).await
+    }
+
+    /// The options of our clients: what wakes a waiter within a minute is never its own impatience. A subscription
+    /// outlives a round of a test, but not the test.
+    pub fn builder(&self) -> Builder {
+        Client::builder(&self.server.url()).poll_cap(Duration::from_secs(60)).subscription_linger(ms(300))
+    }
+
+    /// A client of ours.
+    pub async fn client(&self) -> Client {
+        connect(self.builder()).await
+    }
+
+    /// A client of ours with this watchdog, and timeouts to match.
+    pub async fn watched_client(&self, watchdog: Duration) -> Client {
+        connect(self.builder().watchdog(watchdog).command_timeout(watchdog / 3)).await
+    }
+
+    /// A reentrant lock in the first agent.
+    pub fn java(&self, name: &str, thread: i64) -> JavaLock {
+        self.agents[0].at(Kind::Reentrant, name, thread)
+    }
+
+    /// The first agent's holder for this thread.
+    pub fn java_holder(&self, thread: i64) -> String {
+        self.agents[0].holder(Kind::Reentrant, thread)
+    }
+
+    /// All keys but the latches of Redisson's unlocks. It deletes them without waiting for that (4.7.0), or leaves them to
+    /// their lease of some 20 s (3.52.0).
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys = self.admin.keys().await;
+        keys.retain(|key| !key.starts_with(LATCH));
+        keys
+    }
+
+    /// Waits until a version that deletes its latches has done so; in others, looks that they have an end.
+    pub async fn latches_gone(&self) {
+        let latches = async || {
+            let mut keys = self.admin.keys().await;
+            keys.retain(|key| key.starts_with(LATCH));
+            keys
+        };
+        if !self.latches_stay {
+            until_is("latches", latches, Vec::is_empty).await;
+        }
+        for latch in latches().await {
+            assert_ne!(self.admin.pttl(&latch).await, -1, "{latch:?}");
+        }
+    }
+
+    /// How many scripts the server was asked to run.
+    pub async fn scripts(&self) -> u64 {
+        self.admin.commandstats().await.get("evalsha").copied().unwrap_or(0)
+    }
+
+    /// Waits until this many scripts more than `before` were run.
+    pub async fn scripts_since(&self, before: u64, more: u64) {
+        until(&format!("{more} more scripts"), async || self.scripts().await >= before + more).await;
+    }
+
+    /// Waits until this many connections listen to a lock's channel.
+    pub async fn listeners(&self, channel: &str, count: u64) {
+        until(&format!("{count} listeners on {channel:?}"), async || self.admin.numsub(channel).await == count).await;
+    }
+
+    /// Waits for a client of ours to have so many waiters.
+    pub async fn waiting(&self, client: &Client, count: usize) {
+        until(&format!("{count} waiters"), async || client.stats().waiting == count).await;
+    }
+
+    /// Ends the test: nothing may be held or waited for, our clients leave nothing behind, and the agents neither.
+    pub async fn end(self, clients: impl IntoIterator<Item = Client>) {
+        for client in clients {
+            until_is(
+                "work in our client",
+                async || client.stats(),
+                |stats| (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0),
+            )
+            .await;
+            client.shutdown(SOON).await.expect("a shutdown in time");
+        }
+        until_is("tasks", async || alive_tasks(), |tasks| *tasks <= self.tasks).await;
+        let left = async || (self.keys().await, self.admin.channels().await);
+        until_is("keys and channels", left, |(keys, channels)| keys.is_empty() && channels.is_empty()).await;
+        self.latches_gone().await;
+        for agent in &self.agents {
+            agent.kill9().await;
+        }
+        let baseline = Baseline::empty();
+        let baseline = if self.latches_stay { baseline.allow_key(&format!("{LATCH}*")) } else { baseline };
+        assert_nothing_left(&self.admin, &baseline).await;
+    }
+}
+
+pub async fn connect(builder: Builder) -> Client {
+    builder.connect().await.expect("the server of this test is there")
+}
+
+/// Waits until this is true.
+pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
+    until_is(what, check, |yes| *yes).await;
+}
+
+/// Waits until what is looked at is fine.
+pub async fn until_is<T: Debug>(what: &str, look: impl AsyncFn() -> T, fine: impl Fn(&T) -> bool) {
+    let end = Instant::now() + SOON;
+    loop {
+        let seen = look().await;
+        if fine(&seen) {
+            return;
+        }
+        assert!(Instant::now() < end, "after {SOON:?}, {what}: {seen:?}");
+        tokio::time::sleep(ms(2)).await;
+    }
+}
+
+/// The channel of a plain lock whose name has no brace.
+pub fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+/// Waits for a lock of ours in a task of its own; tells when it had it.
+pub fn wait_for(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
+    let lock = client.reentrant(name);
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("the lock");
+        (monotonic_ns(), guard)
+    })
+}
+
+/// What came of a task or a call that must end soon.
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, what).await.expect("within some seconds")
+}
+
+/// The answer to a call that must end soon and well.
+pub async fn replied(call: impl Future<Output = CallResult>) -> Reply {
+    soon(call).await.expect("what was asked of Java")
+}
+
+/// Times of one kind, in nanoseconds.
+#[derive(Debug, Default)]
+pub struct Times(Vec<u64>);
+
+impl Times {
+    pub fn note(&mut self, from: u64, to: u64) {
+        self.0.push(to.saturating_sub(from));
+    }
+
+    fn at(&self, part: f64) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let last = sorted.len() - 1;
+        Duration::from_nanos(sorted[((last as f64) * part).ceil() as usize])
+    }
+
+    pub fn median(&self) -> Duration {
+        self.at(0.5)
+    }
+
+    pub fn worst(&self) -> Duration {
+        self.at(1.0)
+    }
+
+    pub fn tell(&self, what: &str) {
+        println!(
+            "{what}: {} times, median {:?}, p99 {:?}, worst {:?}",
+            self.0.len(),
+            self.median(),
+            self.at(0.99),
+            self.worst()
+        );
+    }
+}
