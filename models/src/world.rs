@@ -1,0 +1,281 @@
+//! A client in miniature: what the engine does with the table of holds, and a server that has one lock of one owner.
+
+use std::sync::Arc;
+
+use crate::ledger::{Book, End, Entry, Table};
+use crate::sync::{Mutex, MutexGuard};
+
+pub(crate) type Key = u8;
+type Hash = std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher>;
+
+pub(crate) const KEY: Key = 7;
+
+/// Commands are sent, and answered, long before what they bring is over.
+const NOW: u64 = 1;
+const UNTIL: u64 = 100;
+
+pub(crate) struct Hold {
+    book: Mutex<Book>,
+    /// As in the engine: one command that changes the count at a time.
+    order: Mutex<()>,
+    /// What a broken table cannot write into the book.
+    pub(crate) closed: Mutex<bool>,
+}
+
+impl Hold {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { book: Mutex::new(Book::default()), order: Mutex::new(()), closed: Mutex::new(false) })
+    }
+}
+
+impl Entry for Hold {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock()
+    }
+}
+
+/// The table, or a broken one.
+pub(crate) trait Holds {
+    fn new() -> Self;
+    fn reserve(&self, fresh: Arc<Hold>) -> Arc<Hold>;
+    fn unreserve(&self, hold: &Arc<Hold>);
+    fn open(&self, hold: &Arc<Hold>, open: impl FnOnce(&mut Book) -> u32) -> u32;
+    fn released(&self, hold: &Arc<Hold>);
+    fn watched(&self) -> Vec<Arc<Hold>>;
+    fn len(&self) -> usize;
+    /// What the answer "not held" makes of a hold.
+    fn refuted(book: &mut Book, tenure: u32) {
+        book.refuted(tenure);
+    }
+    /// Attempts keep the hold in the table while they are under way.
+    const RESERVES: bool = true;
+}
+
+pub(crate) type Real = Table<Key, Hold, Hash>;
+
+impl Holds for Real {
+    fn new() -> Self {
+        Self::new(1)
+    }
+
+    fn reserve(&self, fresh: Arc<Hold>) -> Arc<Hold> {
+        self.reserve(KEY, fresh)
+    }
+
+    fn unreserve(&self, hold: &Arc<Hold>) {
+        self.unreserve(&KEY, hold);
+    }
+
+    fn open(&self, hold: &Arc<Hold>, open: impl FnOnce(&mut Book) -> u32) -> u32 {
+        self.open(KEY, hold, open)
+    }
+
+    fn released(&self, hold: &Arc<Hold>) {
+        self.released(&KEY, hold);
+    }
+
+    fn watched(&self) -> Vec<Arc<Hold>> {
+        self.collect(Book::is_watched)
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+pub(crate) struct World<T> {
+    table: T,
+    /// The owner's count in the server.
+    server: Mutex<u32>,
+}
+
+/// One guard.
+pub(crate) struct Guard {
+    pub(crate) hold: Arc<Hold>,
+    level: u32,
+}
+
+impl<T: Holds> World<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { table: T::new(), server: Mutex::new(0) })
+    }
+
+    /// As `acquire::attempt`, for an owner that was given, until it succeeds.
+    pub(crate) fn acquire(&self) -> Guard {
+        loop {
+            let hold = self.table.reserve(Hold::new());
+            let level = self.attempt(&hold, !T::RESERVES);
+            if T::RESERVES || level.is_none() {
+                self.table.unreserve(&hold);
+            }
+            if let Some(level) = level {
+                return Guard { hold, level };
+            }
+            drop(hold);
+            loom::thread::yield_now();
+        }
+    }
+
+    /// As `acquire::attempt` for an owner that nobody else knows: nothing is in the table before it succeeds.
+    pub(crate) fn acquire_fresh(&self) -> Guard {
+        let hold = Hold::new();
+        let level = self.attempt(&hold, false).unwrap();
+        Guard { hold, level }
+    }
+
+    /// `let_go`: with the caller gone, its reservation goes before the attempt is done.
+    fn attempt(&self, hold: &Arc<Hold>, let_go: bool) -> Option<u32> {
+        let _order = hold.order.lock();
+        let before = {
+            let book = hold.book();
+            if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) || *hold.closed.lock() {
+                return None;
+            }
+            book.count()
+        };
+        if let_go {
+            self.table.unreserve(hold);
+        }
+        // The script that is told the count it is to leave; after a theft an owner cannot come in again.
+        {
+            let mut server = self.server.lock();
+            if before > 0 && *server == 0 {
+                drop(server);
+                self.lose(hold);
+                return None;
+            }
+            *server = before + 1;
+        }
+        Some(self.table.open(hold, |book| book.open(book.count() + 1, None, NOW, UNTIL)))
+    }
+
+    /// Another caller of the same owner, whose attempt has not begun.
+    pub(crate) fn come(&self) -> Arc<Hold> {
+        self.table.reserve(Hold::new())
+    }
+
+    /// It goes away.
+    pub(crate) fn go(&self, hold: &Arc<Hold>) {
+        self.table.unreserve(hold);
+    }
+
+    /// As `release::give_back`.
+    pub(crate) fn release(&self, guard: Guard) {
+        let Guard { hold, level } = guard;
+        let end = {
+            let mut book = hold.book();
+            book.close(level);
+            book.end()
+        };
+        if end.is_some() {
+            return;
+        }
+        let _order = hold.order.lock();
+        let count = hold.book().count();
+        if count == 0 {
+            return;
+        }
+        let left = {
+            let mut server = self.server.lock();
+            *server = if *server == 0 { 0 } else { count - 1 };
+            *server
+        };
+        if left > 0 {
+            hold.book().counted_down();
+        } else {
+            self.freed(&hold);
+        }
+    }
+
+    fn freed(&self, hold: &Arc<Hold>) {
+        if !hold.book().is_idle() {
+            // Its relief is this release.
+            hold.book().finish(End::Gone);
+        }
+        self.table.released(hold);
+    }
+
+    /// Passes a guard on inside the process, as `release::begin` does.
+    pub(crate) fn pass_on(guard: Guard) -> Guard {
+        let Guard { hold, level } = guard;
+        hold.book().close(level);
+        let level = hold.book().open(1, None, 0, 0);
+        Guard { hold, level }
+    }
+
+    /// As `renewal::round`.
+    pub(crate) fn renew(&self) {
+        self.renew_these(self.table.watched());
+    }
+
+    pub(crate) fn watched(&self) -> Vec<Arc<Hold>> {
+        self.table.watched()
+    }
+
+    /// As `renewal::send`.
+    pub(crate) fn renew_these(&self, holds: Vec<Arc<Hold>>) {
+        for hold in holds {
+            let tenure = hold.book().tenure();
+            let held = *self.server.lock() > 0;
+            let mut book = hold.book();
+            let before = book.end();
+            if held {
+                book.renewed(NOW, NOW, UNTIL);
+            } else {
+                T::refuted(&mut book, tenure);
+            }
+            let lost = before.is_none() && book.end().is_some();
+            drop(book);
+            if lost {
+                self.relieve(&hold);
+            }
+        }
+    }
+
+    /// Somebody deletes the key.
+    pub(crate) fn steal(&self) {
+        *self.server.lock() = 0;
+    }
+
+    /// The local clock has reached the end of the lease.
+    pub(crate) fn expire(&self, hold: &Arc<Hold>) {
+        if hold.book().finish(End::Expired) {
+            self.relieve(hold);
+        }
+    }
+
+    fn lose(&self, hold: &Arc<Hold>) {
+        if hold.book().finish(End::Gone) {
+            // In the engine a job that waits for the order, which is ours just now.
+            self.table.released(hold);
+        }
+    }
+
+    /// As `release::relieve`.
+    fn relieve(&self, hold: &Arc<Hold>) {
+        let _order = hold.order.lock();
+        let end = hold.book().end();
+        if end != Some(End::Gone) && hold.book().count() > 0 {
+            *self.server.lock() = 0;
+        }
+        self.table.released(hold);
+    }
+
+    /// A guard that nobody took the lock from: the watchdog finds it, it counts as held, and the server has it.
+    pub(crate) fn assert_held(&self, guard: &Guard) {
+        assert!(self.is_held(guard), "lost, although nobody took it");
+        let found = self.table.watched().iter().any(|hold| Arc::ptr_eq(hold, &guard.hold));
+        assert!(found, "held, but not registered");
+        assert!(*self.server.lock() > 0, "held, but the server gave it back");
+    }
+
+    pub(crate) fn is_held(&self, guard: &Guard) -> bool {
+        guard.hold.book().until(guard.level).is_some()
+    }
+
+    /// After the last release.
+    pub(crate) fn assert_empty(&self) {
+        assert_eq!(self.table.len(), 0, "released, but registered");
+        assert_eq!(*self.server.lock(), 0, "released, but the server has it");
+    }
+}
