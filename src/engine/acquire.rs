@@ -154,10 +154,7 @@ impl Wish {
                 }
             }
             place.sit();
-            let mut until = Until::Message;
-            if seek.is_failing() {
-                until = Until::Handed;
-            } else if !listening {
+            if !seek.is_failing() && !listening {
                 place.listen(self.left(options.subscribe_timeout)).await;
                 if place.is_listening() {
                     // A release may have slipped in between.
@@ -165,7 +162,8 @@ impl Wish {
                 }
                 seek.nap = seek.nap.min(options.poll_cap / 10);
             }
-            let nap = place.nap(self.left(seek.nap), until).await;
+            // After a failure, the news that a connection is back cuts the pause short.
+            let nap = place.nap(self.left(seek.nap), Until::Message).await;
             if nap == Nap::Woken && !pace.allows(self.engine.now()) {
                 place.nap(self.left(FLOOR + self.engine.jitter(FLOOR)), Until::Handed).await;
             }
