@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_no_owner_is_refused() {
-        for text in ["", ":", "x:1", &format!("{ID}"), &format!("{ID}:"), &format!("{ID}:-1"), &format!("{ID}:1:write")] {
+        for text in ["", ":", "x:1", ID, &format!("{ID}:"), &format!("{ID}:-1"), &format!("{ID}:1:write")] {
             assert!(text.parse::<Owner>().is_err(), "{text:?}");
         }
     }

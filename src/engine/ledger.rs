@@ -249,9 +249,12 @@ pub(crate) trait Entry {
     fn book(&self) -> MutexGuard<'_, Book>;
 }
 
+/// A part of a table, under a lock of its own.
+type Shard<K, E, S> = Mutex<HashMap<K, Arc<E>, S>>;
+
 /// All holds of a client, by name and owner.
 pub(crate) struct Table<K, E, S> {
-    shards: Box<[Mutex<HashMap<K, Arc<E>, S>>]>,
+    shards: Box<[Shard<K, E, S>]>,
     hash: S,
 }
 
@@ -261,7 +264,7 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         Self { shards, hash: S::default() }
     }
 
-    fn shard(&self, key: &K) -> &Mutex<HashMap<K, Arc<E>, S>> {
+    fn shard(&self, key: &K) -> &Shard<K, E, S> {
         let hash = self.hash.hash_one(key);
         &self.shards[(hash >> 48) as usize % self.shards.len()]
     }

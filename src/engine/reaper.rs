@@ -88,10 +88,10 @@ struct Busy(Weak<Shared>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
-            if shared.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                shared.idle.notify_waiters();
-            }
+        if let Some(shared) = self.0.upgrade()
+            && shared.busy.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            shared.idle.notify_waiters();
         }
     }
 }

@@ -180,18 +180,20 @@ impl Registry {
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
         let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
-        if local.passed < self.limit && now.since(local.since) < self.time {
-            if let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes) {
-                let mut state = seat.state.lock();
-                if !state.gone && state.handed.is_none() {
-                    if let Some(grant) = open() {
-                        local.passed += 1;
-                        state.handed = Some(grant);
-                        drop(state);
-                        seat.notify.notify_one();
-                        return true;
-                    }
-                }
+        if local.passed < self.limit
+            && now.since(local.since) < self.time
+            && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes)
+        {
+            let mut state = seat.state.lock();
+            if !state.gone
+                && state.handed.is_none()
+                && let Some(grant) = open()
+            {
+                local.passed += 1;
+                state.handed = Some(grant);
+                drop(state);
+                seat.notify.notify_one();
+                return true;
             }
         }
         slot.local = None;
@@ -221,10 +223,10 @@ impl Registry {
     pub(crate) fn released(&self, name: &LockName) {
         let shard = self.shard(name).lock();
         let Some(slot) = shard.get(name) else { return };
-        if slot.listening != Listening::Live {
-            if let Some(seat) = &slot.contender {
-                seat.wake();
-            }
+        if slot.listening != Listening::Live
+            && let Some(seat) = &slot.contender
+        {
+            seat.wake();
         }
     }
 
