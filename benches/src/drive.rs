@@ -3,12 +3,13 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::subject::{Lock as _, Subject};
 
 /// What is timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timed {
     /// A lock and its unlock together.
     Pair,
@@ -17,7 +18,7 @@ pub enum Timed {
 }
 
 /// What to do in one measurement.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub tasks: usize,
     /// The lock's name; with `own`, what each task's name begins with.
@@ -30,7 +31,7 @@ pub struct Plan {
 }
 
 /// What one measurement brought.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// From the common start until the last task was done.
     pub seconds: f64,

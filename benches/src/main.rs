@@ -1,28 +1,94 @@
-//! distlock beside the raw commands and its peers.
-use std::time::Duration;
-use distlock_support::RedisServer;
-mod drive; mod raw; mod subject;
-use subject::{Any, Who};
-use drive::{Plan, Timed};
-fn main() {
-    let rt = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    rt.block_on(async {
-        let server = RedisServer::start();
-        let args: Vec<String> = std::env::args().collect();
-        let pool: usize = args.get(1).and_then(|a| a.parse().ok()).unwrap_or(1);
-        let rounds: usize = args.get(2).and_then(|a| a.parse().ok()).unwrap_or(7);
-        let d = Any::connect(Who::Distlock, &server.url(), pool).await;
-        let r = Any::connect(Who::Raw, &server.url(), pool).await;
-        for tasks in [1, 64, 1024] {
-            let plan = Plan { tasks, name: "b".into(), own: true, timed: Timed::Pair, hold: Duration::ZERO, length: Duration::from_millis(700) };
-            let mut ratios = vec![]; let mut a = vec![]; let mut b = vec![];
-            for round in 0..=rounds {
-                let (x, y) = if round % 2 == 0 { let x = d.run(&plan).await; (x, r.run(&plan).await) } else { let y = r.run(&plan).await; (d.run(&plan).await, y) };
-                if round > 0 { ratios.push(x.rate() / y.rate()); a.push(x.rate()); b.push(y.rate()); }
+//! Measures distlock beside the raw commands and its peers: Redisson, `rslock`, `rlock`; all in one run on one private
+//! redis-server. Prints a table and writes it as JSON.
+
+mod args;
+mod bed;
+mod benches;
+mod drive;
+mod held;
+mod java;
+mod raw;
+mod report;
+mod subject;
+mod verdict;
+mod worker;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use args::Args;
+use bed::Bed;
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1).peekable();
+    let worker = words.next_if(|word| word == worker::MARK).is_some();
+    // The same for every Rust subject.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.unwrap_or_else(|error| panic!("a runtime: {error}"));
+    if worker {
+        runtime.block_on(worker::serve(words));
+        // Standard input is read on a thread that cannot be stopped.
+        runtime.shutdown_background();
+        return ExitCode::SUCCESS;
+    }
+    match Args::read(words) {
+        Ok(args) => runtime.block_on(run(args)),
+        Err(wrong) => {
+            if !wrong.is_empty() {
+                eprintln!("{wrong}\n");
             }
-            for v in [&mut ratios, &mut a, &mut b] { v.sort_by(f64::total_cmp); }
-            println!("pool {pool} tasks {tasks}: distlock {:.0}/s raw {:.0}/s ratio median {:.3} (range {:.3}..{:.3})", a[rounds/2], b[rounds/2], ratios[rounds/2], ratios[0], ratios[rounds-1]);
+            eprintln!("{}", args::USAGE);
+            ExitCode::from(2)
         }
-        d.close().await; r.close().await;
-    });
+    }
+}
+
+async fn run(args: Args) -> ExitCode {
+    let began = Instant::now();
+    let bed = Bed::new(args).await;
+    let args = &bed.args;
+    let mut rows = Vec::new();
+    let step = |bench: &str| eprintln!("[{:>4.0} s] {bench}", began.elapsed().as_secs_f64());
+    if ["uncontended", "contended", "latency"].iter().any(|bench| args.wants(bench)) {
+        let mut sides = bed.sides().await;
+        if args.wants("uncontended") {
+            step("uncontended");
+            rows.extend(benches::uncontended(&bed, &mut sides).await);
+        }
+        if args.wants("latency") {
+            step("latency");
+            rows.extend(benches::latency(&bed, &mut sides).await);
+        }
+        if args.wants("contended") {
+            step("contended");
+            rows.extend(benches::contended(&bed, &mut sides).await);
+        }
+        bed.close(sides).await;
+    }
+    if args.wants("processes") {
+        step("processes");
+        rows.extend(benches::processes(&bed).await);
+    }
+    if args.wants("held") {
+        step("held");
+        rows.extend(benches::held(&bed).await);
+    }
+    step("done");
+    print!("{}", report::table(&rows));
+    println!("\nRaw commands and distlock: {} connection(s) for commands.", args.pool);
+    if let Err(error) = report::write_json(&args.json, &rows) {
+        eprintln!("{}: {error}", args.json.display());
+        return ExitCode::FAILURE;
+    }
+    println!("The same as JSON: {}\n", args.json.display());
+    let verdicts = verdict::verdicts(&rows);
+    for verdict in &verdicts {
+        println!("{}  {}", if verdict.passed { "pass" } else { "MISS" }, verdict.text);
+    }
+    let misses: Vec<&str> = verdicts.iter().filter(|verdict| !verdict.passed).map(|one| one.text.as_str()).collect();
+    match misses.as_slice() {
+        [] => println!("\nEvery target is met ({}).", verdicts.len()),
+        _ => println!("\nMissed, {} of {}: {}", misses.len(), verdicts.len(), misses.join("; ")),
+    }
+    if args.check && !misses.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -51,14 +51,7 @@ impl Raw {
             Bytes::from(sha.unwrap_or_else(|error| panic!("raw: {error}")))
         };
         let (acquire, release, renew) = (load(ACQUIRE).await, load(RELEASE).await, load(RENEW).await);
-        Self(Arc::new(Inner {
-            lines,
-            next: AtomicUsize::new(0),
-            owners: AtomicU64::new(1),
-            acquire,
-            release,
-            renew,
-        }))
+        Self(Arc::new(Inner { lines, next: AtomicUsize::new(0), owners: AtomicU64::new(1), acquire, release, renew }))
     }
 
     async fn eval(&self, words: Vec<Value>) -> Value {

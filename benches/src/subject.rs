@@ -37,11 +37,6 @@ impl Who {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|who| who.name() == name)
     }
-
-    /// A library somebody would use instead.
-    pub const fn is_peer(self) -> bool {
-        matches!(self, Self::Redisson | Self::Rslock | Self::Rlock)
-    }
 }
 
 /// A connected client.
@@ -172,7 +167,7 @@ impl Any {
     pub async fn close(self) {
         match self {
             Self::Distlock(client) => {
-                client.shutdown(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("distlock: {error}"));
+                client.shutdown(Duration::from_secs(60)).await.unwrap_or_else(|error| panic!("distlock: {error}"));
             }
             Self::Raw(client) => client.close().await,
             Self::Rslock(client) => drop(client),

@@ -1,0 +1,216 @@
+//! One private server, the clients on it, and rounds of measurements that take turns.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use distlock_support::{Admin, RedisServer};
+
+use crate::args::Args;
+use crate::drive::{Plan, Sample};
+use crate::java::Java;
+use crate::report::Row;
+use crate::subject::{Any, Who};
+use crate::worker::Worker;
+
+/// No measurement takes longer, its waits for the lock included.
+const SAMPLE_WITHIN: Duration = Duration::from_secs(120);
+
+/// A subject, ready to be measured.
+pub enum Side {
+    /// A client in this process.
+    Here(Any),
+    /// Clients in processes of their own.
+    Apart(Vec<Worker>),
+    /// Java processes.
+    Java(Java),
+}
+
+impl Side {
+    async fn run(&mut self, plan: &Plan) -> Sample {
+        match self {
+            Self::Here(client) => client.run(plan).await,
+            Self::Apart(workers) => Worker::run_all(workers, plan).await,
+            Self::Java(java) => java.run(plan).await,
+        }
+    }
+
+    async fn close(self) {
+        match self {
+            Self::Here(client) => client.close().await,
+            Self::Apart(workers) => {
+                for worker in workers {
+                    worker.close().await;
+                }
+            }
+            Self::Java(java) => java.close().await,
+        }
+    }
+}
+
+pub type Sides = Vec<(Who, Side)>;
+
+/// The server and what looks at it.
+pub struct Bed {
+    pub args: Args,
+    pub server: RedisServer,
+    pub admin: Admin,
+}
+
+/// A subject's rounds.
+#[derive(Default)]
+struct Rounds {
+    samples: Vec<Sample>,
+    commands: Vec<f64>,
+}
+
+/// Whose figures a bench is after.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Rate,
+    Median,
+}
+
+impl Bed {
+    pub async fn new(args: Args) -> Self {
+        let server = RedisServer::start();
+        let admin = Admin::connect(&server).await;
+        Self { args, server, admin }
+    }
+
+    /// Clients of all subjects that are asked for, in this process; Redisson in one of its own.
+    pub async fn sides(&self) -> Sides {
+        let mut sides = Sides::new();
+        for &who in &self.args.subjects {
+            let side = if who == Who::Redisson {
+                let java = Java::start(1, &self.server.url(), 1024).await;
+                java.warm_up(Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
+                Side::Java(java)
+            } else {
+                Side::Here(Any::connect(who, &self.server.url(), self.args.pool).await)
+            };
+            sides.push((who, side));
+        }
+        sides
+    }
+
+    pub async fn close(&self, sides: Sides) {
+        for (_, side) in sides {
+            side.close().await;
+        }
+    }
+
+    /// Measures all sides in turn, round by round, after a round that does not count; gives a row of each side: its
+    /// median round.
+    pub async fn rounds(
+        &self,
+        bench: &'static str,
+        processes: usize,
+        sides: &mut [(Who, Side)],
+        plan: &Plan,
+        rounds: usize,
+        by: By,
+    ) -> Vec<Row> {
+        let mut found: HashMap<Who, Rounds> = HashMap::new();
+        for round in 0..=rounds {
+            // Back and forth, so that neither of two neighbours always goes first.
+            let mut order: Vec<usize> = (0..sides.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                let (who, side) = &mut sides[index];
+                let mut plan = Plan { name: format!("{bench}:{}", who.name()), ..plan.clone() };
+                if round == 0 {
+                    plan.length = (plan.length / 3).max(Duration::from_millis(100));
+                }
+                let before = self.admin.commandstats().await;
+                let sample = tokio::time::timeout(SAMPLE_WITHIN, side.run(&plan)).await;
+                let sample = sample.unwrap_or_else(|_| panic!("{bench}: {} does not end", who.name()));
+                let commands = commands(*who, &before, &self.admin.commandstats().await);
+                if round > 0 {
+                    let rounds = found.entry(*who).or_default();
+                    rounds.commands.push(commands as f64 / sample.pairs() as f64);
+                    rounds.samples.push(sample);
+                }
+            }
+        }
+        let level = plan.tasks;
+        let scores: HashMap<Who, Vec<f64>> = found
+            .iter_mut()
+            .map(|(who, rounds)| (*who, rounds.samples.iter_mut().map(|sample| score(sample, by)).collect()))
+            .collect();
+        let ours = scores.get(&Who::Distlock);
+        let mut rows = Vec::new();
+        for (who, _) in sides.iter() {
+            let Some(mut rounds) = found.remove(who) else { continue };
+            let mut order: Vec<usize> = (0..rounds.samples.len()).collect();
+            order.sort_by(|a, b| scores[who][*a].total_cmp(&scores[who][*b]));
+            let median = order[order.len() / 2];
+            let ahead = ours.map(|ours| {
+                let mut ratios: Vec<f64> = ours.iter().zip(&scores[who]).map(|(our, its)| our / its).collect();
+                ratios.sort_by(f64::total_cmp);
+                ratios[ratios.len() / 2]
+            });
+            let commands_per_op = rounds.commands[median];
+            let sample = &mut rounds.samples[median];
+            let [p50_us, p99_us, worst_us] = sample.times_us();
+            let (share_min, share_max) = sample.shares();
+            let pooled = matches!(who, Who::Distlock | Who::Raw);
+            rows.push(Row {
+                bench,
+                subject: *who,
+                processes,
+                tasks: level,
+                ops_per_s: sample.rate(),
+                p50_us,
+                p99_us,
+                worst_us,
+                share_min,
+                share_max,
+                commands_per_op,
+                pool: pooled.then_some(self.args.pool),
+                distlock_ahead: ahead,
+                held: None,
+            });
+        }
+        rows
+    }
+}
+
+/// More is better.
+fn score(sample: &mut Sample, by: By) -> f64 {
+    match by {
+        By::Rate => sample.rate(),
+        By::Median => 1e6 / sample.times_us()[0].max(0.001),
+    }
+}
+
+/// The commands that clients sent between two looks at the server's counters. These count what scripts call as well, so
+/// what a subject calls in scripts only is left out.
+pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
+    let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
+    let mut names = vec![
+        "eval",
+        "evalsha",
+        "fcall",
+        "subscribe",
+        "unsubscribe",
+        "ssubscribe",
+        "sunsubscribe",
+        "psubscribe",
+        "punsubscribe",
+        "script|load",
+        "script|exists",
+        "wait",
+        "ping",
+    ];
+    let mut sum = 0;
+    match who {
+        // They take a lock by SET and use it in no script of ours.
+        Who::Rslock | Who::Rlock => names.push("set"),
+        // It deletes its latch after each release, whose script deletes once and publishes once.
+        Who::Redisson => sum += calls("del").saturating_sub(calls("publish")),
+        Who::Distlock | Who::Raw => {}
+    }
+    sum + names.iter().map(|name| calls(name)).sum::<u64>()
+}

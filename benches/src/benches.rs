@@ -1,0 +1,236 @@
+//! The benches, one by one.
+
+use std::time::{Duration, Instant};
+
+use distlock_support::agent::{Agent, AgentOptions};
+
+use crate::bed::{Bed, By, Side, Sides, commands};
+use crate::drive::{Plan, Timed};
+use crate::java::Java;
+use crate::report::{HeldFigures, Row};
+use crate::subject::Who;
+use crate::worker::Worker;
+
+/// How long a contended lock is held.
+const HOLD: Duration = Duration::from_millis(1);
+const PROCESSES: usize = 8;
+const HELD: usize = 100_000;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Lock and unlock, every task on its own name.
+pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (5, ms(200)) } else { (13, ms(350)) };
+    let mut rows = Vec::new();
+    for tasks in [1, 64, 1024] {
+        let plan = Plan { tasks, name: String::new(), own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
+        rows.extend(bed.rounds("uncontended", 1, sides, &plan, rounds, By::Rate).await);
+    }
+    rows
+}
+
+/// The time from asking to having, one task.
+pub async fn latency(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (5, ms(150)) } else { (13, ms(300)) };
+    let plan = Plan { tasks: 1, name: String::new(), own: false, timed: Timed::Wait, hold: Duration::ZERO, length };
+    bed.rounds("latency", 1, sides, &plan, rounds, By::Median).await
+}
+
+/// Eight tasks of one process on one name.
+pub async fn contended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (1, ms(1500)) } else { (5, ms(3000)) };
+    let plan = Plan { tasks: 8, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+    let (raw, mut others): (Sides, Sides) = std::mem::take(sides).into_iter().partition(|(who, _)| *who == Who::Raw);
+    let rows = bed.rounds("contended", 1, &mut others, &plan, rounds, By::Rate).await;
+    sides.extend(raw);
+    sides.extend(others);
+    rows
+}
+
+/// Eight processes on one name.
+pub async fn processes(bed: &Bed) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (1, ms(1500)) } else { (3, ms(4000)) };
+    let mut sides = Sides::new();
+    for &who in bed.args.subjects.iter().filter(|who| **who != Who::Raw) {
+        let url = bed.server.url();
+        let side = if who == Who::Redisson {
+            let java = Java::start(PROCESSES, &url, 256).await;
+            java.warm_up(ms(if bed.args.quick { 1000 } else { 3000 })).await;
+            Side::Java(java)
+        } else {
+            let starts = (0..PROCESSES).map(|_| Worker::start(who, &url, bed.args.pool));
+            Side::Apart(futures::future::join_all(starts).await)
+        };
+        sides.push((who, side));
+    }
+    let mut rows = Vec::new();
+    for tasks in [1, 8] {
+        let plan = Plan { tasks, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+        rows.extend(bed.rounds("processes", PROCESSES, &mut sides, &plan, rounds, By::Rate).await);
+    }
+    bed.close(sides).await;
+    rows
+}
+
+/// Many locks held at once. The clients are fresh processes, so that their memory is all theirs.
+pub async fn held(bed: &Bed) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for &who in &bed.args.subjects {
+        match who {
+            Who::Distlock | Who::Raw | Who::Rlock => rows.push(held_apart(bed, who).await),
+            Who::Redisson if !bed.args.quick => rows.push(held_java(bed).await),
+            // rslock keeps no lock alive.
+            Who::Redisson | Who::Rslock => {}
+        }
+    }
+    let ours = rows.iter().find(|row| row.subject == Who::Distlock).map(|row| row.ops_per_s);
+    for row in &mut rows {
+        row.distlock_ahead = ours.filter(|_| row.ops_per_s > 0.0).map(|ours| ours / row.ops_per_s);
+    }
+    rows
+}
+
+async fn held_apart(bed: &Bed, who: Who) -> Row {
+    let mut worker = Worker::start(who, &bed.server.url(), bed.args.pool).await;
+    let taken = worker.hold(HELD).await;
+    let mut rounds = Vec::new();
+    let mut sent = Vec::new();
+    // rlock has a task a lock, and no rounds.
+    let wanted = if who == Who::Rlock { 0 } else { 7 };
+    for _ in 0..wanted {
+        let before = bed.admin.commandstats().await;
+        let round = worker.round().await;
+        sent.push(commands(who, &before, &bed.admin.commandstats().await) as f64 / HELD as f64);
+        rounds.push(round);
+    }
+    let after = rounds.last().map_or(taken.after, |round| round.after);
+    let renewed = rounds.iter().map(|round| round.renewed).min().unwrap_or(0);
+    let times: Vec<f64> = rounds.iter().map(|round| round.seconds * 1e6).collect();
+    let cpu = rounds.iter().map(|round| round.cpu_seconds * 1e6).collect();
+    worker.close().await;
+    assert_eq!(bed.admin.cmd::<u64>(&["DBSIZE"]).await, 0, "{}: locks are left behind", who.name());
+    let figures = HeldFigures {
+        locks: HELD,
+        acquired_per_s: HELD as f64 / taken.seconds,
+        renewed_per_round: renewed,
+        cpu_us_per_round: median(cpu),
+        bytes_per_lock: taken.after.saturating_sub(taken.before) as f64 / HELD as f64,
+        bytes_per_lock_after_rounds: after.saturating_sub(taken.before) as f64 / HELD as f64,
+    };
+    held_row(bed, who, times, median(sent), figures)
+}
+
+/// Redisson renews when it likes: its round is seen from the server, from the first command to the last.
+async fn held_java(bed: &Bed) -> Row {
+    let options = AgentOptions { full_speed: true, heap_mb: 1024, ..AgentOptions::default() };
+    let agent = Agent::start(&bed.server.url(), options).await;
+    let fine = |result: distlock_support::agent::CallResult| result.unwrap_or_else(|error| panic!("redisson: {error}"));
+    fine(agent.hold_many("once:", 100, 1).await);
+    fine(agent.release_many("once:", 100, 1).await);
+    let empty = agent.mem().await;
+    let began = Instant::now();
+    fine(agent.hold_many("held:", HELD as u64, 1).await);
+    let acquired_per_s = HELD as f64 / began.elapsed().as_secs_f64();
+    let full = agent.mem().await;
+
+    let mut rounds = Vec::new();
+    for _ in 0..2 {
+        rounds.extend(watch_round(bed, agent.pid()).await);
+    }
+    let times = rounds.iter().map(|round| round.seconds * 1e6).collect();
+    let cpu = rounds.iter().map(|round| round.cpu_seconds * 1e6).collect();
+    let after = agent.mem().await;
+    fine(agent.release_many("held:", HELD as u64, 1).await);
+    agent.shutdown().await;
+    let sent = rounds.iter().map(|round| round.commands as f64 / HELD as f64).collect();
+    let per_lock = |bytes: u64| bytes.saturating_sub(empty) as f64 / HELD as f64;
+    let figures = HeldFigures {
+        locks: HELD,
+        acquired_per_s,
+        renewed_per_round: rounds.iter().map(|round| round.renewed).min().unwrap_or(0),
+        cpu_us_per_round: median(cpu),
+        bytes_per_lock: per_lock(full),
+        bytes_per_lock_after_rounds: per_lock(after),
+    };
+    held_row(bed, Who::Redisson, times, median(sent), figures)
+}
+
+fn held_row(bed: &Bed, who: Who, mut times: Vec<f64>, commands_per_op: f64, figures: HeldFigures) -> Row {
+    times.sort_by(f64::total_cmp);
+    let middle = median(times.clone());
+    let worst = times.last().copied().unwrap_or(0.0);
+    Row {
+        bench: "held",
+        subject: who,
+        processes: 1,
+        tasks: figures.locks,
+        ops_per_s: if middle > 0.0 { figures.renewed_per_round as f64 / (middle / 1e6) } else { 0.0 },
+        p50_us: middle,
+        p99_us: worst,
+        worst_us: worst,
+        share_min: 1.0,
+        share_max: 1.0,
+        commands_per_op,
+        pool: matches!(who, Who::Distlock | Who::Raw).then_some(bed.args.pool),
+        distlock_ahead: None,
+        held: Some(figures),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// A round of renewal of somebody else, as the server saw it.
+struct Seen {
+    seconds: f64,
+    cpu_seconds: f64,
+    renewed: u64,
+    commands: u64,
+}
+
+/// Waits for the next round that begins, to its end.
+async fn watch_round(bed: &Bed, pid: u32) -> Option<Seen> {
+    const QUIET: Duration = Duration::from_millis(400);
+    const GIVE_UP: Duration = Duration::from_secs(25);
+    let mut stats = bed.admin.commandstats().await;
+    let start = Instant::now();
+    let (mut changed, mut first) = (start, None);
+    while start.elapsed() < GIVE_UP {
+        tokio::time::sleep(ms(5)).await;
+        let now = bed.admin.commandstats().await;
+        let calls = |name: &str| now.get(name).unwrap_or(&0) - stats.get(name).unwrap_or(&0);
+        if calls("pexpire") > 0 {
+            // A round that was under way already is let pass.
+            let fresh = changed.elapsed() > QUIET;
+            changed = Instant::now();
+            if first.is_none() && fresh {
+                first = Some((changed, stats.clone(), cpu_of(pid)));
+            }
+        }
+        stats = now;
+        if let Some((began, before, cpu)) = &first
+            && changed.elapsed() > QUIET
+        {
+            return Some(Seen {
+                seconds: (changed - *began).as_secs_f64(),
+                cpu_seconds: cpu_of(pid) - cpu,
+                renewed: stats.get("pexpire").unwrap_or(&0) - before.get("pexpire").unwrap_or(&0),
+                commands: commands(Who::Redisson, before, &stats),
+            });
+        }
+    }
+    None
+}
+
+/// Processor time of a process.
+fn cpu_of(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name, which is in brackets: the 12th and the 13th field.
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}

@@ -1,0 +1,74 @@
+//! Redisson, in Java processes of their own.
+
+use std::time::Duration;
+
+use distlock_support::agent::{Agent, AgentOptions};
+use serde_json::{Value, json};
+
+use crate::drive::{Plan, Sample, Timed};
+
+/// One or several Java processes with a Redisson client each, set up as Redisson would set itself up.
+pub struct Java(pub Vec<Agent>);
+
+impl Java {
+    pub async fn start(processes: usize, url: &str, heap_mb: u32) -> Self {
+        let options = || AgentOptions { full_speed: true, heap_mb, ..AgentOptions::default() };
+        let starts = (0..processes).map(|_| Agent::start(url, options()));
+        Self(futures::future::join_all(starts).await)
+    }
+
+    /// Lets the just-in-time compiler see the code.
+    pub async fn warm_up(&self, length: Duration) {
+        let name = "warm-up".to_owned();
+        let own = Plan { tasks: 16, name, own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
+        self.run(&own).await;
+        self.run(&Plan { own: false, timed: Timed::Wait, tasks: 4, length: length / 2, ..own }).await;
+    }
+
+    /// Measures once. The agent knows two loops: pairs on names of their own, and waits for one name.
+    pub async fn run(&self, plan: &Plan) -> Sample {
+        assert_eq!(plan.own, plan.timed == Timed::Pair, "the agent cannot do that");
+        let calls: Vec<_> = self
+            .0
+            .iter()
+            .enumerate()
+            .map(|(number, agent)| {
+                let (op, prefix) = if plan.own {
+                    ("bench_uncontended", format!("{}:{number}:", plan.name))
+                } else {
+                    ("bench_contended", String::new())
+                };
+                agent.start_call(json!({
+                    "op": op,
+                    "flavour": "reentrant",
+                    "prefix": prefix,
+                    "name": plan.name,
+                    "tasks": plan.tasks,
+                    "seconds": plan.length.as_secs_f64(),
+                    "hold_us": plan.hold.as_micros() as u64,
+                }))
+            })
+            .collect();
+        let mut parts = Vec::with_capacity(calls.len());
+        for call in calls {
+            let reply = call.await.unwrap_or_else(|error| panic!("redisson: {error}"));
+            parts.push(sample(&reply.value));
+        }
+        Sample::together(parts)
+    }
+
+    pub async fn close(self) {
+        futures::future::join_all(self.0.iter().map(Agent::shutdown)).await;
+    }
+}
+
+fn sample(answer: &Value) -> Sample {
+    let number = |name: &str| answer[name].as_f64().unwrap_or_else(|| panic!("no {name} in {answer}"));
+    let counts = answer["counts"].as_array().map(|counts| counts.iter().filter_map(Value::as_u64).collect());
+    Sample {
+        seconds: number("seconds"),
+        counts: counts.unwrap_or_default(),
+        times: Vec::new(),
+        told: Some([number("p50_us"), number("p99_us"), number("worst_us")]),
+    }
+}

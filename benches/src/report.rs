@@ -1,0 +1,133 @@
+//! The table and the JSON file.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::subject::Who;
+
+/// One line of the report: the median round of one subject in one bench.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub bench: &'static str,
+    pub subject: Who,
+    pub processes: usize,
+    /// In each process. In `held`: the number of locks.
+    pub tasks: usize,
+    /// Pairs of lock and unlock. In `held`: locks renewed.
+    pub ops_per_s: f64,
+    /// Of a pair where every task has its own name, else of an acquire. In `held`: of a round of renewal.
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub worst_us: f64,
+    /// The smallest and the largest part of all acquisitions that a task had, times the number of tasks.
+    pub share_min: f64,
+    pub share_max: f64,
+    /// As the server counted them, without what scripts call.
+    pub commands_per_op: f64,
+    /// Connections for commands, where the subject has such an option.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<usize>,
+    /// How much better distlock did, by the median of the rounds' own ratios: of the rates, in `latency` of the medians.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distlock_ahead: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldFigures>,
+}
+
+/// What only `held` tells.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HeldFigures {
+    pub locks: usize,
+    pub acquired_per_s: f64,
+    /// Locks renewed in each round; none where there are no rounds.
+    pub renewed_per_round: u64,
+    pub cpu_us_per_round: f64,
+    /// Growth of the process's resident memory (Redisson: of the heap in use) by a lock; after taking them all, and after
+    /// the rounds of renewal.
+    pub bytes_per_lock: f64,
+    pub bytes_per_lock_after_rounds: f64,
+}
+
+const HEAD: [&str; 12] =
+    ["bench", "subject", "proc", "tasks", "ops/s", "distlock is", "p50", "p99", "worst", "share", "cmds/op", "note"];
+
+/// The lines of the table.
+pub fn table(rows: &[Row]) -> String {
+    let mut cells: Vec<[String; 12]> = vec![HEAD.map(str::to_owned)];
+    cells.extend(rows.iter().map(line));
+    let width = |column: usize| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 12] = std::array::from_fn(width);
+    let mut text = String::new();
+    let mut last = String::new();
+    for (number, line) in cells.iter().enumerate() {
+        // A blank line between groups, which are read as one.
+        let group = format!("{} {} {}", line[0], line[2], line[3]);
+        if number > 0 && group != last {
+            text.push('\n');
+        }
+        last = group;
+        for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
+            // Writing to a String cannot fail.
+            let _ = if matches!(column, 0 | 1 | 11) {
+                write!(text, "{cell:<width$}  ")
+            } else {
+                write!(text, "{cell:>width$}  ")
+            };
+        }
+        text.truncate(text.trim_end_matches(' ').len());
+        text.push('\n');
+    }
+    text
+}
+
+fn line(row: &Row) -> [String; 12] {
+    let held = row.bench == "held";
+    let known = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
+    let ahead = match row.distlock_ahead {
+        Some(ahead) if row.subject != Who::Distlock => format!("x {ahead:.2}"),
+        _ => String::new(),
+    };
+    let note = row.held.map_or(String::new(), |held| {
+        let memory =
+            format!("{:.0} B a lock ({:.0} after renewals)", held.bytes_per_lock, held.bytes_per_lock_after_rounds);
+        if held.renewed_per_round == 0 {
+            memory
+        } else {
+            format!("{memory}, {:.0} ms CPU a round, {} renewed", held.cpu_us_per_round / 1e3, held.renewed_per_round)
+        }
+    });
+    [
+        row.bench.to_owned(),
+        row.subject.name().to_owned(),
+        row.processes.to_string(),
+        row.tasks.to_string(),
+        known(row.ops_per_s, format!("{:.0}", row.ops_per_s)),
+        ahead,
+        known(row.p50_us, time(row.p50_us)),
+        known(row.p99_us, time(row.p99_us)),
+        known(row.worst_us, time(row.worst_us)),
+        if held { "-".to_owned() } else { format!("{:.2}-{:.2}", row.share_min, row.share_max) },
+        known(row.commands_per_op, format!("{:.2}", row.commands_per_op)),
+        note,
+    ]
+}
+
+/// A time in the unit that suits it.
+pub fn time(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} us"),
+        us if us < 1e5 => format!("{:.1} ms", us / 1e3),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+/// Writes the report as a JSON list.
+pub fn write_json(path: &Path, rows: &[Row]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, serde_json::to_string_pretty(rows)? + "\n")
+}

@@ -1,0 +1,88 @@
+//! The targets, and which of them were missed.
+
+use crate::report::{Row, time};
+use crate::subject::Who;
+
+/// Of the rate of the raw commands.
+const OF_RAW: f64 = 0.9;
+/// A round of renewal of all held locks, in µs.
+const ROUND_WITHIN: f64 = 2e6;
+/// Of our own memory, a held lock.
+const BYTES: f64 = 1024.0;
+
+/// One target.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    pub passed: bool,
+    pub text: String,
+}
+
+/// What the rows say about each target.
+pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
+    let mut all = Vec::new();
+    let mut say = |passed: bool, row: &Row, text: String| {
+        let tasks = if row.processes == 1 { row.tasks.to_string() } else { format!("{}x{}", row.processes, row.tasks) };
+        all.push(Verdict { passed, text: format!("{} {tasks}: {text}", row.bench) });
+    };
+    for row in rows {
+        let group = |ours: &&Row| (ours.bench, ours.processes, ours.tasks) == (row.bench, row.processes, row.tasks);
+        let Some(ours) = rows.iter().filter(group).find(|ours| ours.subject == Who::Distlock) else { continue };
+        let peer = row.subject.name();
+        match (row.bench, row.subject) {
+            ("held", Who::Distlock) => {
+                say(
+                    row.worst_us < ROUND_WITHIN,
+                    row,
+                    format!("slowest round of renewal {} (< 2 s)", time(row.worst_us)),
+                );
+                if let Some(held) = row.held {
+                    let bytes = held.bytes_per_lock.max(held.bytes_per_lock_after_rounds);
+                    say(bytes < BYTES, row, format!("{bytes:.0} bytes a held lock (< {BYTES:.0})"));
+                    let all = held.renewed_per_round == held.locks as u64;
+                    say(all, row, format!("{} of {} locks renewed in a round", held.renewed_per_round, held.locks));
+                }
+            }
+            (_, Who::Distlock) => {}
+            ("held", Who::Raw) => {}
+            ("held", _) => {
+                if row.ops_per_s > 0.0 {
+                    say(
+                        ours.ops_per_s > row.ops_per_s,
+                        row,
+                        format!("{} renewals/s, {peer} {}", whole(ours), whole(row)),
+                    );
+                }
+                if let (Some(our), Some(its)) = (ours.held, row.held) {
+                    let (our, its) = (our.bytes_per_lock, its.bytes_per_lock);
+                    say(our < its, row, format!("{our:.0} bytes a lock, {peer} {its:.0}"));
+                }
+            }
+            ("uncontended", Who::Raw) => {
+                let ratio = row.distlock_ahead.unwrap_or(0.0);
+                say(ratio >= OF_RAW, row, format!("{ratio:.3} of the raw commands' rate (>= {OF_RAW})"));
+            }
+            (_, Who::Raw) => {}
+            ("latency", _) => {
+                for (what, ours, its) in [("p50", ours.p50_us, row.p50_us), ("p99", ours.p99_us, row.p99_us)] {
+                    say(ours < its, row, format!("{what} {}, {peer} {}", time(ours), time(its)));
+                }
+            }
+            (bench, _) => {
+                let ahead = row.distlock_ahead.unwrap_or(0.0);
+                say(ahead > 1.0, row, format!("{ahead:.2} of {peer}'s rate (> 1)"));
+                if bench != "uncontended" {
+                    let (our, its) = (ours.worst_us, row.worst_us);
+                    say(our < its, row, format!("worst wait {}, {peer} {}", time(our), time(its)));
+                    let spread = |row: &Row| row.share_max - row.share_min;
+                    let (our, its) = (spread(ours), spread(row));
+                    say(our < its, row, format!("spread of shares {our:.2}, {peer} {its:.2}"));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn whole(row: &Row) -> String {
+    format!("{:.0}", row.ops_per_s)
+}

@@ -1,0 +1,156 @@
+//! A process of its own for a client: this program again, told what to do a line at a time.
+//!
+//! A worker reads requests from its standard input and answers each by a line of JSON. It ends when its input closes, so
+//! it never outlives its parent.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::drive::{Plan, Sample};
+use crate::held::{Held, Hoard, Round};
+use crate::subject::{Any, Who};
+
+/// The first argument of a worker.
+pub const MARK: &str = "__worker";
+
+/// The longest that any answer takes.
+const ANSWER_WITHIN: Duration = Duration::from_secs(90);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    /// Answered twice: when ready, and after the next line, which is the starting gun, by the sample.
+    Run(Plan),
+    /// Take so many locks and keep them.
+    Hold(usize),
+    /// Renew them all.
+    Round,
+    /// Give everything back, and end.
+    Close,
+}
+
+/// A worker, seen from the parent. Killed when dropped.
+#[derive(Debug)]
+pub struct Worker {
+    process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    /// Starts one and waits until it is connected.
+    pub async fn start(who: Who, url: &str, pool: usize) -> Self {
+        let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program's path: {error}"));
+        let mut process = Command::new(program)
+            .args([MARK, who.name(), url, &pool.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("a worker process: {error}"));
+        let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+            panic!("a worker's input and output are pipes")
+        };
+        let mut worker = Self { process, input, output: BufReader::new(output).lines() };
+        worker.answer::<()>().await;
+        worker
+    }
+
+    async fn send(&mut self, line: &str) {
+        let sent = self.input.write_all(format!("{line}\n").as_bytes()).await;
+        sent.unwrap_or_else(|error| panic!("a worker does not listen: {error}"));
+    }
+
+    async fn ask(&mut self, request: &Request) {
+        let line = serde_json::to_string(request).unwrap_or_else(|error| panic!("{error} in {request:?}"));
+        self.send(&line).await;
+    }
+
+    async fn answer<T: DeserializeOwned>(&mut self) -> T {
+        let line = tokio::time::timeout(ANSWER_WITHIN, self.output.next_line()).await;
+        let Ok(Ok(Some(line))) = line else { panic!("a worker gave no answer: {line:?}") };
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in a worker's answer"))
+    }
+
+    /// Measures in several processes at the same time.
+    pub async fn run_all(workers: &mut [Self], plan: &Plan) -> Sample {
+        for worker in workers.iter_mut() {
+            worker.ask(&Request::Run(plan.clone())).await;
+        }
+        for worker in workers.iter_mut() {
+            worker.answer::<()>().await;
+        }
+        for worker in workers.iter_mut() {
+            worker.send("go").await;
+        }
+        let mut parts = Vec::with_capacity(workers.len());
+        for worker in workers.iter_mut() {
+            parts.push(worker.answer().await);
+        }
+        Sample::together(parts)
+    }
+
+    /// Takes so many locks, and keeps them.
+    pub async fn hold(&mut self, count: usize) -> Held {
+        self.ask(&Request::Hold(count)).await;
+        self.answer().await
+    }
+
+    /// Renews them.
+    pub async fn round(&mut self) -> Round {
+        self.ask(&Request::Round).await;
+        self.answer().await
+    }
+
+    /// Has it give everything back and end.
+    pub async fn close(mut self) {
+        self.ask(&Request::Close).await;
+        self.answer::<()>().await;
+        let ended = tokio::time::timeout(ANSWER_WITHIN, self.process.wait()).await;
+        assert!(matches!(&ended, Ok(Ok(status)) if status.success()), "a worker ended badly: {ended:?}");
+    }
+}
+
+/// The worker's side.
+pub async fn serve(mut words: impl Iterator<Item = String>) {
+    let who = words.next().and_then(|name| Who::named(&name));
+    let pool = |words: &mut dyn Iterator<Item = String>| words.next().and_then(|pool| pool.parse().ok());
+    let (Some(who), Some(url), Some(pool)) = (who, words.next(), pool(&mut words)) else {
+        panic!("a worker is told its subject, a URL and the size of its pool")
+    };
+    let client = Any::connect(who, &url, pool).await;
+    let mut hoard = Hoard::default();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    say(&());
+    while let Ok(Some(line)) = lines.next_line().await {
+        match serde_json::from_str(&line) {
+            Ok(Request::Run(plan)) => {
+                say(&());
+                if !matches!(lines.next_line().await, Ok(Some(_))) {
+                    return;
+                }
+                say(&client.run(&plan).await);
+            }
+            Ok(Request::Hold(count)) => say(&hoard.fill(&client, count).await),
+            Ok(Request::Round) => say(&hoard.renew(&client).await),
+            Ok(Request::Close) => {
+                hoard.empty(&client).await;
+                client.close().await;
+                say(&());
+                return;
+            }
+            Err(error) => panic!("a worker was told {line}: {error}"),
+        }
+    }
+}
+
+fn say<T: Serialize>(answer: &T) {
+    match serde_json::to_string(answer) {
+        Ok(line) => println!("{line}"),
+        Err(error) => panic!("{error} in an answer"),
+    }
+}
