@@ -8,7 +8,7 @@
 #![cfg(test)]
 
 #[path = "../../src/engine/ledger.rs"]
-#[allow(dead_code, reason = "the models use a part of it")]
+#[allow(dead_code, clippy::type_complexity, reason = "the models use a part of it")]
 mod ledger;
 
 mod broken;

@@ -78,6 +78,54 @@ fn in_turns<T: Holds + Send + Sync + 'static>() {
 }
 
 #[test]
+fn a_caller_that_gives_up_leaves_those_who_are_under_way_alone() {
+    explore(2, || {
+        let world = World::<Real>::new();
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let guard = world.acquire();
+                world.assert_held(&guard);
+                world.release(guard);
+            })
+        };
+        let passer_by = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.go(&world.come()))
+        };
+        let guard = world.acquire();
+        world.assert_held(&guard);
+        world.release(guard);
+        other.join().unwrap();
+        passer_by.join().unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_hold_that_has_left_the_table_is_not_taken_up_again() {
+    explore(3, || {
+        let world = World::<Real>::new();
+        let guard = world.acquire_fresh();
+        let hold = Arc::clone(&guard.hold);
+        world.release(guard);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let guard = world.acquire();
+                world.assert_held(&guard);
+                world.release(guard);
+            })
+        };
+        let guard = world.acquire_with(&hold);
+        world.assert_held(&guard);
+        world.release(guard);
+        other.join().unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
 fn tasks_of_an_owner_take_turns() {
     explore(3, in_turns::<Real>);
     explore(3, in_turns::<Broken<Sound>>);

@@ -116,6 +116,14 @@ impl<T: Holds> World<T> {
         }
     }
 
+    /// As an acquire whose first attempt was given back because it came too late.
+    pub(crate) fn acquire_with(&self, hold: &Arc<Hold>) -> Guard {
+        match self.attempt(hold, false) {
+            Some(level) => Guard { hold: Arc::clone(hold), level },
+            None => self.acquire(),
+        }
+    }
+
     /// As `acquire::attempt` for an owner that nobody else knows: nothing is in the table before it succeeds.
     pub(crate) fn acquire_fresh(&self) -> Guard {
         let hold = Hold::new();
