@@ -26,6 +26,10 @@ const WINDOW: usize = 3;
 /// The most calls in a command: a script blocks the server for as long as it runs, some 4 µs a call.
 const MOST: usize = 64;
 
+/// After so long without an answer a call that waits takes those before it for asleep: a command sent on its caller's own
+/// behalf makes room only when that caller is polled, which may be never.
+const STALL: Duration = Duration::from_millis(10);
+
 type Outcome = Result<Reply, Fault>;
 
 /// A server to which calls go out together under load.
@@ -45,7 +49,9 @@ struct Core {
 
 #[derive(Default)]
 struct State {
-    under_way: usize,
+    /// The commands under way, by number.
+    under_way: Vec<u64>,
+    sent: u64,
     queue: VecDeque<Queued>,
 }
 
@@ -75,16 +81,25 @@ impl fmt::Debug for Coalesced {
     }
 }
 
+impl State {
+    fn begin(&mut self) -> u64 {
+        self.sent += 1;
+        self.under_way.push(self.sent);
+        self.sent
+    }
+}
+
 /// One command under way. Dropped when it is answered or given up, it makes room for those that wait.
 struct Under {
     core: Arc<Core>,
+    number: u64,
 }
 
 impl Drop for Under {
     fn drop(&mut self) {
         let batch = {
             let mut state = self.core.state.lock();
-            state.under_way -= 1;
+            state.under_way.retain(|number| *number != self.number);
             self.core.next(&mut state)
         };
         if let Some(batch) = batch {
@@ -95,8 +110,8 @@ impl Drop for Under {
 
 impl Core {
     /// What goes out next, if there is room for it. Calls whose callers went away before they were sent never are.
-    fn next(&self, state: &mut State) -> Option<Vec<Queued>> {
-        if state.under_way >= self.window {
+    fn next(&self, state: &mut State) -> Option<(u64, Vec<Queued>)> {
+        if state.under_way.len() >= self.window {
             return None;
         }
         let mut batch: Vec<Queued> = Vec::new();
@@ -109,12 +124,11 @@ impl Core {
         if batch.is_empty() {
             return None;
         }
-        state.under_way += 1;
-        Some(batch)
+        Some((state.begin(), batch))
     }
 
-    fn send(core: &Arc<Self>, batch: Vec<Queued>) {
-        let under = Under { core: Arc::clone(core) };
+    fn send(core: &Arc<Self>, (number, batch): (u64, Vec<Queued>)) {
+        let under = Under { core: Arc::clone(core), number };
         // The reaper only carries it: whoever waits for a call counts it as under way.
         core.reaper.finish_whenever(Box::pin(async move {
             under.core.run(batch).await;
@@ -195,10 +209,10 @@ impl Transport for Coalesced {
         let core = Arc::clone(&self.core);
         {
             let mut state = core.state.lock();
-            if state.under_way < core.window && state.queue.is_empty() {
-                state.under_way += 1;
+            if state.under_way.len() < core.window && state.queue.is_empty() {
+                let number = state.begin();
                 drop(state);
-                let under = Under { core: Arc::clone(&core) };
+                let under = Under { core: Arc::clone(&core), number };
                 let run = core.inner.run(call);
                 return Box::pin(async move {
                     let outcome = run.await;
@@ -208,16 +222,28 @@ impl Transport for Coalesced {
             }
         }
         Box::pin(async move {
-            let (answer, outcome) = oneshot::channel();
-            let batch = {
+            let (answer, mut outcome) = oneshot::channel();
+            let (batch, sent) = {
                 let mut state = core.state.lock();
                 state.queue.push_back(Queued { call, many, answer });
-                core.next(&mut state)
+                (core.next(&mut state), state.sent)
             };
             if let Some(batch) = batch {
                 Core::send(&core, batch);
             }
-            match tokio::time::timeout(core.timeout, outcome).await {
+            let mut answered = tokio::time::timeout(STALL, &mut outcome).await;
+            if answered.is_err() {
+                let batch = {
+                    let mut state = core.state.lock();
+                    state.under_way.retain(|number| *number > sent);
+                    core.next(&mut state)
+                };
+                if let Some(batch) = batch {
+                    Core::send(&core, batch);
+                }
+                answered = tokio::time::timeout(core.timeout.saturating_sub(STALL), outcome).await;
+            }
+            match answered {
                 Ok(Ok(outcome)) => outcome,
                 Ok(Err(_)) => Err(Fault::new(FaultKind::Closed, "the client is shut down")),
                 Err(_) => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),

@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use crate::engine::script::Script;
 use crate::engine::sync::Mutex;
 use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
 
@@ -179,9 +180,9 @@ impl Fake {
     }
 
     fn carry_out(&self, call: &Call) -> Reply {
-        let mut free = None;
+        let mut free = Vec::new();
         let reply = self.state.lock().carry_out(call, &mut free);
-        if let Some(name) = free {
+        for name in free {
             self.publish(&name);
         }
         reply
@@ -204,9 +205,12 @@ impl State {
         self.locks.retain(|_, lock| lock.ends.is_none_or(|ends| now < ends) && !lock.holders.is_empty());
     }
 
-    /// The scripts of `lua/reentrant`, told in Rust. `free`: the name of a lock that became free.
-    fn carry_out(&mut self, call: &Call, free: &mut Option<String>) -> Reply {
+    /// The scripts of `lua/reentrant`, told in Rust. `free`: the names of locks that became free.
+    fn carry_out(&mut self, call: &Call, free: &mut Vec<String>) -> Reply {
         self.expire();
+        if call.script.name == "reentrant/many" {
+            return Reply::List(apart(call).iter().map(|call| self.carry_out(call, free)).collect());
+        }
         let text = |n: usize| match &call.words[n] {
             Arg::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
             Arg::Int(int) => int.to_string(),
@@ -243,7 +247,7 @@ impl State {
                     lock.ends = ends(lease);
                 } else {
                     self.locks.remove(&name);
-                    *free = Some(name);
+                    free.push(name);
                 }
                 Reply::Int(left)
             }
@@ -251,7 +255,8 @@ impl State {
                 let lease = int(call.keys);
                 let mut out = Vec::new();
                 for n in 0..call.keys {
-                    let lock = self.locks.get_mut(&text(n)).filter(|l| l.holders.contains_key(&text(call.keys + 1 + n)));
+                    let lock =
+                        self.locks.get_mut(&text(n)).filter(|l| l.holders.contains_key(&text(call.keys + 1 + n)));
                     out.push(Reply::Int(i64::from(lock.is_some())));
                     if let Some(lock) = lock {
                         let shortens = lock.ends > ends(lease.abs());
@@ -264,12 +269,28 @@ impl State {
             }
             "reentrant/force" => {
                 let held = self.locks.remove(&name).is_some();
-                *free = held.then_some(name);
+                free.extend(held.then_some(name));
                 Reply::Int(i64::from(held))
             }
             other => panic!("no such script here: {other}"),
         }
     }
+}
+
+/// The calls that go out together in one.
+fn apart(call: &Call) -> Vec<Call> {
+    static ACQUIRE: Script = Script::new("reentrant/acquire", "");
+    static RELEASE: Script = Script::new("reentrant/release", "");
+    let (keys, mut args) = call.words.split_at(call.keys);
+    let mut keys = keys.iter();
+    let mut calls = Vec::new();
+    while let [Arg::Int(step), Arg::Int(nkeys), Arg::Int(nargs), rest @ ..] = args {
+        let (own, rest) = rest.split_at(*nargs as usize);
+        let words = keys.by_ref().take(*nkeys as usize).chain(own).cloned().collect();
+        calls.push(Call { script: [&ACQUIRE, &RELEASE][*step as usize - 1], keys: *nkeys as usize, words });
+        args = rest;
+    }
+    calls
 }
 
 /// Counts a command for as long as it is under way.

@@ -3,6 +3,7 @@
 
 mod acquire;
 mod book;
+mod coalesce;
 mod fake;
 mod registry;
 mod release;
@@ -20,7 +21,7 @@ use fake::Fake;
 /// A client over a fake server. `change` may set options.
 fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     let fake = Fake::new();
-    let mut options = Options { preflight: false, ..Options::default() };
+    let mut options = Options { preflight: false, coalesce: false, ..Options::default() };
     change(&mut options);
     let node: Arc<dyn Transport> = Arc::new(Arc::clone(&fake));
     (Client::over(options, node).unwrap(), fake)

@@ -1,0 +1,47 @@
+//! Calls that go out together.
+
+use futures::future::join_all;
+use tokio::time::Instant;
+
+use super::{client, done, ms, secs, settle};
+
+#[tokio::test(start_paused = true)]
+async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    let names: Vec<String> = (0..200).map(|n| format!("lock {n}")).collect();
+    for name in names.iter().step_by(2) {
+        fake.steal(name, secs(3600));
+    }
+    let locks: Vec<_> = names.iter().map(|name| client.reentrant(name)).collect();
+    let got = join_all(locks.iter().map(|lock| lock.try_lock())).await;
+    let held: Vec<bool> = got.iter().map(|got| got.as_ref().unwrap().is_some()).collect();
+    assert_eq!(held, (0..200).map(|n| n % 2 == 1).collect::<Vec<_>>());
+    // Three as they came, the rest by 64.
+    assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (3, 4));
+    drop(got);
+    settle().await;
+    for name in names.iter().step_by(2) {
+        fake.delete(name);
+    }
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquires_that_are_not_polled_hold_nobody_up() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    let locks: Vec<_> = (0..8).map(|n| client.reentrant(&n.to_string())).collect();
+    // Begun, and left alone while their task does something else.
+    let mut begun: Vec<_> = locks.iter().map(|lock| Box::pin(lock.lock())).collect();
+    for acquire in &mut begun {
+        assert!(futures::poll!(acquire).is_pending());
+    }
+    let other = client.reentrant("other");
+    let began = Instant::now();
+    let guard = tokio::spawn(async move { other.lock().await }).await.unwrap().unwrap();
+    assert!(began.elapsed() <= ms(50), "{:?}", began.elapsed());
+    guard.unlock().await.unwrap();
+    tokio::time::sleep(secs(1)).await;
+    drop(begun);
+    settle().await;
+    done(client, &fake).await;
+}
