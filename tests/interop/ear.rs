@@ -55,8 +55,7 @@ impl Ear {
         admin.publish(MARK, b"0").await;
         until("the mark", async || self.heard.lock().iter().any(|message| message.channel == MARK)).await;
         let mut heard = self.heard.lock();
-        let taken = heard.drain(..).filter(|message| message.channel != MARK).collect();
-        taken
+        heard.drain(..).filter(|message| message.channel != MARK).collect()
     }
 }
 

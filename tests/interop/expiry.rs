@@ -119,7 +119,8 @@ fn in_the_last_lease(what: &str, killed: u64, taken: u64) {
     let after = Duration::from_nanos(taken.saturating_sub(killed));
     println!("{what}: after {after:?}, with a watchdog of {WATCHDOG:?}");
     assert!(after >= WATCHDOG / 3, "{what}: too early for a lock that was renewed");
-    assert!(after <= WATCHDOG + AFTER + SLACK, "{what}: later than the lease");
+    // Other tests run beside this one.
+    assert!(after <= WATCHDOG + AFTER + 3 * SLACK, "{what}: later than the lease");
 }
 
 /// The process that [`the_killed_are_succeeded`] kills; passes over in an ordinary run.

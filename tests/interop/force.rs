@@ -9,7 +9,7 @@ use crate::rig::{Rig, channel, ms, replied, soon, wait_for};
 
 const WATCHDOG: Duration = ms(1200);
 /// For a timer and an answer on a busy machine.
-const SLACK: Duration = ms(100);
+const SLACK: Duration = ms(200);
 
 /// Java forces our lock open and takes it: the guard is told within a third of the watchdog.
 pub async fn our_guard_learns_of_javas_force(version: &str) {

@@ -15,9 +15,9 @@ const TASKS: u64 = 8;
 const ROUNDS: usize = 10;
 const HOLD: Duration = ms(1);
 
-/// For how long our process keeps a lock to itself while others want it: the default of `handoff_time`, the holds that
-/// begin and end it, and room for a busy machine.
-const TO_OURSELVES: Duration = ms(50 + 2 + 100);
+/// For how long our process keeps a lock to itself while others want it, by the median: the default of `handoff_time`,
+/// the holds that begin and end it, and room for a busy machine. At the most, for one that was busy elsewhere.
+const TO_OURSELVES: (Duration, Duration) = (ms(50 + 2 + 28), ms(1000));
 /// After each such time it is a race, which nobody loses for ever.
 const EACH: Duration = Duration::from_secs(8);
 
@@ -48,7 +48,7 @@ pub async fn java_is_not_starved(version: &str) {
     kept.tell(&format!("{version}: from one release that all hear of to the next"));
     println!("{version}: meanwhile {ours} times ours in {took:?}: {:.0} a second", ours as f64 / took.as_secs_f64());
     assert!(ours > 10 * ROUNDS as u64, "we were not at it");
-    assert!(kept.worst() < TO_OURSELVES, "kept to ourselves for too long");
+    assert!(kept.median() < TO_OURSELVES.0 && kept.worst() < TO_OURSELVES.1, "kept to ourselves for too long");
     drop(ear);
     rig.end([client]).await;
 }

@@ -8,11 +8,11 @@ use crate::rig::{Rig, channel, ms, replied, soon};
 
 const WAIT: Duration = ms(300);
 /// For a timer and an answer on a busy machine.
-const SLACK: Duration = ms(120);
+const SLACK: Duration = ms(200);
 
 fn in_bounds(what: &str, took: Duration) {
     println!("{what}: {took:?} of {WAIT:?}");
-    assert!(took >= WAIT - ms(1) && took < WAIT + SLACK, "{what}: {took:?}");
+    assert!(took >= WAIT - ms(2) && took < WAIT + SLACK, "{what}: {took:?}");
 }
 
 /// Waits that end without the lock.
