@@ -19,7 +19,7 @@ const HOLD: Duration = ms(1);
 /// the holds that begin and end it, and room for a busy machine. At the most, for one that was busy elsewhere.
 const TO_OURSELVES: (Duration, Duration) = (ms(50 + 2 + 28), ms(1000));
 /// After each such time it is a race, which nobody loses for ever.
-const EACH: Duration = Duration::from_secs(8);
+const EACH: Duration = Duration::from_secs(15);
 
 /// Eight tasks of ours on one name; Java wants it as well.
 pub async fn java_is_not_starved(version: &str) {
