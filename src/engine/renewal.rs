@@ -116,7 +116,14 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         match entry {
             Reply::Int(1) => {
                 let now = engine.now().as_nanos();
-                let in_time = hold.book().renewed(now, sent.as_nanos(), until);
+                let mut book = hold.book();
+                // Released meanwhile, or known to have ended.
+                let wanted = book.is_watched();
+                let in_time = book.renewed(now, sent.as_nanos(), until);
+                drop(book);
+                if !wanted {
+                    continue;
+                }
                 if in_time {
                     round.renewed += 1;
                     hold.changed.notify_waiters();

@@ -33,6 +33,8 @@ pub(super) enum Fate {
     Refused(&'static str),
     /// The server does nothing and gives this reply.
     Answer(Reply),
+    /// The server does nothing, and this reply comes after so long.
+    Later(Reply, Duration),
     /// The connection is lost, but a copy reaches the server after so long.
     Ghost(Duration),
 }
@@ -393,6 +395,10 @@ impl Fake {
             }
             Some(Fate::Answer(reply)) => {
                 sleep(2 * HOP).await;
+                return Ok(reply);
+            }
+            Some(Fate::Later(reply, after)) => {
+                sleep(after).await;
                 return Ok(reply);
             }
             Some(Fate::Ghost(after)) => {

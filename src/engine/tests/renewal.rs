@@ -1,1 +1,228 @@
-//! To come.
+//! Rounds of renewal: bad entries, odd replies, replies too late, and what a renewal must not touch.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+
+use super::fake::{Fake, Fate};
+use super::{client, done, ms, secs, settle};
+use crate::client::Client;
+use crate::engine::transport::Reply;
+use crate::{Acquire, Error, Guard, Lost, Renewed};
+
+const fn renewed(renewed: usize, failed: usize, lost: usize) -> (usize, usize, usize) {
+    (renewed, failed, lost)
+}
+
+async fn renew(client: &Client) -> (usize, usize, usize) {
+    let Renewed { renewed, failed, lost } = client.renew_now().await;
+    (renewed, failed, lost)
+}
+
+async fn hold(client: &Client, names: &[&str]) -> Vec<Guard> {
+    let locks: Vec<_> = names.iter().map(|name| client.reentrant(name)).collect();
+    join_all(locks.iter().map(|lock| lock.lock())).await.into_iter().map(Result::unwrap).collect()
+}
+
+fn text(text: &'static str) -> Reply {
+    Reply::Text(Bytes::from_static(text.as_bytes()))
+}
+
+/// How long the key of each name lives.
+fn left(fake: &Fake, names: &[&str]) -> Vec<Duration> {
+    names.iter().map(|name| fake.left(name).unwrap_or_default()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bad_entry_never_stops_the_others() {
+    let (client, fake) = client(|_| ());
+    let guards = hold(&client, &["a", "b", "c", "d"]).await;
+    tokio::time::sleep(secs(5)).await;
+    // In the order in which they were asked for, which is not ours to know.
+    let bad = [text("ERR bad"), Reply::Nil, Reply::Int(7), text("OOM")].map(|odd| vec![Reply::Int(1), odd, Reply::Int(1)]);
+    for mut entries in bad {
+        entries.push(Reply::Int(1));
+        fake.next("renew", Fate::Answer(Reply::List(entries)));
+        assert_eq!(renew(&client).await, renewed(3, 1, 0));
+    }
+    assert!(guards.iter().all(Guard::is_held));
+    // What could not be renewed is tried again, and only that is late.
+    assert_eq!(renew(&client).await, renewed(4, 0, 0));
+    fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1), text("WRONGTYPE x"), Reply::Int(0), Reply::Int(1)])));
+    assert_eq!(renew(&client).await, renewed(2, 0, 2));
+    assert_eq!(guards.iter().filter(|guard| guard.is_held()).count(), 2);
+    settle().await;
+    assert_eq!(client.stats().holds, 2);
+    drop(guards);
+    settle().await;
+    for name in ["a", "b", "c", "d"] {
+        // The server had them still: the answers were made up.
+        fake.delete(name);
+    }
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_several_slots_are_renewed_one_by_one() {
+    let (client, fake) = client(|_| ());
+    let names = ["a", "b", "c"];
+    let guards = hold(&client, &names).await;
+    tokio::time::sleep(secs(5)).await;
+    fake.next("renew", Fate::Refused("CROSSSLOT Keys in request don't hash to the same slot"));
+    fake.next("renew", Fate::Refused("ERR just this one"));
+    assert_eq!(renew(&client).await, renewed(2, 1, 0));
+    assert_eq!(fake.sent("renew").iter().map(|sent| sent.keys).collect::<Vec<_>>(), [3, 1, 1, 1]);
+    assert_eq!(left(&fake, &names).iter().filter(|left| **left > secs(29)).count(), 2);
+    // A single one that is refused so is refused.
+    drop(guards);
+    settle().await;
+    let guards = hold(&client, &["a"]).await;
+    fake.next("renew", Fate::Refused("CROSSSLOT"));
+    assert_eq!(renew(&client).await, renewed(0, 1, 0));
+    drop(guards);
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_of_the_wrong_size_or_kind_renews_nothing() {
+    let (client, fake) = client(|_| ());
+    let guards = hold(&client, &["a", "b"]).await;
+    let ones = |count| Reply::List(vec![Reply::Int(1); count]);
+    for odd in [ones(1), ones(3), ones(0), Reply::Nil, Reply::Int(1), text("OK")] {
+        fake.next("renew", Fate::Answer(odd));
+        assert_eq!(renew(&client).await, renewed(0, 2, 0));
+    }
+    assert!(guards.iter().all(Guard::is_held));
+    drop(guards);
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_heard_of_after_the_end_revives_nothing() {
+    let (client, fake) = client(|_| ());
+    let guards = hold(&client, &["a", "b"]).await;
+    let lost = join_all(guards.iter().map(Guard::lost).collect::<Vec<_>>());
+    let lost = tokio::spawn(lost);
+    // The server renews; the news takes 35 s. Until then nothing else gets through.
+    fake.next("renew", Fate::Late(secs(35)));
+    for _ in 0..200 {
+        fake.next("renew", Fate::NotSent);
+    }
+    let round = tokio::spawn({
+        let client = client.clone();
+        async move { renew(&client).await }
+    });
+    tokio::time::sleep(secs(29)).await;
+    assert!(guards.iter().all(Guard::is_held));
+    assert_eq!(fake.held().len(), 2);
+    tokio::time::sleep(ms(690)).await;
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    tokio::time::sleep(ms(20)).await;
+    assert!(!guards.iter().any(|guard| guard.is_held()), "29.7 s after the acquire they are over");
+    let reasons = lost.await.unwrap();
+    assert!(reasons.iter().all(|reason| matches!(reason, Error::Lost { why: Lost::Expired, .. })));
+    let outcome = round.await.unwrap();
+    assert_eq!(outcome.0, 0, "{outcome:?}");
+    settle().await;
+    assert!(!guards.iter().any(|guard| guard.is_held()), "revived");
+    // The server, which had renewed them, is relieved of them although the guards are still there.
+    assert_eq!(fake.held(), Vec::<String>::new());
+    assert_eq!(client.stats().holds, 0);
+    assert!(matches!(guards.into_iter().next().unwrap().unlock().await, Err(Error::Lost { why: Lost::Expired, .. })));
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_whose_renewal_is_heard_of_too_late_is_given_back() {
+    let (client, fake) = client(|_| ());
+    let guards = hold(&client, &["a"]).await;
+    // The one round there is, some 10 s from now.
+    fake.next("renew", Fate::Late(secs(25)));
+    assert!(matches!(guards[0].lost().await, Error::Lost { why: Lost::Expired, .. }));
+    assert!(!guards[0].is_held());
+    assert!(fake.left("a").unwrap() > secs(8), "the server has it still");
+    tokio::time::sleep(secs(7)).await;
+    assert_eq!(fake.sent("renew").len(), 1);
+    assert!(!guards[0].is_held(), "revived");
+    assert_eq!(fake.held(), Vec::<String>::new());
+    drop(guards);
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_an_earlier_hold_ends_no_later_one() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let me = client.owner();
+    let first = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+    // Asked while the first is held, carried out after its release, heard of after the second acquire.
+    fake.next("renew", Fate::Later(Reply::List(vec![Reply::Int(0)]), ms(200)));
+    let round = tokio::spawn({
+        let client = client.clone();
+        async move { renew(&client).await }
+    });
+    settle().await;
+    // One who waits for the release to be done keeps the entry in the table.
+    fake.next("release", Fate::Slow(ms(100)));
+    let unlock = tokio::spawn(first.unlock());
+    tokio::task::yield_now().await;
+    let second = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+    unlock.await.unwrap().unwrap();
+    assert!(!round.is_finished() && second.is_held());
+    assert_eq!(round.await.unwrap(), renewed(0, 0, 0));
+    assert!(second.is_held());
+    assert_eq!(renew(&client).await, renewed(1, 0, 0));
+    second.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_never_shortens_what_the_owner_was_promised() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let me = client.owner();
+    let long = lock.acquire(Acquire::new().owner(&me).lease(secs(120))).await.unwrap().unwrap();
+    let watched = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+    for _ in 0..10 {
+        tokio::time::sleep(secs(10)).await;
+        assert!(fake.left("x").unwrap() >= long.remaining(), "{:?} {:?}", fake.left("x"), long.remaining());
+        assert!(fake.left("x").unwrap() >= watched.remaining());
+        assert!(watched.is_held() && long.is_held());
+    }
+    // Given away, the watched one is renewed no more; the other holds as long as it said.
+    drop(watched.into_owner());
+    tokio::time::sleep(secs(18)).await;
+    assert!(long.is_held() && fake.left("x").unwrap() >= long.remaining());
+    tokio::time::sleep(secs(1)).await;
+    assert!(!long.is_held());
+    drop(long);
+    settle().await;
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_are_retried_until_the_lease_ends() {
+    let (client, fake) = client(|_| ());
+    let guards = hold(&client, &["x"]).await;
+    // From the first round at 10 s up to 29 s a retry every second.
+    for _ in 0..19 {
+        fake.next("renew", Fate::Lost(false));
+    }
+    tokio::time::sleep(secs(60)).await;
+    assert!(guards[0].is_held());
+    // Now for good.
+    for _ in 0..200 {
+        fake.next("renew", Fate::Lost(false));
+    }
+    let reason = guards[0].lost().await;
+    assert!(matches!(reason, Error::Lost { why: Lost::Expired, .. }), "{reason:?}");
+    assert!(fake.left("x").is_some(), "the loss was told before the server's lease was over");
+    drop(guards);
+    tokio::time::sleep(secs(1)).await;
+    done(client, &fake).await;
+}
