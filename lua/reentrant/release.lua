@@ -4,7 +4,8 @@
 --        2 hold count to be left to the owner; -1 = unknown, count one down
 --        3 lease in ms for what is left
 --        4 publish command
--- Reply  n         n holds are left; 0 = free
+-- Reply  n         n holds are left
+--        -n        free; n clients were told (on this node)
 --        {0, text} free, but nobody could be told: the server's reason
 --        nil       the lock is free and was not ours
 --        text      held by this other owner
@@ -31,4 +32,4 @@ local told = redis.pcall(ARGV[4], KEYS[2], '0')
 if type(told) == 'table' and told.err then
   return {0, told.err}
 end
-return 0
+return -told

@@ -139,6 +139,7 @@ impl Wish {
         let options = &self.engine.options;
         let mut pace = Pace { left: BURST, at: self.began };
         loop {
+            place.give_way().await;
             if let Some(grant) = place.handed().filter(|grant| grant.until().is_some()) {
                 return Ok(Some(grant));
             }

@@ -32,8 +32,10 @@ pub(crate) enum Attempt {
 /// What a release brought.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// So many holds are left; 0 = free.
+    /// So many holds are left.
     Left(u32),
+    /// Free, and so many clients were told.
+    Free(u32),
     /// Free, but the server refused to tell anybody.
     Untold(String),
     /// The owner held nothing; `Some`: who holds it.

@@ -103,7 +103,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let sent = engine.now();
     let outcome = send(&engine, &hold.protocol, &hold.owner, lease, change, sent + patience).await;
     let result = match outcome {
-        Ok(Release::Left(left)) if left > 0 => {
+        Ok(Release::Left(left)) => {
             let mut book = hold.book();
             let ours = book.counted_down();
             let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
@@ -116,18 +116,18 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             }
             Ok(Released::StillHeld(left))
         }
-        Ok(Release::Left(_)) => {
-            freed(&engine, &hold, doubted);
+        Ok(Release::Free(told)) => {
+            freed(&engine, &hold, doubted, told);
             Ok(Released::Free)
         }
         Ok(Release::Untold(reason)) => {
             tracing::warn!(lock.name = %name, reason, "released, but waiters could not be told: they poll; grant this \
                             login the channel redisson_lock__channel:*");
-            freed(&engine, &hold, doubted);
+            freed(&engine, &hold, doubted, 0);
             Ok(Released::Free)
         }
         Ok(Release::NotHeld(holder)) => {
-            freed(&engine, &hold, doubted);
+            freed(&engine, &hold, doubted, 0);
             let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
             super::metrics::release_failed(hold.protocol.flavour());
             return Err(Error::NotHeld { name, why });
@@ -141,7 +141,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
                 engine.reaper.finish(go_on(&engine, &hold, before));
             } else if hold.book().counted_down() == 0 {
                 // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.
-                freed(&engine, &hold, doubted);
+                freed(&engine, &hold, doubted, 0);
             }
             return Err(error);
         }
@@ -162,14 +162,14 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
 }
 
 /// The server has nothing for this hold any more.
-fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool) {
+fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool, told: u32) {
     if !hold.book().is_idle() {
         // Another one freed it with all that is left of it; whoever still relies on it must know.
         engine.lose(hold, End::Gone);
     }
     let again = doubted.then(|| Target::reserve(engine, Arc::clone(hold)));
     engine.holds.released(&hold.key(), hold);
-    engine.registry.released(hold.name());
+    engine.registry.released(hold.name(), told);
     if let Some(target) = again {
         look_again(target);
     }
@@ -192,7 +192,7 @@ async fn send(
                 let release = protocol.released(reply)?;
                 // A repeat finds nothing where the first one was carried out.
                 let repeat = doubted && count == Count::Exactly(0) && matches!(release, Release::NotHeld(_));
-                return Ok(if repeat { Release::Left(0) } else { release });
+                return Ok(if repeat { Release::Free(0) } else { release });
             }
             Err(fault) => fault,
         };
@@ -224,7 +224,7 @@ pub(crate) fn undo(target: Arc<Target>) {
         let until = engine.now() + engine.options.watchdog.max(lease);
         let undone = send(engine, &hold.protocol, &hold.owner, lease, Count::Exactly(count), until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, "undid an acquire of unknown outcome");
-        engine.registry.released(hold.name());
+        engine.registry.released(hold.name(), 0);
         drop(order);
         if count == 0 {
             look_again(Arc::clone(&target));
@@ -276,12 +276,12 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End) {
             let until = engine.now() + watchdog;
             let relieved = send(&engine, &hold.protocol, &hold.owner, watchdog, change, until).await;
             tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
-            if !matches!(relieved, Ok(Release::Left(1..))) {
+            if !matches!(relieved, Ok(Release::Left(_))) {
                 break;
             }
         }
         let doubted = hold.book().doubted();
-        freed(&engine, &hold, doubted);
+        freed(&engine, &hold, doubted, 0);
     }));
 }
 
@@ -296,8 +296,8 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         let name = Arc::clone(&protocol.name().plain);
         let until = engine.now() + engine.patience();
         match send(&engine, &protocol, &owner, engine.options.watchdog, Count::ByOne, until).await? {
-            Release::Left(0) | Release::Untold(_) => {
-                engine.registry.released(protocol.name());
+            Release::Free(_) | Release::Untold(_) => {
+                engine.registry.released(protocol.name(), 0);
                 Ok(Released::Free)
             }
             Release::Left(left) => Ok(Released::StillHeld(left)),
@@ -327,7 +327,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
         for (hold, tenure) in holds.iter().zip(tenures) {
             engine.refuted(hold, tenure);
         }
-        engine.registry.released(protocol.name());
+        engine.registry.released(protocol.name(), 0);
         Ok(forced)
     })
     .await

@@ -187,9 +187,10 @@ impl Protocol for Plain {
         match reply {
             Reply::Nil => Ok(Release::NotHeld(None)),
             Reply::Text(owner) => Ok(Release::NotHeld(Some(String::from_utf8_lossy(&owner).into_owned()))),
-            Reply::Int(left) => match u32::try_from(left) {
-                Ok(left) => Ok(Release::Left(left)),
-                Err(_) => Err(Error::odd_reply(RELEASE.name, &left)),
+            Reply::Int(left) => match (u32::try_from(left), u32::try_from(left.saturating_neg())) {
+                (_, Ok(told)) => Ok(Release::Free(told)),
+                (Ok(left), _) => Ok(Release::Left(left)),
+                _ => Err(Error::odd_reply(RELEASE.name, &left)),
             },
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(0), Reply::Text(reason)] => {
