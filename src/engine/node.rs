@@ -219,19 +219,17 @@ impl Transport for Node {
             self.lines.iter().map(|line| line.client.clone()).chain([self.subscriber.clone()]).collect();
         let connections = std::mem::take(&mut *self.connections.lock());
         Box::pin(async move {
-            let limit = within.min(Duration::from_secs(1));
+            let until = tokio::time::Instant::now() + within.min(Duration::from_secs(1));
             let quits = futures::future::join_all(clients.iter().map(|client| client.quit()));
             // It can hang when the server is away.
-            let _ = tokio::time::timeout(limit, quits).await;
-            let gone = async {
-                for connection in connections {
-                    let abort = connection.abort_handle();
-                    if tokio::time::timeout(limit, connection).await.is_err() {
-                        abort.abort();
-                    }
+            let _ = tokio::time::timeout_at(until, quits).await;
+            let gone = connections.into_iter().map(|connection| async move {
+                let abort = connection.abort_handle();
+                if tokio::time::timeout_at(until, connection).await.is_err() {
+                    abort.abort();
                 }
-            };
-            gone.await;
+            });
+            futures::future::join_all(gone).await;
         })
     }
 }
