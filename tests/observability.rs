@@ -122,7 +122,7 @@ async fn each_outcome_is_counted_once_and_timed() {
             seen.number("distlock_waiters") == 1.0
         })
         .await;
-        tokio::time::sleep(ms(300)).await;
+        tokio::time::sleep(secs(1)).await;
         assert_eq!(one.renew_now().await.renewed, 1);
         guard.unlock().await.unwrap();
         waiter.await.unwrap();
@@ -149,9 +149,9 @@ async fn each_outcome_is_counted_once_and_timed() {
     }
     let waits = &seen.times["distlock_wait_seconds flavour=reentrant outcome=acquired"];
     assert_eq!(waits.len(), 3, "{seen:#?}");
-    assert!(waits.iter().filter(|wait| **wait >= 0.3).count() == 1, "one of them waited: {seen:#?}");
+    assert!(waits.iter().filter(|wait| **wait >= 1.0).count() == 1, "one of them waited: {seen:#?}");
     assert_eq!(seen.times["distlock_wait_seconds flavour=reentrant outcome=timed_out"].len(), 1);
     let holds = &seen.times["distlock_hold_seconds flavour=reentrant"];
     assert_eq!(holds.len(), 3, "{seen:#?}");
-    assert!(holds.iter().filter(|hold| **hold >= 0.3).count() == 1, "who waited did not hold: {seen:#?}");
+    assert!(holds.iter().filter(|hold| **hold >= 1.0).count() == 1, "who waited did not hold: {seen:#?}");
 }
