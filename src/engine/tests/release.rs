@@ -1,1 +1,320 @@
-//! To come.
+//! Releases: in doubt, refused, of owners that others act as, of what is gone, and by force.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+
+use super::fake::{Fake, Fate};
+use super::{client, done, ms, secs, settle};
+use crate::engine::transport::Reply;
+use crate::lock::DistLock as _;
+use crate::{Acquire, Client, Error, Guard, Lost, NotHeld, Owner, Released};
+
+async fn acquire(client: &Client, owner: &Owner) -> Guard {
+    client.reentrant("x").acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
+}
+
+/// The counts that releases asked for; -1: one less.
+fn counts(fake: &Fake) -> Vec<i64> {
+    fake.sent("release").iter().map(|sent| sent.int(1)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_in_doubt_is_sent_again_with_the_same_count() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
+    for fate in [Fate::Lost(true), Fate::Lost(false), Fate::NotSent, Fate::Lost(true)] {
+        fake.next("release", fate);
+    }
+    assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+    assert_eq!(counts(&fake), [1; 5]);
+    assert_eq!(fake.held(), ["x 1 1"]);
+    assert!(outer.is_held());
+    // The last one: what was carried out unseen is not found any more by the repeat.
+    fake.next("release", Fate::Lost(true));
+    assert_eq!(outer.unlock().await.unwrap(), Released::Free);
+    assert_eq!(counts(&fake)[5..], [0, 0]);
+    // Nor when somebody else has the lock by then.
+    let guard = acquire(&client, &me).await;
+    fake.next("release", Fate::Lost(true));
+    let unlock = tokio::spawn(guard.unlock());
+    tokio::time::sleep(ms(3)).await;
+    fake.steal("x", secs(5));
+    assert_eq!(unlock.await.unwrap().unwrap(), Released::Free);
+    assert_eq!(fake.held(), ["x 1 1"]);
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_only_counts_down_is_never_sent_again_in_doubt() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let _ = me.to_string();
+    for doubt in [Fate::Lost(false), Fate::Lost(true)] {
+        let guard = acquire(&client, &me).await;
+        fake.next("release", doubt);
+        let before = counts(&fake).len();
+        let outcome = guard.unlock().await;
+        assert!(outcome.is_err_and(|error| error.outcome_unknown()));
+        tokio::time::sleep(secs(20)).await;
+        assert_eq!(counts(&fake)[before..], [-1]);
+        assert_eq!((client.stats().holds, fake.sent("renew").len()), (0, 0), "renewed for ever");
+        tokio::time::sleep(secs(20)).await;
+        assert_eq!(fake.held(), Vec::<String>::new());
+    }
+    // What was never sent is.
+    let guard = acquire(&client, &me).await;
+    fake.next("release", Fate::NotSent);
+    assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_could_not_be_told_is_a_release() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let guard = acquire(&client, &me).await;
+    let refusal = Reply::Text(Bytes::from_static(b"NOPERM no channel"));
+    fake.next("release", Fate::Answer(Reply::List(vec![Reply::Int(0), refusal])));
+    fake.delete("x");
+    assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    assert_eq!(client.stats().holds, 0);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_goes_on_until_it_is_done() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let guard = acquire(&client, &me).await;
+    for _ in 0..15 {
+        fake.next("release", Fate::Lost(false));
+    }
+    let outcome = guard.unlock().await;
+    assert!(outcome.is_err_and(|error| error.is_retryable()));
+    assert_eq!(client.stats().holds, 1, "still in hand");
+    assert_eq!(fake.held(), ["x 1 1"]);
+    tokio::time::sleep(secs(12)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    assert_eq!(counts(&fake), [0; 16]);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_leaves_the_other_guards_as_they_are() {
+    for shared in [false, true] {
+        let (client, fake) = client(|_| ());
+        let me = client.owner();
+        let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
+        if shared {
+            me.share();
+        }
+        fake.next("release", Fate::Refused("OOM command not allowed"));
+        assert!(matches!(inner.unlock().await, Err(Error::Server { .. })));
+        tokio::time::sleep(secs(100)).await;
+        assert!(outer.is_held());
+        // Told the count to be left, the server frees what the refused one did not; told to count, it cannot.
+        let left = if shared { Released::StillHeld(1) } else { Released::Free };
+        assert_eq!(outer.unlock().await.unwrap(), left);
+        assert_eq!(client.stats().holds, 0);
+        if shared {
+            assert_eq!(client.reentrant("x").release(&me).await.unwrap(), Released::Free);
+        }
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_same_owner_holds_elsewhere_is_not_ours_to_count() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let me = acquire(&client, &client.owner()).await.into_owner();
+    for _ in 0..3 {
+        let guard = acquire(&client, &me).await;
+        assert_eq!(fake.held(), ["x 1 2"]);
+        assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1));
+        assert_eq!(client.stats().holds, 0, "kept in the table by what is held elsewhere");
+    }
+    let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
+    // One of two is given away: the other is watched on.
+    drop(inner.into_owner());
+    tokio::time::sleep(secs(100)).await;
+    assert!(outer.is_held());
+    assert_eq!(outer.unlock().await.unwrap(), Released::StillHeld(2));
+    assert_eq!(client.stats().holds, 0);
+    assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
+    assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
+    assert!(matches!(lock.release(&me).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_finds_nothing_tells_the_other_guards() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let watched = acquire(&client, &me).await;
+    let leased = client.reentrant("x").acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
+    let last = acquire(&client, &me).await;
+    let lost = tokio::spawn(futures::future::join(watched.lost(), leased.lost()));
+    settle().await;
+    fake.steal("x", secs(5));
+    assert!(matches!(last.unlock().await, Err(Error::NotHeld { why: NotHeld::HeldBy { .. }, .. })));
+    settle().await;
+    assert!(lost.is_finished() && !leased.is_held() && !watched.is_held());
+    assert!(matches!(lost.await.unwrap(), (Error::Lost { why: Lost::Gone, .. }, Error::Lost { why: Lost::Gone, .. })));
+    drop((watched, leased));
+    fake.delete("x");
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_tells_the_holder_and_not_the_next_one() {
+    let (client, fake) = client(|options| options.handoff_limit = 0);
+    let lock = client.reentrant("x");
+    let held = lock.lock().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    settle().await;
+    // Its message is here long before its reply.
+    fake.next("force", Fate::Late(secs(1)));
+    let force = tokio::spawn(async move { lock.force_unlock().await });
+    // The waiter takes the holder of its own process for the holder until it hears of the end.
+    assert!(force.await.unwrap().unwrap());
+    assert!(!held.is_held());
+    let next = next.await.unwrap();
+    assert!(matches!(held.unlock().await, Err(Error::Lost { why: Lost::Gone, .. })));
+    assert!(next.is_held());
+    // One that comes in between is not taken for the one that was forced.
+    let lock = client.reentrant("x");
+    fake.next("force", Fate::Late(secs(1)));
+    let force = tokio::spawn(async move { lock.force_unlock().await });
+    settle().await;
+    assert!(next.unlock().await.is_err());
+    let newer = client.reentrant("x").lock().await.unwrap();
+    assert!(!force.is_finished());
+    assert!(force.await.unwrap().unwrap());
+    settle().await;
+    assert!(newer.is_held());
+    assert_eq!(fake.held().len(), 1);
+    newer.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_releases_what_is_held_whoever_may_act_as_its_owner() {
+    let (client, fake) = client(|_| ());
+    let (mine, printed) = (client.owner(), client.owner());
+    let _ = printed.to_string();
+    let how = |owner| Acquire::new().owner(owner);
+    let (a, b) = (client.reentrant("a"), client.reentrant("b"));
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(a.acquire(how(&mine)).await.unwrap().unwrap());
+        guards.push(b.acquire(how(&printed)).await.unwrap().unwrap());
+    }
+    client.shutdown(secs(10)).await.unwrap();
+    assert_eq!(fake.held(), Vec::<String>::new());
+    assert_eq!(client.stats().holds, 0);
+    assert!(guards.iter().all(|guard| matches!(guard.lost().now_or_never(), Some(Error::Closed))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_guard_is_never_lost() {
+    let (client, fake) = client(|options| options.handoff_time = secs(60));
+    let lock = client.reentrant("x");
+    let first = lock.lock().await.unwrap();
+    let lost = tokio::spawn(first.lost());
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    settle().await;
+    // Passed on: the same hold goes on as another guard's.
+    first.unlock().await.unwrap();
+    let next = next.await.unwrap();
+    assert_eq!(fake.sent("acquire").len(), 1, "the waiter was handed the lock");
+    fake.delete("x");
+    client.renew_now().await;
+    assert!(!next.is_held());
+    tokio::time::sleep(secs(100)).await;
+    assert!(!lost.is_finished(), "a false signal");
+    lost.abort();
+    // One that was lost before it was dropped is, though.
+    let lost = next.lost();
+    drop(next);
+    assert!(lost.now_or_never().is_some());
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_in_doubt_counts_as_the_shorter_lease() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let leased = lock.lock_leased(secs(60)).await.unwrap();
+    fake.next("renew", Fate::Refused("ERR no"));
+    assert!(leased.extend(secs(5)).await.is_err());
+    assert!(leased.remaining() > secs(50));
+    fake.next("renew", Fate::Lost(true));
+    assert!(leased.extend(secs(5)).await.is_err_and(|error| error.outcome_unknown()));
+    assert!(leased.remaining() <= fake.left("x").unwrap());
+    leased.extend(secs(10)).await.unwrap();
+    assert!(leased.remaining() > secs(9) && leased.remaining() <= fake.left("x").unwrap());
+    leased.unlock().await.unwrap();
+    // A watched one, and one that does not shorten.
+    let watched = lock.lock().await.unwrap();
+    fake.next("renew", Fate::Lost(true));
+    assert!(watched.extend(secs(300)).await.is_err());
+    tokio::time::sleep(secs(400)).await;
+    assert!(watched.is_held(), "the watchdog goes on");
+    fake.next("renew", Fate::Lost(true));
+    assert!(watched.extend(secs(2)).await.is_err());
+    assert!(watched.remaining() <= secs(2));
+    drop(watched);
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_an_acquire_is_found_and_a_newer_hold_is_not_mistaken_for_it() {
+    for comes_back in [false, true] {
+        let (client, fake) = client(|_| ());
+        let me = client.owner();
+        // Lost, and sent again by us; the first copy arrives when the lock has been given back.
+        fake.next("acquire", Fate::Ghost(secs(2)));
+        let guard = acquire(&client, &me).await;
+        guard.unlock().await.unwrap();
+        tokio::time::sleep(ms(2200)).await;
+        assert_eq!(fake.held(), ["x 1 1"], "the late copy");
+        let guard = if comes_back { Some(acquire(&client, &me).await) } else { None };
+        tokio::time::sleep(secs(2)).await;
+        assert_eq!(fake.held().len(), usize::from(comes_back));
+        assert!(guard.as_ref().is_none_or(Guard::is_held));
+        drop(guard);
+        tokio::time::sleep(secs(4)).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_dropped_half_way_is_carried_through() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    for late in [Duration::ZERO, ms(1), ms(5)] {
+        let guard = acquire(&client, &me).await;
+        let mut unlock = Box::pin(guard.unlock());
+        if !late.is_zero() {
+            let _ = tokio::time::timeout(late, &mut unlock).await;
+        }
+        drop(unlock);
+        settle().await;
+        assert_eq!(fake.held(), Vec::<String>::new(), "{late:?}");
+    }
+    done(client, &fake).await;
+}

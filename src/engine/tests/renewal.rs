@@ -40,7 +40,8 @@ async fn one_bad_entry_never_stops_the_others() {
     let guards = hold(&client, &["a", "b", "c", "d"]).await;
     tokio::time::sleep(secs(5)).await;
     // In the order in which they were asked for, which is not ours to know.
-    let bad = [text("ERR bad"), Reply::Nil, Reply::Int(7), text("OOM")].map(|odd| vec![Reply::Int(1), odd, Reply::Int(1)]);
+    let bad =
+        [text("ERR bad"), Reply::Nil, Reply::Int(7), text("OOM")].map(|odd| vec![Reply::Int(1), odd, Reply::Int(1)]);
     for mut entries in bad {
         entries.push(Reply::Int(1));
         fake.next("renew", Fate::Answer(Reply::List(entries)));
@@ -49,7 +50,10 @@ async fn one_bad_entry_never_stops_the_others() {
     assert!(guards.iter().all(Guard::is_held));
     // What could not be renewed is tried again, and only that is late.
     assert_eq!(renew(&client).await, renewed(4, 0, 0));
-    fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1), text("WRONGTYPE x"), Reply::Int(0), Reply::Int(1)])));
+    fake.next(
+        "renew",
+        Fate::Answer(Reply::List(vec![Reply::Int(1), text("WRONGTYPE x"), Reply::Int(0), Reply::Int(1)])),
+    );
     assert_eq!(renew(&client).await, renewed(2, 0, 2));
     assert_eq!(guards.iter().filter(|guard| guard.is_held()).count(), 2);
     settle().await;
