@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
 
 /// One thing to finish.
 pub(crate) type Job = BoxFuture<'static, ()>;
@@ -96,20 +95,22 @@ impl Drop for Busy {
     }
 }
 
+/// Each job is a task of its own. Together in one task they would share its budget with tokio, and once that is used up
+/// every one of them is polled in vain, round after round: among 100 000 releases at once hardly one got through.
 async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
-    let mut jobs = FuturesUnordered::new();
+    let mut jobs = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             job = incoming.recv() => match job {
-                Some(job) => jobs.push(job),
+                Some(job) => drop(jobs.spawn(job)),
                 None => break,
             },
-            Some(()) = jobs.next(), if !jobs.is_empty() => {}
+            Some(_) = jobs.join_next(), if !jobs.is_empty() => {}
             () = stop.notified() => incoming.close(),
         }
     }
-    while jobs.next().await.is_some() {}
+    while jobs.join_next().await.is_some() {}
 }
 
 /// A future that is carried through once it has begun: dropped half-way, it moves to the reaper and goes on there; its
@@ -202,6 +203,37 @@ mod tests {
             assert_eq!(done.load(Ordering::Relaxed), expected);
             assert_eq!(reaper.under_way(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn jobs_do_not_use_up_one_another_s_turns() {
+        const JOBS: usize = 5_000;
+        let reaper = Reaper::start();
+        let (polls, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let answers = Arc::new(tokio::sync::Semaphore::new(0));
+        for _ in 0..JOBS {
+            let (polls, begun, answers) = (Arc::clone(&polls), Arc::clone(&begun), Arc::clone(&answers));
+            reaper.finish(Box::pin(async move {
+                let order = tokio::sync::Mutex::new(());
+                let mut job = std::pin::pin!(async {
+                    let _order = order.lock().await;
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    drop(answers.acquire().await);
+                });
+                std::future::poll_fn(|context| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    job.as_mut().poll(context)
+                })
+                .await;
+            }));
+        }
+        while begun.load(Ordering::Relaxed) < JOBS {
+            tokio::task::yield_now().await;
+        }
+        answers.add_permits(JOBS);
+        reaper.idle().await;
+        let polls = polls.load(Ordering::Relaxed);
+        assert!(polls < 4 * JOBS, "{polls} polls of {JOBS} jobs");
     }
 
     #[test]
