@@ -1,0 +1,75 @@
+//! What the tests of faults add to the bed: clients that give up soon, and requests told apart by their script.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::time::Duration;
+
+use distlock::{Builder, Client, DistLock as _, Error};
+use distlock_support::Admin;
+use distlock_support::proxy::Matcher;
+use sha1::{Digest as _, Sha1};
+
+use crate::bed::{idle, ms, secs};
+
+/// The watchdog of [`brisk`].
+pub const WATCHDOG: Duration = secs(3);
+
+/// How long a command of [`brisk`] may take.
+pub const TIMEOUT: Duration = ms(300);
+
+/// A builder for a client that notices faults and gives up soon.
+pub fn brisk(url: &str) -> Builder {
+    Client::builder(url)
+        .watchdog(WATCHDOG)
+        .command_timeout(TIMEOUT)
+        .connect_timeout(secs(3))
+        .retry_attempts(5)
+        .retry_delay((ms(20), ms(100)))
+        .subscribe_timeout(secs(1))
+        .subscription_linger(ms(200))
+        .poll_cap(secs(2))
+        .ping_interval(ms(500))
+}
+
+/// The hash by which a script of `lua/` is sent: `sha("reentrant/acquire")`.
+pub fn sha(script: &str) -> String {
+    let path = format!("{}/lua/{script}.lua", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    Sha1::digest(source).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The requests that run a script of the reentrant lock by its hash.
+pub fn script(name: &str) -> Matcher {
+    Matcher::command("EVALSHA").containing(sha(&format!("reentrant/{name}")))
+}
+
+/// Has every script of the lock run once, so that the server knows it.
+pub async fn warm(client: &Client) {
+    let lock = client.reentrant("warm");
+    let guard = lock.lock().await.expect("nobody has this lock");
+    assert_eq!(client.renew_now().await.renewed, 1);
+    assert!(lock.is_locked().await.is_ok_and(|locked| locked));
+    assert_eq!(lock.force_unlock().await.ok(), Some(true));
+    assert!(guard.unlock().await.is_err());
+    lock.lock().await.expect("nobody has this lock").unlock().await.expect("just taken");
+    idle(client).await;
+}
+
+/// The hold count in Redis, whoever holds: what is in the one field there is. 0 without a key.
+pub async fn count(admin: &Admin, key: &str) -> u64 {
+    let fields = admin.hgetall(key).await;
+    assert!(fields.len() <= 1, "two holders of {key}: {fields:?}");
+    fields.values().next().map_or(0, |count| count.parse().expect("a hold count is a number"))
+}
+
+/// The calls of a command that the server has counted.
+pub async fn calls(admin: &Admin, command: &str) -> u64 {
+    admin.commandstats().await.get(command).copied().unwrap_or(0)
+}
+
+/// An error of a command that may have been carried out.
+#[track_caller]
+pub fn assert_doubt(error: &Error) {
+    assert!(error.outcome_unknown() && error.is_retryable(), "{error:?}");
+}
