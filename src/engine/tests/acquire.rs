@@ -129,9 +129,12 @@ async fn only_what_is_known_is_told_as_busy() {
     };
     settle().await;
     let me = client.owner();
-    fake.next("acquire", Fate::Lost(true));
+    for _ in 0..20 {
+        fake.next("acquire", Fate::Lost(true));
+    }
     let outcome = lock.acquire(Acquire::new().owner(&me).wait(secs(2))).await;
     assert!(outcome.is_err_and(|error| error.outcome_unknown()));
+    fake.calm();
     assert!(other.await.unwrap().unwrap().is_none());
     fake.delete("x");
     tokio::time::sleep(secs(10)).await;

@@ -110,6 +110,11 @@ impl Fake {
         self.state.lock().fates.push((script, fate));
     }
 
+    /// From here on commands meet no more fates.
+    pub(super) fn calm(&self) {
+        self.state.lock().fates.clear();
+    }
+
     /// Commands of this script sent so far.
     pub(super) fn sent(&self, script: &str) -> Vec<Sent> {
         self.state.lock().sent.iter().filter(|sent| sent.script.ends_with(script)).cloned().collect()
