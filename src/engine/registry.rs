@@ -351,6 +351,12 @@ impl Registry {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// How many places there are in the queue of a name, those that were left included.
+    #[cfg(test)]
+    pub(crate) fn queued(&self, name: &LockName) -> usize {
+        self.shard(name).lock().get(name).map_or(0, |slot| slot.queue.len())
+    }
+
     /// How many names leave a trace here.
     pub(crate) fn names(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

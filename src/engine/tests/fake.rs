@@ -252,11 +252,11 @@ impl State {
                 if left > 0 {
                     *count = left;
                     lock.ends = ends(lease);
-                } else {
-                    self.locks.remove(&name);
-                    free.push(name);
+                    return Reply::Int(left);
                 }
-                Reply::Int(left)
+                self.locks.remove(&name);
+                free.push(name);
+                Reply::Int(-i64::from(self.channels.contains(text(1).as_bytes())))
             }
             "reentrant/renew" => {
                 let lease = int(call.keys);

@@ -1,1 +1,380 @@
-//! To come.
+//! The local queue, the shared subscription, wake-ups, and the hand-off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::fake::Fake;
+use super::{client, done, ms, secs, settle};
+use crate::engine::names::LockName;
+use crate::engine::registry::{Nap, Until};
+use crate::engine::sync::Mutex;
+use crate::{Client, Guard, ReentrantLock};
+
+/// A task that waits for the lock and gives its guard.
+fn waiter(lock: &ReentrantLock) -> JoinHandle<Guard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+/// `count` tasks, one after the other, that hold the lock for `hold` each; the order in which they had it.
+async fn procession(client: &Client, name: &str, count: usize, hold: Duration) -> Vec<usize> {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for n in 0..count {
+        let (lock, order) = (client.reentrant(name), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().push(n);
+            tokio::time::sleep(hold).await;
+            guard.unlock().await.unwrap();
+        }));
+        tokio::task::yield_now().await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    std::mem::take(&mut order.lock())
+}
+
+/// When nothing is waited for any more the subscriptions linger for a while, and then there is no trace left.
+async fn no_trace(client: &Client, fake: &Fake) {
+    tokio::time::sleep(secs(6)).await;
+    assert_eq!(client.engine().registry.names(), 0);
+    let (made, ended) = fake.subscriptions();
+    assert_eq!(made.len(), ended.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_come_first_served() {
+    for limit in [0, 3, 16] {
+        let (client, fake) = client(|options| options.handoff_limit = limit);
+        let order = procession(&client, "x", 50, ms(1)).await;
+        assert_eq!(order, (0..50).collect::<Vec<_>>(), "limit {limit}");
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_waiters_leaves_no_trace_at_once() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    for _ in 0..3 {
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(client.engine().registry.names(), 1);
+        guard.unlock().await.unwrap();
+        assert_eq!(client.engine().registry.names(), 0);
+        drop(lock.lock().await.unwrap());
+        settle().await;
+        assert_eq!(client.engine().registry.names(), 0);
+    }
+    assert_eq!(fake.subscriptions().0.len(), 0);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_passes_its_turn_on() {
+    for limit in [0, 16] {
+        let (client, fake) = client(|options| options.handoff_limit = limit);
+        let lock = client.reentrant("x");
+        let held = lock.lock().await.unwrap();
+        let waiters: Vec<_> = (0..4).map(|_| waiter(&lock)).collect();
+        settle().await;
+        assert_eq!(client.stats().waiting, 4);
+        // The contender, and one in the middle of the queue.
+        waiters[0].abort();
+        waiters[2].abort();
+        settle().await;
+        assert_eq!(client.stats().waiting, 2);
+        let began = Instant::now();
+        held.unlock().await.unwrap();
+        let mut waiters = waiters.into_iter();
+        drop(waiters.by_ref().nth(1).unwrap().await.unwrap());
+        drop(waiters.nth(1).unwrap().await.unwrap());
+        assert!(began.elapsed() < ms(50), "{:?}", began.elapsed());
+        settle().await;
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_waiters_that_left_leave_no_heap_behind() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let contender = registry.enter(&name, true);
+    assert!(contender.has_turn());
+    let last = registry.enter(&name, true);
+    // One after the other.
+    for _ in 0..100_000 {
+        drop(registry.enter(&name, true));
+    }
+    assert!(registry.queued(&name) < 100, "{}", registry.queued(&name));
+    // All at once, the first first, the last first, and every second one: each time `last` keeps its place.
+    for way in 0..3 {
+        let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, true)).collect();
+        assert_eq!(registry.waiting(), 100_001);
+        match way {
+            0 => drop(places),
+            1 => places.into_iter().rev().for_each(drop),
+            _ => {
+                let mut nth = 0;
+                places.retain(|_| {
+                    nth += 1;
+                    nth % 2 == 0
+                });
+                drop(places);
+            }
+        }
+        assert!(registry.queued(&name) < 1000, "{}", registry.queued(&name));
+        assert_eq!(registry.waiting(), 1);
+        assert!(!last.has_turn());
+    }
+    drop(contender);
+    assert!(last.has_turn());
+    drop(last);
+    assert_eq!((registry.names(), registry.waiting()), (0, 0));
+    drop(registry);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_wakes_the_contender_alone_and_n_waiters_share_a_subscription() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    let waiters: Vec<_> = (0..100).map(|_| waiter(&lock)).collect();
+    settle().await;
+    // One looked, subscribed, and looked again; nobody else did anything.
+    assert_eq!((fake.sent("acquire").len(), fake.subscriptions().0.len()), (2, 1));
+    for messages in 1..=5 {
+        fake.publish("x");
+        settle().await;
+        assert_eq!(fake.sent("acquire").len(), 2 + messages);
+    }
+    // After a break everybody has to look: that is the contender of each name, once.
+    let others: Vec<_> = (0..9).map(|n| client.reentrant(&format!("other {n}"))).collect();
+    let others: Vec<_> = others
+        .iter()
+        .map(|lock| {
+            fake.steal(lock.name(), secs(3600));
+            waiter(lock)
+        })
+        .collect();
+    settle().await;
+    let before = fake.sent("acquire").len();
+    fake.ear().missed();
+    settle().await;
+    assert_eq!(fake.sent("acquire").len(), before + 10);
+    for task in waiters.iter().chain(&others) {
+        task.abort();
+    }
+    for n in 0..9 {
+        fake.delete(&format!("other {n}"));
+    }
+    fake.delete("x");
+    settle().await;
+    assert_eq!((client.stats().waiting, fake.subscriptions().0.len()), (0, 10));
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_lingers_and_is_made_anew_when_it_is_wanted_while_it_ends() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    // Used again and again within the linger time: one subscription.
+    for _ in 0..5 {
+        fake.steal("x", secs(3600));
+        let waits = waiter(&lock);
+        settle().await;
+        fake.delete("x");
+        fake.publish("x");
+        drop(waits.await.unwrap());
+        tokio::time::sleep(secs(4)).await;
+    }
+    let counts = |fake: &Fake| (fake.subscriptions().0.len(), fake.subscriptions().1.len());
+    assert_eq!(counts(&fake), (1, 0));
+    // It is being ended when somebody comes.
+    fake.gate(false);
+    tokio::time::sleep(secs(2)).await;
+    assert_eq!(counts(&fake), (1, 1));
+    fake.steal("x", secs(3600));
+    let waits = waiter(&lock);
+    settle().await;
+    assert_eq!(counts(&fake), (1, 1));
+    fake.gate(true);
+    settle().await;
+    assert_eq!(counts(&fake), (2, 1));
+    fake.delete("x");
+    let began = Instant::now();
+    fake.publish("x");
+    drop(waits.await.unwrap());
+    assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
+    settle().await;
+    no_trace(&client, &fake).await;
+    // One that comes and goes while it is being made: it is ended all the same.
+    fake.gate(false);
+    fake.steal("x", secs(3600));
+    let waits = waiter(&lock);
+    settle().await;
+    waits.abort();
+    settle().await;
+    fake.gate(true);
+    fake.delete("x");
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_is_carried_through_whenever_its_waiter_leaves() {
+    let (client, fake) = client(|_| ());
+    let name = LockName::new("", "x");
+    let registry = Arc::clone(&client.engine().registry);
+    for polls in 0..3 {
+        let mut place = registry.enter(&name, true);
+        place.sit();
+        let mut listen = Box::pin(place.listen(secs(1)));
+        if polls == 0 {
+            // A task that has used up its turn: the subscription is asked for, and then tokio lets nothing go on.
+            while futures::poll!(Box::pin(tokio::task::consume_budget())).is_ready() {}
+            assert!(futures::poll!(&mut listen).is_pending());
+            assert_eq!(fake.subscriptions().0.len(), 0);
+        }
+        for _ in 0..polls {
+            assert!(futures::poll!(&mut listen).is_pending());
+            tokio::time::sleep(ms(1)).await;
+        }
+        drop(listen);
+        drop(place);
+        no_trace(&client, &fake).await;
+        assert_eq!(fake.subscriptions().0.len(), polls + 1);
+    }
+    drop(registry);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
+    // Guards, how long each holds, passes allowed, time allowed, and how often the server has to be asked.
+    let table = [
+        (51, ms(0), 16, secs(3600), 3),
+        (52, ms(0), 16, secs(3600), 4),
+        (10, ms(0), 0, secs(3600), 10),
+        (12, ms(20), 16, ms(50), 4),
+        (12, ms(20), 1, ms(50), 6),
+        (12, ms(60), 16, ms(50), 12),
+    ];
+    for (count, hold, limit, time, series) in table {
+        let (client, fake) = client(|options| (options.handoff_limit, options.handoff_time) = (limit, time));
+        // All stand in line before the first one has it.
+        fake.steal("x", secs(3600));
+        let lock = client.reentrant("x");
+        let first = waiter(&lock);
+        settle().await;
+        let all = tokio::spawn({
+            let client = client.clone();
+            async move { procession(&client, "x", count - 1, hold).await }
+        });
+        settle().await;
+        let before = fake.sent("acquire").len();
+        fake.delete("x");
+        fake.publish("x");
+        let first = first.await.unwrap();
+        tokio::time::sleep(hold).await;
+        first.unlock().await.unwrap();
+        let order = all.await.unwrap();
+        assert_eq!(order, (0..count - 1).collect::<Vec<_>>());
+        let (acquires, releases) = (fake.sent("acquire").len() - before, fake.sent("release").len());
+        assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} passes, {time:?}");
+        // A look that comes too early, for others to have their turn, may add to these.
+        assert!((series..=2 * series).contains(&acquires), "{acquires} acquires for {series} series");
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_handed_to_one_who_leaves_at_once_goes_on_or_is_given_back() {
+    for (behind, waiter_first) in [(0, false), (1, false), (2, false), (1, true)] {
+        let (client, fake) = client(|_| ());
+        let lock = client.reentrant("x");
+        let held = lock.lock().await.unwrap();
+        let mut leaves = Box::pin(lock.lock());
+        assert!(futures::poll!(&mut leaves).is_pending());
+        settle().await;
+        assert!(futures::poll!(&mut leaves).is_pending());
+        let others: Vec<_> = (0..behind).map(|_| waiter(&lock)).collect();
+        settle().await;
+        if waiter_first {
+            drop(leaves);
+            drop(held);
+        } else {
+            // Handed over, and dropped before it could be looked at.
+            drop(held);
+            assert_eq!(client.stats().holds, 1);
+            drop(leaves);
+        }
+        for other in others {
+            let guard = other.await.unwrap();
+            assert!(guard.is_held());
+            assert_eq!(fake.held().len(), 1);
+            drop(guard);
+        }
+        settle().await;
+        assert_eq!(fake.held(), Vec::<String>::new());
+        assert_eq!(client.stats().holds, 0);
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let leased = lock.lock_leased(secs(10)).await.unwrap();
+    let next = waiter(&lock);
+    settle().await;
+    leased.unlock().await.unwrap();
+    let next = next.await.unwrap();
+    assert_eq!(fake.sent("release").len(), 1);
+    // Nor is it handed to one who wants a lease of its own.
+    let leased = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock_leased(secs(10)).await.unwrap() })
+    };
+    settle().await;
+    next.unlock().await.unwrap();
+    let leased = leased.await.unwrap();
+    assert_eq!(fake.sent("release").len(), 2);
+    assert!(fake.left("x").unwrap() <= secs(10));
+    leased.unlock().await.unwrap();
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_up_between_two_naps_is_not_lost() {
+    let (client, fake) = client(|_| ());
+    let name = LockName::new("", "x");
+    let registry = Arc::clone(&client.engine().registry);
+    let mut place = registry.enter(&name, true);
+    place.sit();
+    place.listen(secs(1)).await;
+    assert!(place.is_listening() && place.handed().is_none());
+    // While the contender is busy asking, a release is announced.
+    fake.publish("x");
+    assert_eq!(place.nap(secs(5), Until::Message).await, Nap::Woken);
+    assert!(place.handed().is_none());
+    // That look answers every message so far.
+    assert_eq!(place.nap(secs(5), Until::Message).await, Nap::Over);
+    drop(place);
+    drop(registry);
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
