@@ -283,7 +283,8 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         let mut shard = self.shard(key).lock();
         let mut book = entry.book();
         book.reserved = book.reserved.saturating_sub(1);
-        if book.is_idle() && book.count == 0 && book.reserved == 0 {
+        // One that has ended and was cleaned up after may still have guards, which do not know yet.
+        if book.count == 0 && book.reserved == 0 && (book.is_idle() || book.end.is_some()) {
             Self::drop_out(&mut shard, key, entry, book);
         }
     }
