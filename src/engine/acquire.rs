@@ -114,9 +114,18 @@ impl Wish {
     async fn wait(&self) -> Result<Option<Grant>> {
         let mut seek = Seek::new(self);
         if !self.fresh {
-            // Who holds the lock already must not queue behind those who wait for it.
-            if let Some(grant) = seek.ask().await? {
-                return Ok(Some(grant));
+            // Who holds the lock already must not queue behind those who wait for it; an answer tells whether it does.
+            loop {
+                if let Some(grant) = seek.ask().await? {
+                    return Ok(Some(grant));
+                }
+                if !seek.is_failing() {
+                    break;
+                }
+                tokio::time::sleep(self.left(seek.nap)).await;
+                if self.is_over() {
+                    return seek.give_up();
+                }
             }
         }
         let may_hand = self.fresh && self.lease.is_none();
