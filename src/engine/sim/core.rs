@@ -114,6 +114,11 @@ impl Core {
         if line.closed {
             return Sent::Done(Err(Fault::new(FaultKind::Closed, "the link is closed")));
         }
+        match &request {
+            Request::Subscribe(channel) => drop(line.wanted.insert(channel.clone())),
+            Request::Unsubscribe(channel) => drop(line.wanted.remove(channel)),
+            Request::Run(_) => {}
+        }
         let number = line.sent;
         line.sent += 1;
         let mut mishaps = line.plan.remove(&number).unwrap_or_default();
@@ -149,6 +154,11 @@ impl Core {
         line.pending.insert(ticket, answer);
         let sent = Sent::Waiting(ticket, receiver);
 
+        let (changes, ends) = match &request {
+            Request::Run(_) => (false, false),
+            Request::Subscribe(_) => (true, false),
+            Request::Unsubscribe(_) => (true, true),
+        };
         let mut parcel = Parcel { line: index, life: line.life, ticket, request, refusal: None, fate: Fate::Delivered };
         let mut at = now + line.latency();
         let (mut lost, mut swallowed, mut twice) = (None, false, false);
@@ -167,6 +177,12 @@ impl Core {
                 Mishap::Refuse(text) => parcel.refusal = Some(text),
             }
         }
+        if ends && line.connected && (lost.is_some() || swallowed || parcel.refusal.is_some()) {
+            // Only a broken connection loses it. The client notices, and does not ask for this channel on the next one.
+            let (at, life) = (now + line.options.timeout + line.options.reconnect, line.life);
+            self.schedule(at, What::Back { line: index, life });
+        }
+        let line = &mut self.lines[index];
         if let Some(kind) = lost {
             let outcome = Err(Fault::new(kind, "the connection broke"));
             let life = line.life;
@@ -180,6 +196,11 @@ impl Core {
         if line.options.ordered {
             at = at.max(line.last_in.unwrap_or(at));
             line.last_in = Some(at);
+        }
+        if changes {
+            at = at.max(line.last_change.unwrap_or(at));
+            line.last_change = Some(at);
+            twice = false;
         }
         let copy = twice.then(|| {
             let spread = line.options.latency_max * 4;

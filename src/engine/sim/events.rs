@@ -152,11 +152,15 @@ impl Core {
 
     /// The line is connected again: the server knows its subscriptions anew.
     fn join(&mut self, index: usize) {
-        if self.lines[index].connected {
-            return;
+        let line = &mut self.lines[index];
+        let wanted = line.wanted.clone();
+        let before = std::mem::replace(&mut line.subscriptions, wanted.clone());
+        if std::mem::replace(&mut line.connected, true) {
+            for channel in before {
+                self.leave(&channel);
+            }
         }
-        self.lines[index].connected = true;
-        for channel in self.lines[index].subscriptions.clone() {
+        for channel in wanted {
             *self.store.audience.entry(channel).or_default() += 1;
         }
     }
@@ -166,7 +170,7 @@ impl Core {
         let line = &mut self.lines[index];
         line.life += 1;
         line.stalled = line.stalled.take().map(|_| Vec::new());
-        (line.last_in, line.last_out, line.last_message) = (None, None, None);
+        (line.last_in, line.last_out, line.last_message, line.last_change) = (None, None, None, None);
         line.fail_pending(FaultKind::Lost, "the connection broke");
         if line.connected {
             line.connected = false;

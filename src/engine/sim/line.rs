@@ -24,7 +24,10 @@ pub(super) struct Line {
     /// For the client's own use: asking for it does not change what goes wrong.
     pub(super) jitter: Random,
     pub(super) ear: Option<Weak<dyn Ear>>,
+    /// What the server has for this client.
     pub(super) subscriptions: BTreeSet<Bytes>,
+    /// What the client wants, and asks for again when it has connected anew.
+    pub(super) wanted: BTreeSet<Bytes>,
     pub(super) sent: u64,
     pub(super) partitioned: bool,
     pub(super) deaf: bool,
@@ -37,6 +40,8 @@ pub(super) struct Line {
     pub(super) last_in: Option<Instant>,
     pub(super) last_out: Option<Instant>,
     pub(super) last_message: Option<Instant>,
+    /// Subscriptions have a connection of their own, and keep their order on it.
+    pub(super) last_change: Option<Instant>,
 }
 
 impl Line {
@@ -49,6 +54,7 @@ impl Line {
             jitter: Random::new(seed, 2 * number + 2),
             ear: None,
             subscriptions: BTreeSet::new(),
+            wanted: BTreeSet::new(),
             sent: 0,
             partitioned: false,
             deaf: false,
@@ -60,6 +66,7 @@ impl Line {
             last_in: None,
             last_out: None,
             last_message: None,
+            last_change: None,
         }
     }
 
