@@ -1,0 +1,234 @@
+//! A waiter's place in the local queue of a name.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::{Listening, Local, Registry, Seat, SeatState, Slot};
+use crate::engine::hold::{Grant, Hold};
+use crate::engine::metrics;
+use crate::engine::names::LockName;
+use crate::engine::sync::Mutex;
+use crate::engine::transport::Moment;
+
+/// How long others have a lock for themselves that this process had many times in a row: a message and an attempt take
+/// some 0.3 ms on a quiet machine, and several times that on a busy one.
+const WAY: Duration = Duration::from_millis(3);
+
+/// Why a place's nap ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nap {
+    /// Something came: the turn, a lock that was handed over, a message.
+    Woken,
+    /// The time was up.
+    Over,
+}
+
+/// What ends a nap before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The turn, or the end of the client.
+    Turn,
+    /// A change of the subscription, a message, or a lock handed over.
+    Change,
+    /// The end of giving way, or a lock handed over.
+    Way,
+    /// A message, or a lock handed over.
+    Message,
+    /// A lock handed over; messages are let pass.
+    Handed,
+}
+
+/// A place in the local queue of a name. Dropped, it leaves the queue, and passes the turn on if it had it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(super) registry: Arc<Registry>,
+    pub(super) name: Arc<LockName>,
+    /// None while it was alone from the start: then it has the turn.
+    pub(super) seat: Option<Arc<Seat>>,
+    pub(super) takes: bool,
+    pub(super) counted: bool,
+    pub(super) left: bool,
+}
+
+impl Place {
+    pub(super) fn count(&mut self) {
+        if !std::mem::replace(&mut self.counted, true) {
+            self.registry.waiting.fetch_add(1, Ordering::Relaxed);
+            metrics::waiters(1.0);
+        }
+    }
+
+    /// True when it is this place's turn to speak to Redis.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)
+    }
+
+    /// Sits down to wait as the contender, where messages and holds can reach it.
+    pub(crate) fn sit(&mut self) {
+        if self.seat.is_some() {
+            return;
+        }
+        let state = Mutex::new(SeatState { turn: true, ..SeatState::default() });
+        let seat = Arc::new(Seat { takes: self.takes, state, notify: Notify::new() });
+        self.seat = Some(Arc::clone(&seat));
+        self.count();
+        // The slot stands while this place has the turn.
+        if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
+            slot.contender = Some(seat);
+        }
+    }
+
+    /// The lock that was handed over, if one was. Forgets earlier wake-ups: what comes next answers them.
+    pub(crate) fn handed(&self) -> Option<Grant> {
+        let mut state = self.seat.as_ref()?.state.lock();
+        state.woken = false;
+        state.handed.take()
+    }
+
+    /// True when messages reach this place.
+    pub(crate) fn is_listening(&self) -> bool {
+        let shard = self.registry.shard(&self.name).lock();
+        shard.get(&self.name).is_some_and(|slot| slot.listening == Listening::Live)
+    }
+
+    /// Has messages reach this place. Done when they do, when a lock was handed over meanwhile, when it cannot be had,
+    /// or when `limit` is over.
+    pub(crate) async fn listen(&self, limit: Duration) {
+        let settled = async {
+            // Where somebody else is just changing the subscription, ending it perhaps, once more after that.
+            for _ in 0..2 {
+                if let Some(seat) = &self.seat {
+                    seat.state.lock().changed = false;
+                }
+                let Some(job) = self.registry.subscribe(&self.name) else {
+                    self.nap(limit, Until::Change).await;
+                    if self.is_listening() {
+                        return;
+                    }
+                    continue;
+                };
+                tokio::select! {
+                    biased;
+                    () = job => {}
+                    _ = self.nap(limit, Until::Handed) => {}
+                }
+                return;
+            }
+        };
+        // Over is as good as failed: the caller polls.
+        let _ = tokio::time::timeout(limit, settled).await;
+    }
+
+    /// Lets other processes have the lock first, if this one had it many times in a row and others were told that it is
+    /// free.
+    pub(crate) async fn give_way(&self) {
+        {
+            let shard = self.registry.shard(&self.name).lock();
+            let Some(seat) = &self.seat else { return };
+            if !shard.get(&self.name).is_some_and(|slot| slot.yielding) {
+                return;
+            }
+            seat.state.lock().changed = false;
+        }
+        self.nap(WAY, Until::Way).await;
+        if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
+            slot.yielding = false;
+        }
+    }
+
+    /// For how long another task of this process holds the lock still, and may hand it over: until then Redis need not
+    /// be asked.
+    pub(crate) fn held_here(&self, now: Moment) -> Option<Duration> {
+        if !self.takes || self.seat.is_none() {
+            return None;
+        }
+        let shard = self.registry.shard(&self.name).lock();
+        shard.get(&self.name)?.local.as_ref()?.hold.left(now)
+    }
+
+    /// Waits for `until`, for `limit` at the most.
+    pub(crate) async fn nap(&self, limit: Duration, until: Until) -> Nap {
+        let Some(seat) = &self.seat else { return Nap::Woken };
+        let woken = async {
+            loop {
+                {
+                    let mut state = seat.state.lock();
+                    let come = match until {
+                        // One wake-up, one look: a flag that stays would keep this loop's caller spinning.
+                        Until::Turn => state.turn || std::mem::take(&mut state.woken),
+                        Until::Change => state.changed || state.woken,
+                        Until::Message => state.woken,
+                        Until::Way => state.changed,
+                        Until::Handed => false,
+                    };
+                    if come || state.handed.is_some() {
+                        return;
+                    }
+                }
+                seat.notify.notified().await;
+            }
+        };
+        if limit == Duration::MAX {
+            woken.await;
+            return Nap::Woken;
+        }
+        match tokio::time::timeout(limit, woken).await {
+            Ok(()) => Nap::Woken,
+            Err(_) => Nap::Over,
+        }
+    }
+
+    /// This place won the lock: passes the turn on, and notes the hold if it may be handed over later.
+    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, may_hand: bool) {
+        let stray = self.leave(|slot| {
+            if may_hand && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
+                slot.local = Some(Local { hold: Arc::clone(hold), passed: 0, since: now });
+            }
+        });
+        drop(stray);
+    }
+
+    /// Leaves the queue. Whatever was handed over meanwhile is returned, to be dropped outside the lock.
+    fn leave(&mut self, before: impl FnOnce(&mut Slot)) -> Option<Grant> {
+        if std::mem::replace(&mut self.left, true) {
+            return None;
+        }
+        if self.counted {
+            self.registry.waiting.fetch_sub(1, Ordering::Relaxed);
+            metrics::waiters(-1.0);
+        }
+        let mut shard = self.registry.shard(&self.name).lock();
+        let slot = shard.get_mut(&self.name)?;
+        before(slot);
+        let (turn, handed) = match &self.seat {
+            None => (true, None),
+            Some(seat) => {
+                let mut state = seat.state.lock();
+                state.gone = true;
+                (state.turn, state.handed.take())
+            }
+        };
+        if turn {
+            slot.pass();
+        } else {
+            slot.gone += 1;
+            // Those who left are skipped when their turn comes; too many of them are swept out before.
+            if slot.gone > 32 && slot.gone * 2 > slot.queue.len() {
+                slot.queue.retain(|seat| !seat.state.lock().gone);
+                slot.gone = 0;
+            }
+        }
+        self.registry.settle(shard, &self.name);
+        handed
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let stray = self.leave(|_| {});
+        drop(stray);
+    }
+}
