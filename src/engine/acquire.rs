@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use super::Engine;
 use super::hold::{Grant, Hold, Target, lease_until, valid_until};
 use super::ledger::{End, Entry as _};
@@ -92,7 +94,11 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     let until = how.wait.map(|wait| began + wait);
     let wish =
         Wish { engine: Arc::clone(engine), protocol: Arc::clone(protocol), owner, lease: how.lease, fresh, began, until };
-    let outcome = if how.wait == Some(Duration::ZERO) { wish.once().await } else { wish.wait().await };
+    let name = &protocol.name().plain;
+    let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = protocol.flavour());
+    let once = how.wait == Some(Duration::ZERO);
+    let seeking = async { if once { wish.once().await } else { wish.wait().await } };
+    let outcome = seeking.instrument(span).await;
     wish.tell(&outcome);
     outcome
 }

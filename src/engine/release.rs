@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use super::Engine;
 use super::hold::{Grant, Hold, Target, valid_until};
 use super::ledger::{End, Entry as _};
@@ -72,8 +74,10 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     }
     let (engine, hold) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold));
     let Some(before) = begin(&engine, &hold, grant.level, grant.since) else { return Ok(Released::Free) };
+    let (name, flavour) = (&hold.name().plain, hold.protocol.flavour());
+    let span = tracing::debug_span!("unlock", lock.name = %name, lock.flavour = flavour);
     let job = give_back(Arc::clone(&engine), hold, before, false);
-    Finished::new(&engine.reaper, job).await
+    Finished::new(&engine.reaper, job.instrument(span)).await
 }
 
 /// The release itself. `patient`: goes on until the lease is over; otherwise it reports after the configured retries,
