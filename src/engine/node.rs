@@ -14,6 +14,7 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::ErrorKind;
 use fred::interfaces::{ClientLike as _, EventInterface as _, PubsubInterface as _};
+use fred::types::config::Server;
 use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Value};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -49,7 +50,11 @@ struct Line {
     client: Client,
     timeouts: AtomicU32,
     heal: Notify,
+    /// Why there is no connection, while there is none.
+    trouble: Mutex<Option<fred::error::Error>>,
 }
+
+type ErrorReceiver = tokio::sync::broadcast::Receiver<(fred::error::Error, Option<Server>)>;
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,13 +89,19 @@ impl Line {
                 Ok(reply(value))
             }
             Err(error) => {
-                let fault = fault(error);
-                let demoted = fault.kind == FaultKind::Refused && fault.message.contains("READONLY");
+                let mut fault = fault(error);
+                let demoted = fault.kind == FaultKind::Refused
+                    && ["READONLY", "MASTERDOWN"].iter().any(|code| fault.message.contains(code));
                 let dead = fault.kind == FaultKind::TimedOut
                     && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
                 if demoted || dead {
                     self.timeouts.store(0, Ordering::Relaxed);
                     self.heal.notify_one();
+                }
+                if let (FaultKind::TimedOut, Some(trouble)) = (fault.kind, self.trouble.lock().clone()) {
+                    // The reason says more than that time is up: a refused login, say.
+                    let message = trouble.details().to_owned();
+                    fault = Fault { kind: FaultKind::Lost, message, source: Some(Arc::new(trouble)) };
                 }
                 Err(fault)
             }
@@ -311,10 +322,19 @@ async fn keep_listening(
 /// Tells the ear when a connection for commands is back, and breaks one that was taken for dead.
 async fn keep_line(line: Arc<Line>, ear: Arc<OnceLock<Weak<dyn Ear>>>) {
     let mut reconnects = line.client.reconnect_rx();
+    let mut errors = line.client.error_rx();
     loop {
         tokio::select! {
+            // What comes of both at once: the connection is back.
+            biased;
+            error = errors.recv() => match error {
+                Ok((error, _)) => *line.trouble.lock() = Some(error),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            },
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
+                    *line.trouble.lock() = None;
                     if let Some(ear) = ear.get().and_then(Weak::upgrade) {
                         ear.reconnected();
                     }

@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use fred::clients::Client;
 use fred::error::ErrorKind;
-use fred::interfaces::ClientLike as _;
+use fred::interfaces::{ClientLike as _, EventInterface as _};
 use fred::types::RespVersion;
 use fred::types::config::{
-    Config, ConnectionConfig, PerformanceConfig, ReconnectError, ReconnectPolicy, ServerConfig, TcpConfig,
-    UnresponsiveConfig,
+    Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
 use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
 
-use super::{Line, Node, dispatch, keep_line, keep_listening};
+use super::{ErrorReceiver, Line, Node, dispatch, keep_line, keep_listening};
 use crate::config::{Options, Secret};
+use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
 
 /// Where to connect, and as whom.
@@ -82,6 +83,8 @@ impl Target {
         if self.database.is_some() {
             config.database = self.database;
         }
+        config.username = config.username.as_deref().map(word);
+        config.password = config.password.as_deref().map(word);
         config.version = RespVersion::RESP3;
         // Commands wait for a reconnect, up to their timeout, rather than fail the instant a connection is away.
         config.fail_fast = false;
@@ -114,12 +117,9 @@ impl Node {
                 user_timeout: Some(options.command_timeout.max(Duration::from_secs(1)) * 2),
                 ..TcpConfig::default()
             },
-            reconnect_errors: vec![
-                ReconnectError::ReadOnly,
-                ReconnectError::Loading,
-                ReconnectError::MasterDown,
-                ReconnectError::ClusterDown,
-            ],
+            // fred would break the connection at the first such reply and give it to every command under way, also to
+            // those that the server carries out. Ours go one by one, and heal the connection where that helps.
+            reconnect_errors: Vec::new(),
             ..ConnectionConfig::default()
         };
         let performance = PerformanceConfig {
@@ -132,7 +132,10 @@ impl Node {
             || Client::new(config.clone(), Some(performance.clone()), Some(connection.clone()), Some(policy.clone()));
         let ear = Arc::new(OnceLock::new());
         let lines: Box<[_]> = (0..options.pool_size)
-            .map(|_| Arc::new(Line { client: make(), timeouts: AtomicU32::new(0), heal: Notify::new() }))
+            .map(|_| {
+                let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
+                Arc::new(Line { client: make(), timeouts, heal, trouble })
+            })
             .collect();
         let node = Self {
             lines,
@@ -140,8 +143,8 @@ impl Node {
             subscriber: make(),
             channels: Arc::default(),
             ear: Arc::clone(&ear),
-            tasks: crate::engine::sync::Mutex::default(),
-            connections: crate::engine::sync::Mutex::default(),
+            tasks: Mutex::default(),
+            connections: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
             script_cache: options.script_cache,
             subscribe_timeout: options.subscribe_timeout,
@@ -151,11 +154,20 @@ impl Node {
             node.connections.lock().push(client.connect());
         }
         let connected = futures::future::try_join_all(clients.iter().map(|client| client.wait_for_connect()));
-        let outcome = tokio::time::timeout(options.connect_timeout, connected).await;
+        let mut latest = None;
+        let outcome = tokio::select! {
+            biased;
+            outcome = connected => outcome.map(drop),
+            // Tried again for ever by fred: only a refused login is final.
+            error = final_error(node.subscriber.error_rx(), &mut latest) => Err(error),
+            () = tokio::time::sleep(options.connect_timeout) => Err(fred::error::Error::new(ErrorKind::Timeout, "")),
+        };
         let error = match outcome {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(refused(&error)),
-            Err(_) => Some(Error::Timeout { step: Step::Connect }),
+            Ok(()) => None,
+            Err(error) if *error.kind() == ErrorKind::Timeout => {
+                Some(latest.map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest)))
+            }
+            Err(error) => Some(refused(&error)),
         };
         if let Some(error) = error {
             // Each would go on trying for ever.
@@ -181,10 +193,47 @@ impl Node {
     }
 }
 
+/// The first error of a connection that no waiting heals. Those that may pass are left in `latest`.
+async fn final_error(mut errors: ErrorReceiver, latest: &mut Option<fred::error::Error>) -> fred::error::Error {
+    loop {
+        match errors.recv().await {
+            Ok((error, _)) if is_final(&error) => return error,
+            Ok((error, _)) => *latest = Some(error),
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return std::future::pending().await,
+        }
+    }
+}
+
+/// A login or a database that does not exist.
+fn is_final(error: &fred::error::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url)
+        || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
+}
+
+/// A word as the server reads it on a line of its own: fred sends the login that way. Quoted where it must be.
+fn word(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\') || !byte.is_ascii();
+    if !text.is_empty() && text.bytes().all(plain) {
+        return text.to_owned();
+    }
+    let mut quoted = String::with_capacity(text.len() + 8);
+    quoted.push('"');
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            char if char.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(char))),
+            char => quoted.push(char),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
 fn refused(error: &fred::error::Error) -> Error {
     let message = error.details().to_owned();
     match error.kind() {
-        ErrorKind::Auth => Error::Server { message },
+        ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::Server { message },
         ErrorKind::Config | ErrorKind::Url => Error::config(message),
         ErrorKind::Timeout => Error::Timeout { step: Step::Connect },
         _ => Error::Connection { message, outcome_unknown: false, source: Some(Arc::new(error.clone())) },
