@@ -68,7 +68,8 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
     .await;
 }
 
-/// Dropping every handle leaves the connections and fred's tasks behind. client.rs, `Handle`'s `Drop`.
+/// Dropping every handle leaves the connections and fred's tasks behind. client.rs, `Handle`'s `Drop`; where that is cut
+/// short, node.rs, `Node`'s `Drop`.
 #[tokio::test]
 async fn trap_11_dropping_all_handles_closes_connections_and_ends_tasks() {
     let server = RedisServer::start();
@@ -100,7 +101,7 @@ async fn trap_12_shutdown_keeps_its_time_when_the_server_is_away() {
         let tasks = distlock_support::leak::alive_tasks();
         let mut clients: Vec<Client> = Vec::new();
         for n in 0..4 {
-            let client = brisk(&server.url()).pool_size(if n == 0 { 4 } else { 1 }).connect().await.unwrap();
+            let client = brisk(&server.url()).pool_size(if n == 0 { 16 } else { 1 }).connect().await.unwrap();
             if n % 2 == 0 {
                 // Has something to release.
                 std::mem::forget(client.reentrant(&format!("lock {n}")).lock().await.unwrap());
@@ -121,7 +122,7 @@ async fn trap_12_shutdown_keeps_its_time_when_the_server_is_away() {
             let outcome = client.shutdown(within).await;
             let took = start.elapsed();
             println!("{how}, client {n}: {outcome:?} after {took:?}");
-            assert!(took < within + ms(300), "{how}, client {n}: {took:?}");
+            assert!(took < within + ms(800), "{how}, client {n}: {took:?}");
             assert!(matches!(outcome, Ok(()) | Err(Error::Timeout { .. })), "{outcome:?}");
             idle(client).await;
         }
