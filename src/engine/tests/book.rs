@@ -1,1 +1,270 @@
-//! To come.
+//! The book of a hold against a plain reading of its history: whatever the order of events.
+
+use std::collections::BTreeMap;
+
+use crate::engine::ledger::{Book, End};
+
+const WATCHDOG: u64 = 30_000;
+
+/// What happened to a book, in the order in which it did.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Open { id: u32, lease: Option<u64>, until: u64 },
+    Close { id: u32 },
+    Renewed { now: u64, until: u64 },
+    Rearmed { sent: u64 },
+    Extended { id: u32, lease: u64, until: u64 },
+    Capped { id: u32, until: u64 },
+    Uncapped { id: u32 },
+    Ended { end: End },
+    CountedDown,
+}
+
+/// The guards there are after a history, each with its lease, its end and its cap; the watchdog's end; and how it ended.
+#[derive(Default)]
+struct Reading {
+    guards: BTreeMap<u32, (Option<u64>, u64, u64)>,
+    watched: u64,
+    count: u32,
+    tenure: u32,
+    end: Option<End>,
+    bereft: Vec<u32>,
+}
+
+impl Reading {
+    fn of(history: &[Event]) -> Self {
+        let mut reading = Self::default();
+        for event in history {
+            reading.read(*event);
+        }
+        reading
+    }
+
+    fn is_watched(&self) -> bool {
+        self.end.is_none() && self.guards.values().any(|(lease, ..)| lease.is_none())
+    }
+
+    fn end(&mut self, end: End) {
+        if self.end.is_none() {
+            self.end = Some(end);
+            self.bereft = self.guards.keys().copied().collect();
+        }
+    }
+
+    fn read(&mut self, event: Event) {
+        match event {
+            Event::Open { id, lease, until } => {
+                self.tenure += u32::from(self.count == 0);
+                self.count += 1;
+                self.guards.insert(id, (lease, until, u64::MAX));
+                if lease.is_none() {
+                    self.watched = self.watched.max(until);
+                }
+            }
+            Event::Close { id } => drop(self.guards.remove(&id)),
+            Event::Renewed { now, until } if self.is_watched() => {
+                if now < self.watched {
+                    self.watched = self.watched.max(until);
+                } else {
+                    self.end(End::Expired);
+                }
+            }
+            Event::Renewed { .. } => {}
+            Event::Rearmed { sent } => {
+                if self.is_watched() {
+                    self.watched = self.watched.max(sent + WATCHDOG);
+                }
+                for (lease, until, _) in self.guards.values_mut() {
+                    *until = (*until).max(lease.map_or(0, |lease| sent + lease));
+                }
+            }
+            Event::Extended { id, lease, until } => {
+                self.guards.entry(id).and_modify(|guard| *guard = (Some(lease), until, u64::MAX));
+            }
+            Event::Capped { id, until } => {
+                self.guards.entry(id).and_modify(|(.., cap)| *cap = (*cap).min(until));
+            }
+            Event::Uncapped { id } => {
+                self.guards.entry(id).and_modify(|(.., cap)| *cap = u64::MAX);
+            }
+            Event::Ended { end } => self.end(end),
+            Event::CountedDown => self.count = self.count.saturating_sub(1),
+        }
+    }
+
+    fn until(&self, id: u32) -> Option<u64> {
+        let (lease, until, cap) = self.guards.get(&id).filter(|_| self.end.is_none())?;
+        Some(if lease.is_none() { self.watched } else { *until }.min(*cap))
+    }
+
+    fn latest(&self, but: Option<u32>) -> u64 {
+        let others = self.guards.iter().filter(|(id, _)| Some(**id) != but);
+        others.map(|(_, (lease, until, _))| if lease.is_none() { self.watched } else { *until }).max().unwrap_or(0)
+    }
+}
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % most
+    }
+}
+
+/// Does something to the book, and writes down what.
+fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Dice, now: &mut u64) {
+    *now += [0, 1, 900, 11_000, 40_000][dice.below(5) as usize];
+    let before = Reading::of(history);
+    // When the command whose reply is here was sent.
+    let sent = now.saturating_sub(dice.below(2_000));
+    let id = before.guards.len().checked_sub(1).map(|last| dice.below(last as u64 + 1) as usize);
+    let id = id.and_then(|nth| before.guards.keys().nth(nth).copied()).unwrap_or(99);
+    let lease = [5, 1_000, 60_000][dice.below(3) as usize];
+    let event = match dice.below(12) {
+        0..=2 => {
+            let lease = (dice.below(2) == 0).then_some(lease);
+            let until = sent + lease.unwrap_or(WATCHDOG);
+            let id = book.open(book.count() + 1, lease, sent, until);
+            assert!(!before.guards.contains_key(&id));
+            Event::Open { id, lease, until }
+        }
+        3 | 4 => {
+            assert_eq!(book.close(id), before.guards.contains_key(&id));
+            Event::Close { id }
+        }
+        5 | 6 => {
+            let in_time = book.renewed(*now, sent, sent + WATCHDOG);
+            assert_eq!(in_time, !before.is_watched() || *now < before.watched);
+            Event::Renewed { now: *now, until: sent + WATCHDOG }
+        }
+        7 => {
+            book.rearmed(sent, |lease| sent + lease, WATCHDOG);
+            Event::Rearmed { sent }
+        }
+        8 => {
+            book.extended(id, lease, sent + lease);
+            Event::Extended { id, lease, until: sent + lease }
+        }
+        9 => {
+            book.capped(id, sent + lease);
+            Event::Capped { id, until: sent + lease }
+        }
+        10 if dice.below(2) == 0 => {
+            book.uncapped(id, u64::MAX);
+            Event::Uncapped { id }
+        }
+        10 if dice.below(4) == 0 => {
+            let end = [End::Expired, End::Gone, End::Closed][dice.below(3) as usize];
+            assert_eq!(book.finish(end), before.end.is_none() && !before.guards.is_empty());
+            Event::Ended { end }
+        }
+        10 => {
+            // "Not held", of this tenure or the one before.
+            let tenure = before.tenure.saturating_sub(dice.below(4).min(1) as u32);
+            let news = book.refuted(tenure);
+            assert_eq!(news, tenure == before.tenure && before.end.is_none() && !before.guards.is_empty());
+            if !news {
+                return;
+            }
+            Event::Ended { end: End::Gone }
+        }
+        _ => {
+            assert_eq!(book.counted_down(), before.count.saturating_sub(1));
+            Event::CountedDown
+        }
+    };
+    history.push(event);
+}
+
+/// The book says what its history says.
+fn agree(book: &Book, history: &[Event]) {
+    let reading = Reading::of(history);
+    assert_eq!((book.count(), book.tenure(), book.end()), (reading.count, reading.tenure, reading.end));
+    assert_eq!((book.is_idle(), book.is_watched()), (reading.guards.is_empty(), reading.is_watched()));
+    assert_eq!((book.watched(), book.until_all()), (reading.watched, reading.latest(None)));
+    let leases = reading.guards.values().map(|(lease, ..)| lease.unwrap_or(WATCHDOG));
+    assert_eq!(book.lease_left(WATCHDOG), leases.max().unwrap_or(WATCHDOG));
+    let opened = history.iter().filter(|event| matches!(event, Event::Open { .. })).count();
+    for id in 0..=opened as u32 {
+        assert_eq!(book.until(id), reading.until(id), "guard {id}");
+        assert_eq!(book.until_others(id), reading.latest(Some(id)));
+        assert_eq!(book.lease(id), reading.guards.get(&id).and_then(|(lease, ..)| *lease));
+        assert_eq!(book.end_of(id), reading.end.filter(|_| reading.bereft.contains(&id)));
+    }
+}
+
+/// What must hold from one event to the next, whatever the model says.
+fn follows(event: Event, before: &[Option<u64>], book: &Book) {
+    for (id, before) in (0..).zip(before) {
+        let after = book.until(id);
+        let lowered = matches!(event, Event::Extended { id: of, .. } | Event::Capped { id: of, .. } if of == id);
+        match (before, after) {
+            (None, Some(_)) => assert!(matches!(event, Event::Open { id: new, .. } if new == id), "guard {id} revived"),
+            (Some(before), Some(after)) => assert!(after >= *before || lowered, "guard {id} shortened"),
+            (_, None) => {}
+        }
+    }
+}
+
+#[test]
+fn a_book_says_what_its_history_says() {
+    let mut ended = [0_u32; 3];
+    for seed in 0..1_000 {
+        let (mut book, mut history, mut dice, mut now) = (Book::default(), Vec::new(), Dice(seed), 100_000);
+        for _ in 0..40 {
+            let before: Vec<_> = (0..41).map(|id| book.until(id)).collect();
+            let known = history.len();
+            let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                step(&mut book, &mut history, &mut dice, &mut now);
+                if let Some(event) = history.get(known) {
+                    follows(*event, &before, &book);
+                }
+                agree(&book, &history);
+            }));
+            assert!(checked.is_ok(), "seed {seed}, at {now}: {history:#?}");
+        }
+        if let Some(end) = book.end() {
+            ended[end as usize] += 1;
+        }
+    }
+    // The histories are of every kind.
+    assert!(ended.iter().all(|count| *count > 30) && ended.iter().sum::<u32>() < 970, "{ended:?}");
+}
+
+#[test]
+fn what_is_given_back_is_not_lost_and_what_is_over_is_not_renewed() {
+    let mut book = Book::default();
+    let (released, kept) = (book.open(1, None, 0, 100), book.open(2, None, 0, 100));
+    assert!(book.close(released) && !book.close(released));
+    assert!(!book.renewed(100, 99, 199), "at the very end it is over");
+    assert_eq!((book.until(kept), book.end_of(kept), book.end_of(released)), (None, Some(End::Expired), None));
+    assert!(book.renewed(100, 99, 199), "not watched any more, so there is nothing to be late for");
+    assert_eq!(book.until(kept), None);
+    assert!(!book.finish(End::Gone), "the first end is the end");
+    assert_eq!(book.end(), Some(End::Expired));
+}
+
+#[test]
+fn an_answer_is_about_the_tenure_it_was_asked_in() {
+    let mut book = Book::default();
+    let first = book.open(1, None, 0, 100);
+    let asked = book.tenure();
+    book.close(first);
+    assert!(!book.refuted(asked), "being released: no news to anybody");
+    assert_eq!(book.counted_down(), 0);
+    let second = book.open(1, None, 50, 150);
+    assert!(!book.refuted(asked));
+    assert_eq!(book.until(second), Some(150));
+    // Coming in again is the same tenure; so is a hold that is passed on.
+    let asked = book.tenure();
+    let third = book.open(2, Some(10), 60, 70);
+    book.close(second);
+    assert_eq!(book.counted_down(), 1);
+    assert!(book.refuted(asked));
+    assert_eq!((book.end_of(third), book.end_of(second)), (Some(End::Gone), None));
+}

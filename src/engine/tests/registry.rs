@@ -373,6 +373,16 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     assert!(place.handed().is_none());
     // That look answers every message so far.
     assert_eq!(place.nap(secs(5), Until::Message).await, Nap::Over);
+    // Those behind it are not even woken.
+    let behind = registry.enter(&name, true);
+    let mut nap = Box::pin(behind.nap(secs(5), Until::Turn));
+    assert!(futures::poll!(&mut nap).is_pending());
+    fake.publish("x");
+    assert!(futures::poll!(&mut nap).is_pending());
+    fake.ear().missed();
+    assert!(futures::poll!(&mut nap).is_ready(), "after a break everybody looks up");
+    drop(nap);
+    drop(behind);
     drop(place);
     drop(registry);
     no_trace(&client, &fake).await;

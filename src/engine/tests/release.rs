@@ -152,6 +152,26 @@ async fn what_the_same_owner_holds_elsewhere_is_not_ours_to_count() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hold_given_away_while_its_owner_comes_in_again_is_not_counted() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let first = acquire(&client, &me).await;
+    fake.next("acquire", Fate::Late(ms(50)));
+    let second = tokio::spawn({
+        let (client, me) = (client.clone(), me.clone());
+        async move { acquire(&client, &me).await }
+    });
+    settle().await;
+    drop(first.into_owner());
+    let second = second.await.unwrap();
+    assert_eq!(fake.held(), ["x 1 2"]);
+    assert_eq!(second.unlock().await.unwrap(), Released::StillHeld(1));
+    assert_eq!(client.stats().holds, 0);
+    assert_eq!(client.reentrant("x").release(&me).await.unwrap(), Released::Free);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_that_finds_nothing_tells_the_other_guards() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
@@ -282,6 +302,34 @@ async fn an_extension_in_doubt_counts_as_the_shorter_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_promised_keeps_its_margin_whatever_is_sent_for_the_same_owner() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let me = client.owner();
+    let how = || Acquire::new().owner(&me);
+    let long = lock.acquire(how().lease(secs(600))).await.unwrap().unwrap();
+    // The key outlives the promise by the drift that is reckoned with.
+    let has_margin = || {
+        let promised = long.remaining();
+        assert!(fake.left("x").unwrap() >= promised + promised / 100, "{:?} for {promised:?}", fake.left("x"));
+    };
+    has_margin();
+    let short = lock.acquire(how().lease(secs(1))).await.unwrap().unwrap();
+    has_margin();
+    short.extend(secs(2)).await.unwrap();
+    has_margin();
+    let watched = lock.acquire(how()).await.unwrap().unwrap();
+    has_margin();
+    client.renew_now().await;
+    has_margin();
+    watched.unlock().await.unwrap();
+    has_margin();
+    drop((short, long));
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_copy_of_an_acquire_is_found_and_a_newer_hold_is_not_mistaken_for_it() {
     for comes_back in [false, true] {
         let (client, fake) = client(|_| ());
@@ -300,6 +348,28 @@ async fn a_late_copy_of_an_acquire_is_found_and_a_newer_hold_is_not_mistaken_for
         tokio::time::sleep(secs(4)).await;
         done(client, &fake).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_for_a_late_copy_spares_the_hold_after_one_that_was_lost() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    fake.next("acquire", Fate::Lost(true));
+    let guard = acquire(&client, &me).await;
+    for _ in 0..200 {
+        fake.next("renew", Fate::Lost(false));
+    }
+    assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Expired, .. }));
+    fake.calm();
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!((fake.held(), client.stats().under_way), (Vec::new(), 0));
+    let again = acquire(&client, &me).await;
+    tokio::time::sleep(secs(5)).await;
+    assert!(again.is_held());
+    assert_eq!(fake.held(), ["x 1 1"]);
+    drop((guard, again));
+    tokio::time::sleep(secs(5)).await;
+    done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
