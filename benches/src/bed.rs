@@ -121,7 +121,7 @@ impl Bed {
                 let (who, side) = &mut sides[index];
                 let mut plan = Plan { name: format!("{bench}:{}", who.name()), ..plan.clone() };
                 if round == 0 {
-                    plan.length = (plan.length / 3).max(Duration::from_millis(100));
+                    plan.length = (plan.length / 3).clamp(Duration::from_millis(100), Duration::from_millis(500));
                 }
                 let before = self.admin.commandstats().await;
                 let sample = tokio::time::timeout(SAMPLE_WITHIN, side.run(&plan)).await;

@@ -83,19 +83,6 @@ impl Hoard {
         let cpu_seconds = cpu_seconds() - cpu;
         Round { renewed: renewed as u64, seconds, cpu_seconds, after: resident() }
     }
-
-    /// Gives back what would outlive the client's own shutdown.
-    pub async fn empty(&mut self, client: &Any) {
-        // distlock's stay: its shutdown releases what is held.
-        for mut lock in self.raw.drain(..) {
-            lock.release(()).await;
-        }
-        if let Any::Rlock(client) = client {
-            for guard in self.rlock.drain(..).flatten() {
-                client.lock(String::new()).release(guard).await;
-            }
-        }
-    }
 }
 
 /// Takes a lock and gives it back.

@@ -29,7 +29,7 @@ enum Request {
     Hold(usize),
     /// Renew them all.
     Round,
-    /// Give everything back, and end.
+    /// Close the client, and end.
     Close,
 }
 
@@ -106,7 +106,7 @@ impl Worker {
         self.answer().await
     }
 
-    /// Has it give everything back and end.
+    /// Has it close its client and end. Of what is held only distlock gives back all.
     pub async fn close(mut self) {
         self.ask(&Request::Close).await;
         self.answer::<()>().await;
@@ -138,7 +138,6 @@ pub async fn serve(mut words: impl Iterator<Item = String>) {
             Ok(Request::Hold(count)) => say(&hoard.fill(&client, count).await),
             Ok(Request::Round) => say(&hoard.renew(&client).await),
             Ok(Request::Close) => {
-                hoard.empty(&client).await;
                 client.close().await;
                 say(&());
                 return;
