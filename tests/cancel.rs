@@ -1,0 +1,183 @@
+//! Cancel safety on a real server (C1, C2): whatever is dropped, wherever it stands, leaves nothing behind.
+
+mod bed;
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use bed::{Bed, Numbers, eventually, ms, reentrant, secs};
+use distlock::{Acquire, Client, Error, ReentrantLock, Step};
+
+/// Acquires dropped in all.
+const DROPS: u64 = 10_000;
+
+/// Drops a future after so many polls, or after a while.
+async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Output> {
+    let mut work = pin!(work);
+    if pause.is_zero() {
+        for _ in 0..polls {
+            if let std::task::Poll::Ready(output) = futures::poll!(work.as_mut()) {
+                return Some(output);
+            }
+            tokio::task::yield_now().await;
+        }
+        return None;
+    }
+    tokio::time::timeout(pause, work).await.ok()
+}
+
+async fn acquire_and_drop(lock: &ReentrantLock, client: &Client, numbers: &mut Numbers) -> bool {
+    let how = match numbers.below(5) {
+        0 => Acquire::new().wait(ms(numbers.below(3))),
+        1 => Acquire::new().lease(secs(20)),
+        2 => Acquire::new().owner(&client.owner()),
+        _ => Acquire::new(),
+    };
+    let pause = if numbers.below(2) == 0 { Duration::ZERO } else { Duration::from_micros(numbers.below(3000)) };
+    let polls = numbers.below(6);
+    match cut(lock.acquire(how), polls, pause).await {
+        Some(outcome) => {
+            let guard = match outcome {
+                Ok(Some(guard)) => guard,
+                // A wait of a few milliseconds may end while a command is under way: it is undone.
+                Ok(None) | Err(Error::Timeout { step: Step::Command }) => return false,
+                Err(error) => panic!("{error}"),
+            };
+            // Half of those that got it drop the unlock half-way, half the guard.
+            if numbers.below(2) == 0 {
+                let polls = numbers.below(4);
+                cut(guard.unlock(), polls, Duration::ZERO).await;
+            }
+            false
+        }
+        None => true,
+    }
+}
+
+async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
+    bed::idle(client).await;
+    eventually("no key is left", secs(5), async || bed.admin.keys().await.is_empty()).await;
+    eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
+    eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
+    let other = bed.client().await;
+    for n in 0..names {
+        let began = Instant::now();
+        let guard = other.reentrant(&format!("c{n}")).lock().await.unwrap();
+        assert!(began.elapsed() < ms(50), "the next acquire took {:?}", began.elapsed());
+        guard.unlock().await.unwrap();
+    }
+}
+
+/// A third of them while the lock is held elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_acquires_dropped_at_random_points_leave_nothing() {
+    reentrant(async |bed| {
+        const NAMES: u64 = 12;
+        let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
+        let holder = bed.client().await;
+        // Every third name is held by another client throughout.
+        let mut held = Vec::new();
+        for n in (0..NAMES).step_by(3) {
+            held.push(holder.reentrant(&format!("c{n}")).lock().await.unwrap());
+        }
+        let tasks: Vec<_> = (0..NAMES)
+            .map(|n| {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    let lock = client.reentrant(&format!("c{n}"));
+                    let mut numbers = Numbers::new(n + 1);
+                    let mut dropped = 0;
+                    let mut begun = 0;
+                    while dropped < DROPS / NAMES + 1 {
+                        begun += 1;
+                        dropped += u64::from(acquire_and_drop(&lock, &client, &mut numbers).await);
+                    }
+                    (begun, dropped)
+                })
+            })
+            .collect();
+        let (mut begun, mut dropped) = (0, 0);
+        for task in tasks {
+            let (b, d) = task.await.unwrap();
+            (begun, dropped) = (begun + b, dropped + d);
+        }
+        assert!(dropped >= DROPS);
+        for guard in held {
+            guard.unlock().await.unwrap();
+        }
+        let began = Instant::now();
+        nothing_left(bed, &client, NAMES).await;
+        println!("{begun} acquires begun, {dropped} dropped before their end; clean after {:?}", began.elapsed());
+    })
+    .await;
+}
+
+/// Many local waiters on one name, dropped wherever they are in the queue, while the lock goes round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_dropped_in_the_queue_hold_nobody_up() {
+    reentrant(async |bed| {
+        let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
+        let tasks: Vec<_> = (0..64)
+            .map(|n| {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    let lock = client.reentrant("c0");
+                    let mut numbers = Numbers::new(1000 + n);
+                    for _ in 0..50 {
+                        acquire_and_drop(&lock, &client, &mut numbers).await;
+                    }
+                    // The last one is seen through: nobody is stuck.
+                    let guard = tokio::time::timeout(secs(30), lock.lock()).await.expect("stuck in the queue");
+                    guard.unwrap().unlock().await.unwrap();
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        nothing_left(bed, &client, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connecting_may_be_dropped_at_any_point() {
+    reentrant(async |bed| {
+        let mut numbers = Numbers::new(7);
+        let mut dropped = 0;
+        for _ in 0..200 {
+            let pause = Duration::from_micros(numbers.below(3000));
+            match tokio::time::timeout(pause, bed.builder().connect()).await {
+                Ok(client) => client.unwrap().shutdown(secs(2)).await.unwrap(),
+                Err(_) => dropped += 1,
+            }
+        }
+        assert!(dropped > 0, "none was dropped in time");
+        eventually("no connection is left", secs(5), async || bed.admin.others().await.is_empty()).await;
+    })
+    .await;
+}
+
+/// A guard outlives the runtime of its client: dropping it neither blocks nor panics, and the lease ends the lock.
+#[tokio::test]
+async fn a_guard_dropped_after_the_end_of_its_runtime_is_harmless() {
+    reentrant(async |bed| {
+        let url = bed.server.url();
+        let guard = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            let guard = runtime.block_on(async {
+                let builder = Client::builder(&url).watchdog(ms(1200)).command_timeout(ms(400));
+                let client = builder.connect().await.unwrap();
+                client.reentrant("c0").lock().await.unwrap()
+            });
+            runtime.shutdown_background();
+            guard
+        })
+        .join()
+        .unwrap();
+        drop(guard);
+        eventually("the lease has ended it", secs(5), async || bed.admin.keys().await.is_empty()).await;
+    })
+    .await;
+}
