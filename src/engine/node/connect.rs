@@ -154,18 +154,20 @@ impl Node {
             node.connections.lock().push(client.connect());
         }
         let connected = futures::future::try_join_all(clients.iter().map(|client| client.wait_for_connect()));
-        let mut latest = None;
+        let latest = Mutex::new(None);
+        let errors = clients.iter().map(|client| Box::pin(final_error(client.error_rx(), &latest)));
+        let errors = futures::future::select_all(errors);
         let outcome = tokio::select! {
             biased;
             outcome = connected => outcome.map(drop),
             // Tried again for ever by fred: only a refused login is final.
-            error = final_error(node.subscriber.error_rx(), &mut latest) => Err(error),
+            (error, ..) = errors => Err(error),
             () = tokio::time::sleep(options.connect_timeout) => Err(fred::error::Error::new(ErrorKind::Timeout, "")),
         };
         let error = match outcome {
             Ok(()) => None,
             Err(error) if *error.kind() == ErrorKind::Timeout => {
-                Some(latest.map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest)))
+                Some(latest.into_inner().map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest)))
             }
             Err(error) => Some(refused(&error)),
         };
@@ -194,11 +196,11 @@ impl Node {
 }
 
 /// The first error of a connection that no waiting heals. Those that may pass are left in `latest`.
-async fn final_error(mut errors: ErrorReceiver, latest: &mut Option<fred::error::Error>) -> fred::error::Error {
+async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::error::Error>>) -> fred::error::Error {
     loop {
         match errors.recv().await {
             Ok((error, _)) if is_final(&error) => return error,
-            Ok((error, _)) => *latest = Some(error),
+            Ok((error, _)) => *latest.lock() = Some(error),
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return std::future::pending().await,
         }
