@@ -73,3 +73,14 @@ pub async fn calls(admin: &Admin, command: &str) -> u64 {
 pub fn assert_doubt(error: &Error) {
     assert!(error.outcome_unknown() && error.is_retryable(), "{error:?}");
 }
+
+/// The server refused, with this code; nothing is in doubt.
+#[track_caller]
+pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
+    match outcome {
+        Err(error @ Error::Server { .. }) if error.outcome_unknown() => panic!("in doubt: {error:?}"),
+        Err(Error::Server { message }) if message.starts_with(code) => {}
+        Err(error) => panic!("expected {code}: {error:?}"),
+        Ok(_) => panic!("expected {code}: it succeeded"),
+    }
+}

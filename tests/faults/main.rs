@@ -1,0 +1,9 @@
+//! Faults of servers, networks and neighbours, and what the caller sees of each: `docs/faults.md` lists them.
+
+#[path = "../bed/mod.rs"]
+mod bed;
+mod fake;
+mod login;
+mod refusal;
+mod restart;
+mod rig;
