@@ -6,6 +6,7 @@ use std::time::Duration;
 use distlock_support::{Admin, RedisServer};
 
 use crate::args::Args;
+use crate::cpu;
 use crate::drive::{Plan, Sample};
 use crate::java::Java;
 use crate::report::Row;
@@ -31,6 +32,15 @@ impl Side {
             Self::Here(client) => client.run(plan).await,
             Self::Apart(workers) => Worker::run_all(workers, plan).await,
             Self::Java(java) => java.run(plan).await,
+        }
+    }
+
+    /// The processes of its clients.
+    fn pids(&self) -> Vec<u32> {
+        match self {
+            Self::Here(_) => vec![std::process::id()],
+            Self::Apart(workers) => workers.iter().filter_map(Worker::pid).collect(),
+            Self::Java(java) => java.0.iter().map(|agent| agent.pid()).collect(),
         }
     }
 
@@ -61,6 +71,8 @@ pub struct Bed {
 struct Rounds {
     samples: Vec<Sample>,
     commands: Vec<f64>,
+    /// Processor time by pair, in µs: the clients' and the server's.
+    cpu: Vec<(f64, f64)>,
 }
 
 /// Whose figures a bench is after.
@@ -124,12 +136,17 @@ impl Bed {
                     plan.length = (plan.length / 3).clamp(Duration::from_millis(100), Duration::from_millis(500));
                 }
                 let before = self.admin.commandstats().await;
+                let (pids, server) = (side.pids(), self.server.pid());
+                let (cpu, server_cpu) = (cpu::seconds_of(&pids), cpu::seconds(server));
                 let sample = tokio::time::timeout(SAMPLE_WITHIN, side.run(&plan)).await;
                 let sample = sample.unwrap_or_else(|_| panic!("{bench}: {} does not end", who.name()));
+                let used = (cpu::seconds_of(&pids) - cpu, cpu::seconds(server) - server_cpu);
                 let commands = commands(*who, &before, &self.admin.commandstats().await);
                 if round > 0 {
                     let rounds = found.entry(*who).or_default();
-                    rounds.commands.push(commands as f64 / sample.pairs() as f64);
+                    let pairs = sample.pairs() as f64;
+                    rounds.commands.push(commands as f64 / pairs);
+                    rounds.cpu.push((used.0 * 1e6 / pairs, used.1 * 1e6 / pairs));
                     rounds.samples.push(sample);
                 }
             }
@@ -151,7 +168,7 @@ impl Bed {
                 ratios.sort_by(f64::total_cmp);
                 ratios[ratios.len() / 2]
             });
-            let commands_per_op = rounds.commands[median];
+            let (commands_per_op, cpu) = (rounds.commands[median], rounds.cpu[median]);
             let sample = &mut rounds.samples[median];
             let [p50_us, p99_us, worst_us] = sample.times_us();
             let (share_min, share_max) = sample.shares();
@@ -168,6 +185,8 @@ impl Bed {
                 share_min,
                 share_max,
                 commands_per_op,
+                cpu_us_per_op: cpu.0,
+                server_cpu_us_per_op: Some(cpu.1),
                 pool: pooled.then_some(self.args.pool),
                 distlock_ahead: ahead,
                 held: None,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use distlock_support::agent::{Agent, AgentOptions};
 
 use crate::bed::{Bed, By, Side, Sides, commands};
+use crate::cpu;
 use crate::drive::{Plan, Timed};
 use crate::java::Java;
 use crate::report::{HeldFigures, Row};
@@ -184,6 +185,8 @@ fn held_row(bed: &Bed, who: Who, mut times: Vec<f64>, commands_per_op: f64, figu
         share_min: 1.0,
         share_max: 1.0,
         commands_per_op,
+        cpu_us_per_op: figures.cpu_us_per_round / figures.renewed_per_round.max(1) as f64,
+        server_cpu_us_per_op: None,
         pool: matches!(who, Who::Distlock | Who::Raw).then_some(bed.args.pool),
         distlock_ahead: None,
         held: Some(figures),
@@ -219,7 +222,7 @@ async fn watch_round(bed: &Bed, pid: u32) -> Option<Seen> {
             let fresh = changed.elapsed() > QUIET;
             changed = Instant::now();
             if first.is_none() && fresh {
-                first = Some((changed, stats.clone(), cpu_of(pid)));
+                first = Some((changed, stats.clone(), cpu::seconds(pid)));
             }
         }
         stats = now;
@@ -228,20 +231,11 @@ async fn watch_round(bed: &Bed, pid: u32) -> Option<Seen> {
         {
             return Some(Seen {
                 seconds: (changed - *began).as_secs_f64(),
-                cpu_seconds: cpu_of(pid) - cpu,
+                cpu_seconds: cpu::seconds(pid) - cpu,
                 renewed: stats.get("pexpire").unwrap_or(&0) - before.get("pexpire").unwrap_or(&0),
                 commands: commands(Who::Redisson, before, &stats),
             });
         }
     }
     None
-}
-
-/// Processor time of a process.
-fn cpu_of(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name, which is in brackets: the 12th and the 13th field.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }

@@ -4,6 +4,7 @@
 mod args;
 mod bed;
 mod benches;
+mod cpu;
 mod drive;
 mod held;
 mod java;

@@ -26,6 +26,10 @@ pub struct Row {
     pub share_max: f64,
     /// As the server counted them, without what scripts call.
     pub commands_per_op: f64,
+    /// Processor time of the clients and of the server. Those of a busy machine are truer than its times.
+    pub cpu_us_per_op: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu_us_per_op: Option<f64>,
     /// Connections for commands, where the subject has such an option.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<usize>,
@@ -50,15 +54,28 @@ pub struct HeldFigures {
     pub bytes_per_lock_after_rounds: f64,
 }
 
-const HEAD: [&str; 12] =
-    ["bench", "subject", "proc", "tasks", "ops/s", "distlock is", "p50", "p99", "worst", "share", "cmds/op", "note"];
+const HEAD: [&str; 13] = [
+    "bench",
+    "subject",
+    "proc",
+    "tasks",
+    "ops/s",
+    "distlock is",
+    "p50",
+    "p99",
+    "worst",
+    "share",
+    "cmds/op",
+    "CPU us/op",
+    "note",
+];
 
 /// The lines of the table.
 pub fn table(rows: &[Row]) -> String {
-    let mut cells: Vec<[String; 12]> = vec![HEAD.map(str::to_owned)];
+    let mut cells: Vec<[String; 13]> = vec![HEAD.map(str::to_owned)];
     cells.extend(rows.iter().map(line));
     let width = |column: usize| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 12] = std::array::from_fn(width);
+    let widths: [usize; 13] = std::array::from_fn(width);
     let mut text = String::new();
     let mut last = String::new();
     for (number, line) in cells.iter().enumerate() {
@@ -70,7 +87,7 @@ pub fn table(rows: &[Row]) -> String {
         last = group;
         for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
             // Writing to a String cannot fail.
-            let _ = if matches!(column, 0 | 1 | 11) {
+            let _ = if matches!(column, 0 | 1 | 12) {
                 write!(text, "{cell:<width$}  ")
             } else {
                 write!(text, "{cell:>width$}  ")
@@ -82,7 +99,7 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-fn line(row: &Row) -> [String; 12] {
+fn line(row: &Row) -> [String; 13] {
     let held = row.bench == "held";
     let known = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
     let ahead = match row.distlock_ahead {
@@ -110,6 +127,10 @@ fn line(row: &Row) -> [String; 12] {
         known(row.worst_us, time(row.worst_us)),
         if held { "-".to_owned() } else { format!("{:.2}-{:.2}", row.share_min, row.share_max) },
         known(row.commands_per_op, format!("{:.2}", row.commands_per_op)),
+        match row.server_cpu_us_per_op {
+            Some(server) => format!("{:.1} + {server:.1}", row.cpu_us_per_op),
+            None => known(row.cpu_us_per_op, format!("{:.1}", row.cpu_us_per_op)),
+        },
         note,
     ]
 }

@@ -76,6 +76,11 @@ impl Worker {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in a worker's answer"))
     }
 
+    /// Its process, unless it has ended.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// Measures in several processes at the same time.
     pub async fn run_all(workers: &mut [Self], plan: &Plan) -> Sample {
         for worker in workers.iter_mut() {
