@@ -32,9 +32,16 @@ pub struct Builder {
     password: Option<String>,
     config: Option<String>,
     args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
 }
 
 impl Builder {
+    /// One more variable in the server's environment.
+    pub fn env(mut self, name: &str, value: &std::ffi::OsStr) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
     /// Whether data survives [`RedisServer::restart`] (append-only file); off by default.
     pub fn aof(mut self, on: bool) -> Self {
         self.aof = on;
@@ -85,13 +92,7 @@ impl Builder {
         {
             panic!("cannot write redis.conf: {e}");
         }
-        let mut server = RedisServer {
-            options: self,
-            program,
-            port: 0,
-            dir,
-            child: Mutex::new(None),
-        };
+        let mut server = RedisServer { options: self, program, port: 0, dir, child: Mutex::new(None) };
         let mut why = String::new();
         for _ in 0..START_ATTEMPTS {
             server.port = free_port();
@@ -201,10 +202,7 @@ impl RedisServer {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        panic!(
-            "redis-server did not get its port {} back: {why}",
-            self.port
-        );
+        panic!("redis-server did not get its port {} back: {why}", self.port);
     }
 
     /// Freezes the server (SIGSTOP) and waits until it stands still: connections stay open, nothing is answered.
@@ -254,9 +252,7 @@ impl RedisServer {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(Refused::Other(format!(
-                    "no answer within {START_WITHIN:?}; its log: {new_log}"
-                )));
+                return Err(Refused::Other(format!("no answer within {START_WITHIN:?}; its log: {new_log}")));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -266,12 +262,11 @@ impl RedisServer {
         let path = self.dir.path().join("redis.log");
         let log = File::options().create(true).append(true).open(&path);
         let log = log.unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
-        let errors = log
-            .try_clone()
-            .unwrap_or_else(|e| panic!("cannot share {}: {e}", path.display()));
+        let errors = log.try_clone().unwrap_or_else(|e| panic!("cannot share {}: {e}", path.display()));
         let mut command = Command::new("sh");
         command.args(["-c", r#"read -r go || exit 1; exec "$0" "$@" </dev/null"#]);
         command.arg(&self.program);
+        command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
         if self.options.config.is_some() {
             command.arg(self.dir.path().join("redis.conf"));
         }
@@ -367,9 +362,7 @@ pub(crate) fn free_port() -> u16 {
 fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|b| match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                char::from(b).to_string()
-            }
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(b).to_string(),
             _ => format!("%{b:02X}"),
         })
         .collect()
