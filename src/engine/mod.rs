@@ -12,6 +12,7 @@ use crate::error::{Error, Result, Step};
 use crate::owner::Owner;
 
 pub(crate) mod acquire;
+pub(crate) mod channels;
 pub(crate) mod coalesce;
 pub(crate) mod hold;
 pub(crate) mod ledger;

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
+use super::channels::Channels;
 use super::hold::{Grant, Hold};
 use super::names::{LockName, ReadyHash, shard};
 use super::reaper::{Finished, Reaper};
@@ -35,8 +35,7 @@ type Shard<'a> = MutexGuard<'a, Names>;
 #[derive(Debug)]
 pub(crate) struct Registry {
     shards: Box<[Mutex<Names>]>,
-    /// Which name a channel's messages are for. Held only for a look or a change, never together with a shard.
-    channels: Mutex<HashMap<Bytes, Arc<LockName>>>,
+    channels: Channels,
     topology: Topology,
     reaper: Reaper,
     limit: u32,
@@ -147,7 +146,7 @@ impl Registry {
     ) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            channels: Mutex::default(),
+            channels: Channels::default(),
             topology,
             reaper,
             limit: options.handoff_limit,
@@ -278,7 +277,7 @@ impl Registry {
             let slot = shard.get_mut(name).filter(|slot| slot.listening == Listening::Off)?;
             slot.listening = Listening::Changing;
         }
-        self.channels.lock().insert(name.channel.clone(), Arc::clone(name));
+        self.channels.add(name);
         let (registry, name) = (Arc::clone(self), Arc::clone(name));
         Some(Finished::begun(&self.reaper, async move {
             let node = registry.topology.node(&name);
@@ -287,18 +286,31 @@ impl Registry {
                 Err(fault) => {
                     tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
                     // It may be in force all the same.
-                    node.unsubscribe(name.channel.clone()).await;
+                    registry.unsubscribe(&name).await;
                     registry.listens(&name, Listening::Off);
                 }
             }
         }))
     }
 
+    /// Ends a subscription, unless another name of the same channel needs it.
+    async fn unsubscribe(&self, name: &LockName) {
+        if !self.channels.remove(name) {
+            return;
+        }
+        let node = self.topology.node(name);
+        node.unsubscribe(name.channel.clone()).await;
+        if self.channels.nth(&name.channel, 0).is_some() {
+            // Another one came meanwhile, and may have been cut off.
+            if let Err(fault) = node.subscribe(name.channel.clone()).await {
+                tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
+            }
+            self.message(&name.channel, &[]);
+        }
+    }
+
     /// A change of a subscription is done.
     fn listens(self: &Arc<Self>, name: &Arc<LockName>, listening: Listening) {
-        if listening == Listening::Off {
-            self.channels.lock().remove(&name.channel);
-        }
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         slot.listening = listening;
@@ -330,7 +342,10 @@ impl Registry {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
-                _ = closing.wait_for(|closing| *closing) => return self.listens(&name, Listening::Off),
+                _ = closing.wait_for(|closing| *closing) => {
+                    self.channels.remove(&name);
+                    return self.listens(&name, Listening::Off);
+                }
             }
             let now = self.topology.now();
             let mut shard = self.shard(&name).lock();
@@ -349,7 +364,7 @@ impl Registry {
                 }
             }
         }
-        self.topology.node(&name).unsubscribe(name.channel.clone()).await;
+        self.unsubscribe(&name).await;
         self.listens(&name, Listening::Off);
     }
 
@@ -372,10 +387,11 @@ impl Registry {
 
 impl Ear for Registry {
     fn message(&self, channel: &[u8], _payload: &[u8]) {
-        let name = self.channels.lock().get(channel).cloned();
-        let Some(name) = name else { return };
-        if let Some(seat) = self.shard(&name).lock().get(&name).and_then(|slot| slot.contender.as_ref()) {
-            seat.wake();
+        for n in 0.. {
+            let Some(name) = self.channels.nth(channel, n) else { return };
+            if let Some(seat) = self.shard(&name).lock().get(&name).and_then(|slot| slot.contender.as_ref()) {
+                seat.wake();
+            }
         }
     }
 

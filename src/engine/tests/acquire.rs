@@ -62,6 +62,42 @@ async fn an_acquire_that_only_counts_up_is_never_repeated_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_may_have_happened_unseen_is_undone() {
+    for carried_out in [true, false] {
+        let (client, fake) = client(|_| ());
+        let lock = client.reentrant("x");
+        // Asked once.
+        fake.next("acquire", Fate::Lost(carried_out));
+        assert!(lock.try_lock().await.is_err_and(|error| error.outcome_unknown()));
+        settle().await;
+        assert_eq!((fake.held().len(), fake.sent("release").len()), (0, 1));
+        // To the end of the wait.
+        for _ in 0..20 {
+            fake.next("acquire", Fate::Lost(carried_out));
+        }
+        assert!(lock.lock_for(secs(2)).await.is_err_and(|error| error.outcome_unknown()));
+        settle().await;
+        assert_eq!((fake.held().len(), fake.sent("release").len()), (0, 2));
+        // Dropped while the command is under way, and in the pause behind it.
+        for wait in [ms(1), ms(30)] {
+            assert!(timeout(wait, lock.lock()).await.is_err());
+            settle().await;
+            assert_eq!(fake.held().len(), 0, "{wait:?}");
+        }
+        fake.calm();
+        // Found out meanwhile: there is nothing to undo.
+        let before = fake.sent("release").len();
+        fake.next("acquire", Fate::Lost(carried_out));
+        let guard = lock.lock().await.unwrap();
+        settle().await;
+        assert_eq!((fake.held().len(), fake.sent("release").len()), (1, before));
+        guard.unlock().await.unwrap();
+        tokio::time::sleep(secs(4)).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_ends_in_time_although_a_release_of_the_same_owner_goes_on_and_on() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");

@@ -42,7 +42,6 @@ pub(super) enum Fate {
 /// A command as it was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
-    pub(super) at: Duration,
     pub(super) script: &'static str,
     pub(super) keys: usize,
     pub(super) words: Vec<Arg>,
@@ -124,6 +123,11 @@ impl Fake {
     pub(super) fn subscriptions(&self) -> (Vec<Duration>, Vec<Duration>) {
         let state = self.state.lock();
         (state.subscribes.clone(), state.unsubscribes.clone())
+    }
+
+    /// How many channels are listened to.
+    pub(super) fn channels(&self) -> usize {
+        self.state.lock().channels.len()
     }
 
     /// From now on subscribing fails at once, or not.
@@ -376,7 +380,7 @@ impl Fake {
         let fate = {
             let mut state = self.state.lock();
             let script = call.script.name;
-            state.sent.push(Sent { at: self.begin.elapsed(), script, keys: call.keys, words: call.words.clone() });
+            state.sent.push(Sent { script, keys: call.keys, words: call.words.clone() });
             let fate = state.fates.iter().position(|(which, _)| script.ends_with(which));
             fate.map(|at| state.fates.remove(at).1)
         };

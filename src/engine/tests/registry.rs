@@ -388,3 +388,44 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     no_trace(&client, &fake).await;
     done(client, &fake).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
+    let (client, fake) = client(|_| ());
+    // As Redisson names channels, `a` and `{a}` have the same one.
+    let (plain, braced) = (client.reentrant("a"), client.reentrant("{a}"));
+    for round in 0..3 {
+        for name in ["a", "{a}"] {
+            fake.steal(name, secs(3600));
+        }
+        let (first, second) = (waiter(&plain), waiter(&braced));
+        settle().await;
+        // The later one goes; its subscription with it, were it its own.
+        fake.delete("{a}");
+        fake.publish("a");
+        drop(second.await.unwrap());
+        tokio::time::sleep(secs(8 * round)).await;
+        fake.delete("a");
+        let began = Instant::now();
+        fake.publish("a");
+        drop(first.await.unwrap());
+        assert!(began.elapsed() < ms(10), "round {round}: {:?}", began.elapsed());
+    }
+    // One comes while the other's subscription is being ended.
+    fake.gate(false);
+    tokio::time::sleep(secs(6)).await;
+    fake.steal("{a}", secs(3600));
+    let second = waiter(&braced);
+    settle().await;
+    fake.gate(true);
+    settle().await;
+    fake.delete("{a}");
+    let began = Instant::now();
+    fake.publish("a");
+    drop(second.await.unwrap());
+    assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
+    tokio::time::sleep(secs(6)).await;
+    assert_eq!(client.engine().registry.names(), 0);
+    assert_eq!(fake.channels(), 0);
+    done(client, &fake).await;
+}

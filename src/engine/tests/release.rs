@@ -227,6 +227,28 @@ async fn a_forced_release_tells_the_holder_and_not_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_forced_release_does_not_tell_the_same_owner_s_next_hold() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let first = acquire(&client, &me).await;
+    let lock = client.reentrant("x");
+    fake.next("force", Fate::Late(ms(300)));
+    let force = tokio::spawn(async move { lock.force_unlock().await });
+    settle().await;
+    fake.next("release", Fate::Slow(ms(100)));
+    let unlock = tokio::spawn(first.unlock());
+    tokio::task::yield_now().await;
+    let second = acquire(&client, &me).await;
+    assert!(matches!(unlock.await.unwrap(), Err(Error::NotHeld { why: NotHeld::LeaseOver, .. })));
+    assert!(!force.is_finished());
+    assert!(force.await.unwrap().unwrap());
+    settle().await;
+    assert!(second.is_held());
+    assert_eq!(second.unlock().await.unwrap(), Released::Free);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn shutdown_releases_what_is_held_whoever_may_act_as_its_owner() {
     let (client, fake) = client(|_| ());
     let (mine, printed) = (client.owner(), client.owner());
