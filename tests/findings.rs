@@ -41,6 +41,8 @@ async fn f1_a_lost_reply_never_counts_twice() {
             assert!(lost.has_fired());
             assert!(!bed.admin.exists("x").await);
         }
+        // While the proxy is there.
+        client.shutdown(secs(5)).await.unwrap();
     })
     .await;
 }
