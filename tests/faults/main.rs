@@ -4,6 +4,7 @@
 mod bed;
 mod fake;
 mod login;
+mod pause;
 mod refusal;
 mod restart;
 mod rig;

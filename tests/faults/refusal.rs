@@ -132,7 +132,10 @@ async fn a_release_on_a_key_of_another_type_is_an_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loading_passes() {
     let slow = [("--key-load-delay", "500"), ("--loading-process-events-interval-bytes", "1024")];
-    let builder = slow.iter().fold(RedisServer::builder().aof(true), |builder, (name, value)| builder.arg(name, value));
+    let builder =
+        slow.iter().fold(RedisServer::builder().aof(true).arg("--appendfsync", "always"), |builder, (name, value)| {
+            builder.arg(name, value)
+        });
     run_on(
         builder.start(),
         |client, name| client.lock(Flavour::Reentrant, name),

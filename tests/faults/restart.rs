@@ -12,7 +12,7 @@ use crate::rig::{TIMEOUT, WATCHDOG, brisk, count};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_survives_a_restart_with_data() {
     run_on(
-        RedisServer::builder().aof(true).start(),
+        durable(),
         |client, name| client.lock(Flavour::Reentrant, name),
         async |bed| {
             let client = bed.connect(brisk(&bed.server.url())).await;
@@ -114,7 +114,7 @@ async fn a_server_that_goes_away_is_told_in_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_goes_on_when_the_server_is_back() {
     run_on(
-        RedisServer::builder().aof(true).start(),
+        durable(),
         |client, name| client.lock(Flavour::Reentrant, name),
         async |bed| {
             let client = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).retry_attempts(2)).await;
@@ -138,7 +138,7 @@ async fn a_release_goes_on_when_the_server_is_back() {
 async fn contention_goes_on_through_restarts_with_data() {
     const TASKS: usize = 8;
     run_on(
-        RedisServer::builder().aof(true).start(),
+        durable(),
         |client, name| client.lock(Flavour::Reentrant, name),
         async |bed| {
             let counter = std::sync::Arc::new(crate::bed::Counter::default());
@@ -178,6 +178,12 @@ async fn contention_goes_on_through_restarts_with_data() {
         },
     )
     .await;
+}
+
+/// A server that loses nothing when it is killed. With `everysec` a write can be put off for as long as an fsync is under
+/// way, and a kill just then loses it although it was answered.
+fn durable() -> RedisServer {
+    RedisServer::builder().aof(true).arg("--appendfsync", "always").start()
 }
 
 fn restart(bed: &Bed) {
