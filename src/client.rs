@@ -53,10 +53,7 @@ impl Client {
 
     /// Options for a connection to this URL.
     pub fn builder(url: &str) -> Builder {
-        Builder {
-            target: Target { url: Secret(url.to_owned()), ..Target::default() },
-            options: Options::default(),
-        }
+        Builder { target: Target { url: Secret(url.to_owned()), ..Target::default() }, options: Options::default() }
     }
 
     /// A client over any transport, on the current runtime.

@@ -198,7 +198,9 @@ mod tests {
 
     #[test]
     fn leases_that_redis_would_misread_are_refused() {
-        for lease in [Duration::ZERO, Duration::from_micros(999), LONGEST_LEASE + Duration::from_nanos(1), Duration::MAX] {
+        for lease in
+            [Duration::ZERO, Duration::from_micros(999), LONGEST_LEASE + Duration::from_nanos(1), Duration::MAX]
+        {
             assert!(check_lease(lease).is_err(), "{lease:?}");
         }
         for lease in [Duration::from_millis(1), LONGEST_LEASE] {

@@ -108,7 +108,10 @@ impl Guard {
     }
 
     /// Done when the hold has ended, or only `early` of its lease is left.
-    fn watch(&self, early: impl Fn(Duration) -> Duration + Send + 'static) -> impl Future<Output = Error> + Send + 'static {
+    fn watch(
+        &self,
+        early: impl Fn(Duration) -> Duration + Send + 'static,
+    ) -> impl Future<Output = Error> + Send + 'static {
         let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
         let (clock, watchdog) = (self.grant.engine.topology.clone(), self.grant.engine.options.watchdog);
         async move {

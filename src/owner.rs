@@ -54,7 +54,12 @@ impl Owner {
         }
         // Digits are ASCII.
         text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
-        Self(Arc::new(Inner { text: Bytes::from(text), number, shared: AtomicBool::new(false), known: AtomicBool::new(false) }))
+        Self(Arc::new(Inner {
+            text: Bytes::from(text),
+            number,
+            shared: AtomicBool::new(false),
+            known: AtomicBool::new(false),
+        }))
     }
 
     /// The owner as it stands in Redis.

@@ -1,12 +1,12 @@
 -- Take the lock, or take it once more for the same owner.
 -- KEYS   1 the lock's hash
 -- ARGV   1 owner
---        2 lease in ms
+--        2 lease in ms; coming in again, one that is longer now is left alone
 --        3 hold count the owner is to have afterwards; 0 = unknown, count one up
 -- Reply  nil  held; the count stands and the lease runs from now
 --        n    busy: the lease has n ms left; -1 = it has no end
 --        -3   the owner wanted to come in again but holds nothing any more, and the lock is free
--- Idempotent where ARGV 3 is not 0: a repeat finds the count it wants and only starts the lease anew.
+-- Idempotent where ARGV 3 is not 0: a repeat finds the count it wants and at most starts the lease anew.
 -- Same state as Redisson's RLock (protocol 4.3).
 
 local want = tonumber(ARGV[3])
@@ -28,7 +28,10 @@ end
 
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
 -- that never ends.
-local leased = redis.pcall('pexpire', KEYS[1], ARGV[2])
+local leased
+if fresh or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+  leased = redis.pcall('pexpire', KEYS[1], ARGV[2])
+end
 if type(leased) == 'table' and leased.err then
   if fresh then
     redis.call('del', KEYS[1])

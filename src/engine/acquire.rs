@@ -92,8 +92,15 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     let fresh = given.is_none();
     let owner = given.unwrap_or_else(|| engine.owner());
     let until = how.wait.map(|wait| began + wait);
-    let wish =
-        Wish { engine: Arc::clone(engine), protocol: Arc::clone(protocol), owner, lease: how.lease, fresh, began, until };
+    let wish = Wish {
+        engine: Arc::clone(engine),
+        protocol: Arc::clone(protocol),
+        owner,
+        lease: how.lease,
+        fresh,
+        began,
+        until,
+    };
     let name = &protocol.name().plain;
     let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = protocol.flavour());
     let once = how.wait == Some(Duration::ZERO);

@@ -73,8 +73,7 @@ impl Engine {
         let topology = Topology::single(node);
         let kick = Arc::new(Notify::new());
         let (closing, closed) = watch::channel(false);
-        let registry =
-            Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
+        let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
         let registry = Arc::new(registry);
         for node in topology.nodes() {
             let ear: Arc<dyn Ear> = Arc::<Registry>::clone(&registry);

@@ -172,7 +172,9 @@ impl Transport for Node {
         Box::pin(async move {
             let outcome = line.run(call, script_cache).await;
             match outcome {
-                Err(_) if closed.load(Ordering::Relaxed) => Err(Fault::new(FaultKind::Closed, "the client is shut down")),
+                Err(_) if closed.load(Ordering::Relaxed) => {
+                    Err(Fault::new(FaultKind::Closed, "the client is shut down"))
+                }
                 outcome => outcome,
             }
         })
@@ -272,7 +274,10 @@ async fn dispatch(subscriber: Client, ear: Arc<OnceLock<Weak<dyn Ear>>>) {
         match message {
             Ok(message) => ear.message(message.channel.as_bytes(), message.value.as_bytes().unwrap_or_default()),
             Err(RecvError::Lagged(missed)) => {
-                tracing::warn!(missed, "messages came in faster than they could be read: every waiter looks for itself");
+                tracing::warn!(
+                    missed,
+                    "messages came in faster than they could be read: every waiter looks for itself"
+                );
                 ear.missed();
             }
             Err(RecvError::Closed) => return,

@@ -51,7 +51,11 @@ pub(crate) struct Renewal {
 
 impl Renewal {
     /// One command for many holds.
-    pub(crate) fn call<'a>(&self, lease_ms: i64, holds: impl ExactSizeIterator<Item = (&'a LockName, &'a Owner)>) -> Call {
+    pub(crate) fn call<'a>(
+        &self,
+        lease_ms: i64,
+        holds: impl ExactSizeIterator<Item = (&'a LockName, &'a Owner)>,
+    ) -> Call {
         let keys = holds.len();
         let mut words = Vec::with_capacity(2 * keys + 1);
         let mut owners = Vec::with_capacity(keys);

@@ -26,7 +26,12 @@ pub(crate) struct Round {
 }
 
 /// Renews until the client closes. Holds the engine only while a round is under way.
-pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Notify>, mut closing: watch::Receiver<bool>, watchdog: Duration) {
+pub(crate) async fn run(
+    engine: Weak<Engine>,
+    kick: Arc<Notify>,
+    mut closing: watch::Receiver<bool>,
+    watchdog: Duration,
+) {
     let period = watchdog / 3;
     let mut rest = period;
     loop {

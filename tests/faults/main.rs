@@ -4,6 +4,7 @@
 mod bed;
 mod fake;
 mod login;
+mod lost;
 mod pause;
 mod refusal;
 mod restart;

@@ -41,7 +41,9 @@ impl Target {
                 // `unix://[user:password@]/path`; what a query would say is set on the builder.
                 let path = rest.rsplit_once('@').map_or(rest, |(_, path)| path);
                 if !path.starts_with('/') {
-                    return Err(Error::config("the URL of a unix socket needs an absolute path: unix:///run/redis.sock"));
+                    return Err(Error::config(
+                        "the URL of a unix socket needs an absolute path: unix:///run/redis.sock",
+                    ));
                 }
                 let credentials = rest.rsplit_once('@').map(|(credentials, _)| credentials);
                 let (user, password) = credentials.map_or((None, None), |text| match text.split_once(':') {

@@ -58,10 +58,7 @@ impl Admin {
     /// When the server cannot be reached.
     pub async fn from_url(url: &str) -> Self {
         let client = Client::open(url).unwrap_or_else(|e| panic!("bad url {url}: {e}"));
-        let admin = Self {
-            client,
-            connection: Mutex::new(None),
-        };
+        let admin = Self { client, connection: Mutex::new(None) };
         let _: String = admin.cmd(&["CLIENT", "GETNAME"]).await;
         admin
     }
@@ -113,12 +110,8 @@ impl Admin {
             let words = args.iter().map(|a| String::from_utf8_lossy(a.as_ref()));
             words.collect::<Vec<_>>().join(" ")
         };
-        let value = self
-            .raw(args)
-            .await
-            .unwrap_or_else(|e| panic!("admin command `{}`: {e}", show()));
-        redis::from_redis_value(value)
-            .unwrap_or_else(|e| panic!("admin command `{}`: odd answer: {e}", show()))
+        let value = self.raw(args).await.unwrap_or_else(|e| panic!("admin command `{}`: {e}", show()));
+        redis::from_redis_value(value).unwrap_or_else(|e| panic!("admin command `{}`: odd answer: {e}", show()))
     }
 
     async fn connection(&self) -> RedisResult<MultiplexedConnection> {
@@ -129,14 +122,8 @@ impl Admin {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(ANSWER_WITHIN))
             .set_response_timeout(Some(ANSWER_WITHIN));
-        let mut connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        redis::cmd("CLIENT")
-            .arg(&["SETNAME", NAME])
-            .query_async::<()>(&mut connection)
-            .await?;
+        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        redis::cmd("CLIENT").arg(&["SETNAME", NAME]).query_async::<()>(&mut connection).await?;
         *slot = Some(connection.clone());
         Ok(connection)
     }
@@ -195,8 +182,8 @@ impl Admin {
         let Ok(value) = self.raw(&["PUBSUB", "SHARDCHANNELS", "*"]).await else {
             return Vec::new();
         };
-        let mut channels: Vec<String> = redis::from_redis_value(value)
-            .unwrap_or_else(|e| panic!("PUBSUB SHARDCHANNELS: odd answer: {e}"));
+        let mut channels: Vec<String> =
+            redis::from_redis_value(value).unwrap_or_else(|e| panic!("PUBSUB SHARDCHANNELS: odd answer: {e}"));
         channels.sort();
         channels
     }
@@ -272,8 +259,7 @@ impl Admin {
 
     /// Publishes a message; gives the number of connections that got it.
     pub async fn publish(&self, channel: &str, message: &[u8]) -> u64 {
-        self.cmd_bytes(&[b"PUBLISH", channel.as_bytes(), message])
-            .await
+        self.cmd_bytes(&[b"PUBLISH", channel.as_bytes(), message]).await
     }
 }
 

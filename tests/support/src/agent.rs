@@ -103,10 +103,7 @@ impl Default for AgentOptions {
 impl AgentOptions {
     /// The defaults, for this version of Redisson.
     pub fn version(version: &str) -> Self {
-        Self {
-            version: version.to_owned(),
-            ..Self::default()
-        }
+        Self { version: version.to_owned(), ..Self::default() }
     }
 }
 
@@ -160,15 +157,11 @@ impl Reply {
     }
 
     fn bool(&self) -> bool {
-        self.value
-            .as_bool()
-            .unwrap_or_else(|| panic!("not a boolean: {self:?}"))
+        self.value.as_bool().unwrap_or_else(|| panic!("not a boolean: {self:?}"))
     }
 
     fn int(&self) -> i64 {
-        self.value
-            .as_i64()
-            .unwrap_or_else(|| panic!("not a whole number: {self:?}"))
+        self.value.as_i64().unwrap_or_else(|| panic!("not a whole number: {self:?}"))
     }
 }
 
@@ -200,9 +193,7 @@ impl Future for Call {
     type Output = CallResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResult> {
-        Pin::new(&mut self.0)
-            .poll(cx)
-            .map(|answer| answer.unwrap_or_else(|_| Err(gone())))
+        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(gone())))
     }
 }
 
@@ -214,10 +205,7 @@ impl Call {
 }
 
 fn gone() -> AgentError {
-    AgentError {
-        error: "AgentGone".to_owned(),
-        message: "the agent's process has ended".to_owned(),
-    }
+    AgentError { error: "AgentGone".to_owned(), message: "the agent's process has ended".to_owned() }
 }
 
 /// Those who wait for an answer, by the number of their request; `None` once no more answers come.
@@ -250,8 +238,7 @@ impl Agent {
     /// # Panics
     /// If there is no Maven or no JDK, or the build fails.
     pub fn build(version: &str) -> Classpath {
-        static BUILT: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Classpath>>>>> =
-            LazyLock::new(Mutex::default);
+        static BUILT: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Classpath>>>>> = LazyLock::new(Mutex::default);
         let cell = BUILT.lock().entry(version.to_owned()).or_default().clone();
         cell.get_or_init(|| build(version)).clone()
     }
@@ -262,20 +249,13 @@ impl Agent {
     /// If it cannot be built, started or connected.
     pub async fn start(url: &str, options: AgentOptions) -> Agent {
         let version = options.version.clone();
-        let classpath = tokio::task::spawn_blocking(move || Self::build(&version))
-            .await
-            .expect("building the agent");
+        let classpath = tokio::task::spawn_blocking(move || Self::build(&version)).await.expect("building the agent");
         let began = std::time::Instant::now();
-        let mut child = command(&classpath, url, &options)
-            .spawn()
-            .unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
+        let mut child = command(&classpath, url, &options).spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
         let pid = child.id().expect("a process just started has an id");
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
         let log = Log::default();
-        tokio::spawn(keep_log(
-            BufReader::new(child.stderr.take().expect("piped")).lines(),
-            log.clone(),
-        ));
+        tokio::spawn(keep_log(BufReader::new(child.stderr.take().expect("piped")).lines(), log.clone()));
 
         let first = tokio::time::timeout(READY_WITHIN, out.next_line()).await;
         let ready: Value = match &first {
@@ -285,10 +265,7 @@ impl Agent {
         let (Some(true), Some(id)) = (ready["ready"].as_bool(), ready["id"].as_str()) else {
             // What it has to say may lag behind.
             tokio::time::sleep(Duration::from_millis(200)).await;
-            panic!(
-                "the agent did not get ready on {url}: {first:?}\n{}",
-                joined(&log)
-            );
+            panic!("the agent did not get ready on {url}: {first:?}\n{}", joined(&log));
         };
 
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
@@ -369,48 +346,34 @@ impl Agent {
     /// A lock seen from one logical thread of this agent.
     pub fn at(&self, kind: Kind, name: &str, thread: i64) -> JavaLock {
         let base = json!({"flavour": kind.as_str(), "name": name, "thread": thread});
-        JavaLock {
-            agent: self.clone(),
-            base,
-        }
+        JavaLock { agent: self.clone(), base }
     }
 
     /// A multi-lock over several names (`red`: a majority of them is enough), seen from one logical thread.
     pub fn at_all(&self, red: bool, member: Kind, names: &[&str], thread: i64) -> JavaLock {
         let flavour = if red { "red" } else { "multi" };
         let base = json!({"flavour": flavour, "member": member.as_str(), "names": names, "thread": thread});
-        JavaLock {
-            agent: self.clone(),
-            base,
-        }
+        JavaLock { agent: self.clone(), base }
     }
 
     /// `rounds` times: lock, read the string key `counter`, add one, write it back, unlock.
     pub fn counter_loop(&self, lock: &JavaLock, counter: &str, rounds: u64) -> Call {
-        self.start_call(lock.request(
-            "counter_loop",
-            json!({"counter": counter, "rounds": rounds}),
-        ))
+        self.start_call(lock.request("counter_loop", json!({"counter": counter, "rounds": rounds})))
     }
 
     /// Takes `<prefix>0`, `<prefix>1`, … without a lease, for thread id `tid`, and keeps them.
     pub async fn hold_many(&self, prefix: &str, count: u64, tid: i64) -> CallResult {
-        self.call(json!({"op": "hold_many", "prefix": prefix, "count": count, "tid": tid}))
-            .await
+        self.call(json!({"op": "hold_many", "prefix": prefix, "count": count, "tid": tid})).await
     }
 
     /// Gives back what [`hold_many`](Self::hold_many) took.
     pub async fn release_many(&self, prefix: &str, count: u64, tid: i64) -> CallResult {
-        self.call(json!({"op": "release_many", "prefix": prefix, "count": count, "tid": tid}))
-            .await
+        self.call(json!({"op": "release_many", "prefix": prefix, "count": count, "tid": tid})).await
     }
 
     /// Interrupts what a logical thread is doing; false if it was idle.
     pub async fn interrupt(&self, thread: i64) -> Result<bool, AgentError> {
-        Ok(self
-            .call(json!({"op": "interrupt", "thread": thread}))
-            .await?
-            .bool())
+        Ok(self.call(json!({"op": "interrupt", "thread": thread})).await?.bool())
     }
 
     /// Bytes of heap in use after a collection.
@@ -442,10 +405,7 @@ impl Agent {
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.0.pid)
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-            .expect("a process id");
+        let pid = i32::try_from(self.0.pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
         rustix::process::kill_process(pid, signal).expect("a signal to the agent");
     }
 
@@ -571,29 +531,18 @@ fn times(wait: Option<Duration>, lease: Option<Duration>) -> Value {
 }
 
 fn deliver(waiting: &Waiting, line: &str) {
-    let answer: Value =
-        serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in the agent's answer {line}"));
+    let answer: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in the agent's answer {line}"));
     let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     let Some(id) = answer["id"].as_u64() else {
         panic!("the agent did not understand: {line}");
     };
     let result = if answer["ok"] == true {
         let time = |name: &str| answer[name].as_u64().unwrap_or_default();
-        Ok(Reply {
-            value: answer["value"].clone(),
-            t0: time("t0"),
-            t1: time("t1"),
-        })
+        Ok(Reply { value: answer["value"].clone(), t0: time("t0"), t1: time("t1") })
     } else {
-        Err(AgentError {
-            error: text("error"),
-            message: text("message"),
-        })
+        Err(AgentError { error: text("error"), message: text("message") })
     };
-    let sender = waiting
-        .lock()
-        .as_mut()
-        .and_then(|waiting| waiting.remove(&id));
+    let sender = waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
     if let Some(sender) = sender {
         let _ = sender.send(result);
     }
@@ -629,21 +578,11 @@ fn joined(log: &Log) -> String {
 
 fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(tool("java"));
-    command
-        .arg(format!("-Xmx{}m", options.heap_mb))
-        .arg("-Xshare:auto");
+    command.arg(format!("-Xmx{}m", options.heap_mb)).arg("-Xshare:auto");
     if !options.full_speed {
         command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
     }
-    command.args([
-        "-cp",
-        classpath.as_str(),
-        "distlock.interop.Agent",
-        "--url",
-        url,
-        "--mode",
-        &options.mode,
-    ]);
+    command.args(["-cp", classpath.as_str(), "distlock.interop.Agent", "--url", url, "--mode", &options.mode]);
     if !options.full_speed {
         command.args(["--threads", "4", "--netty-threads", "4", "--idle", "2"]);
     }
@@ -663,11 +602,7 @@ fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::p
             command.arg(name).arg(value);
         }
     }
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
 
@@ -680,23 +615,17 @@ fn tool(name: &str) -> PathBuf {
 
 fn build(version: &str) -> Classpath {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop");
-    let sources = sources
-        .canonicalize()
-        .unwrap_or_else(|e| panic!("{}: {e}", sources.display()));
+    let sources = sources.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", sources.display()));
     let target = sources.join("target");
     let output = target.join(version);
     let stamp = output.join(".built");
     fs::create_dir_all(&target).expect("a directory for the agent");
 
     // Other test processes may be at it: one builds, the rest wait and find it built. Freed when the file is closed.
-    let lock = File::create(target.join(format!(".{version}.lock")))
-        .expect("a lock file for the agent's build");
+    let lock = File::create(target.join(format!(".{version}.lock"))).expect("a lock file for the agent's build");
     lock.lock().expect("the lock of the agent's build");
     let newest = newest(&sources.join("pom.xml")).max(newest(&sources.join("src")));
-    if !fs::metadata(&stamp)
-        .and_then(|stamp| stamp.modified())
-        .is_ok_and(|built| built > newest)
-    {
+    if !fs::metadata(&stamp).and_then(|stamp| stamp.modified()).is_ok_and(|built| built > newest) {
         let began = SystemTime::now();
         let _ = fs::remove_file(&stamp);
         let _ = fs::remove_dir_all(output.join("lib"));
@@ -706,51 +635,26 @@ fn build(version: &str) -> Classpath {
             let online = maven(&sources, version, &[]);
             let said = String::from_utf8_lossy(&online.stdout);
             let complained = String::from_utf8_lossy(&online.stderr);
-            assert!(
-                online.status.success(),
-                "the agent did not build ({NEEDS}):\n{said}{complained}"
-            );
+            assert!(online.status.success(), "the agent did not build ({NEEDS}):\n{said}{complained}");
         }
-        File::create(&stamp)
-            .and_then(|stamp| stamp.set_modified(began))
-            .expect("the mark of a finished build");
+        File::create(&stamp).and_then(|stamp| stamp.set_modified(began)).expect("the mark of a finished build");
     }
-    let entries = format!(
-        "{}:{}",
-        output.join("agent.jar").display(),
-        output.join("lib/*").display()
-    );
-    Classpath {
-        version: version.to_owned(),
-        entries,
-    }
+    let entries = format!("{}:{}", output.join("agent.jar").display(), output.join("lib/*").display());
+    Classpath { version: version.to_owned(), entries }
 }
 
 fn maven(sources: &Path, version: &str, more: &[&str]) -> Output {
     let mut command = Command::new(tool("mvn"));
-    command
-        .current_dir(sources)
-        .args(["-q", "-B"])
-        .args(more)
-        .arg("package");
-    command
-        .arg(format!("-Dredisson.version={version}"))
-        .stdin(Stdio::null());
-    command
-        .output()
-        .unwrap_or_else(|e| panic!("mvn: {e}; {NEEDS}"))
+    command.current_dir(sources).args(["-q", "-B"]).args(more).arg("package");
+    command.arg(format!("-Dredisson.version={version}")).stdin(Stdio::null());
+    command.output().unwrap_or_else(|e| panic!("mvn: {e}; {NEEDS}"))
 }
 
 /// When the youngest file here was last written.
 fn newest(path: &Path) -> SystemTime {
-    let own = fs::metadata(path)
-        .and_then(|data| data.modified())
-        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let own = fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let Ok(inside) = fs::read_dir(path) else {
         return own;
     };
-    inside
-        .flatten()
-        .map(|entry| newest(&entry.path()))
-        .fold(own, SystemTime::max)
+    inside.flatten().map(|entry| newest(&entry.path())).fold(own, SystemTime::max)
 }

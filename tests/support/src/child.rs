@@ -111,8 +111,7 @@ impl Child {
     /// # Panics
     /// When the process cannot be started.
     pub fn spawn(test_name: &str, env: &[(&str, &str)]) -> Self {
-        let exe = std::env::current_exe()
-            .unwrap_or_else(|e| panic!("the path of this test binary is unknown: {e}"));
+        let exe = std::env::current_exe().unwrap_or_else(|e| panic!("the path of this test binary is unknown: {e}"));
         let mut process = Command::new(&exe)
             .args([test_name, "--exact", "--nocapture", "--include-ignored"])
             .env(MARK, "1")
@@ -123,9 +122,7 @@ impl Child {
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {}: {e}", exe.display()));
         reaper::adopt(process.id(), None);
-        let Some(stdout) = process.stdout.take() else {
-            panic!("the child was started with a piped stdout")
-        };
+        let Some(stdout) = process.stdout.take() else { panic!("the child was started with a piped stdout") };
         let (tx, lines) = mpsc::unbounded_channel();
         let output = Arc::new(Mutex::new(String::new()));
         let other = output.clone();
@@ -137,12 +134,7 @@ impl Child {
                 }
             }
         });
-        Self {
-            process,
-            ended: None,
-            lines,
-            output,
-        }
+        Self { process, ended: None, lines, output }
     }
 
     /// The next line by [`say`]; `None` when the child has ended.
@@ -152,11 +144,9 @@ impl Child {
     pub async fn line(&mut self) -> Option<String> {
         match tokio::time::timeout(LINE_WITHIN, self.lines.recv()).await {
             Ok(line) => line,
-            Err(_) => panic!(
-                "child {} said nothing for {LINE_WITHIN:?}; its other output: {}",
-                self.pid(),
-                self.output()
-            ),
+            Err(_) => {
+                panic!("child {} said nothing for {LINE_WITHIN:?}; its other output: {}", self.pid(), self.output())
+            }
         }
     }
 
@@ -166,13 +156,7 @@ impl Child {
     /// When it is another one, or the child has ended.
     pub async fn expect(&mut self, expected: &str) {
         let line = self.line().await;
-        assert_eq!(
-            line.as_deref(),
-            Some(expected),
-            "child {}; its other output: {}",
-            self.pid(),
-            self.output()
-        );
+        assert_eq!(line.as_deref(), Some(expected), "child {}; its other output: {}", self.pid(), self.output());
     }
 
     /// Sends a line to [`hear`].
@@ -182,11 +166,7 @@ impl Child {
     pub fn tell(&mut self, line: &str) {
         let stdin = self.process.stdin.as_mut();
         let sent = stdin.map(|s| s.write_all(format!("{line}\n").as_bytes()));
-        assert!(
-            matches!(sent, Some(Ok(()))),
-            "child {} does not listen",
-            self.process.id()
-        );
+        assert!(matches!(sent, Some(Ok(()))), "child {} does not listen", self.process.id());
     }
 
     /// What the child wrote to its standard output besides [`say`].

@@ -31,23 +31,14 @@ impl Default for Baseline {
 impl Baseline {
     /// Nothing may be left: no key, no subscription, no connection but the admins'.
     pub fn empty() -> Self {
-        Self {
-            keys: Vec::new(),
-            clients: BTreeSet::new(),
-            tasks: None,
-            within: Duration::from_secs(3),
-        }
+        Self { keys: Vec::new(), clients: BTreeSet::new(), tasks: None, within: Duration::from_secs(3) }
     }
 
     /// The connections and the tokio tasks of this moment may stay; a later connection may not,
     /// even when an earlier one has gone.
     pub async fn take(admin: &Admin) -> Self {
         let clients = admin.others().await.into_iter().map(|c| c.id).collect();
-        Self {
-            clients,
-            tasks: Some(alive_tasks()),
-            ..Self::empty()
-        }
+        Self { clients, tasks: Some(alive_tasks()), ..Self::empty() }
     }
 
     /// A key that may stay; a `*` at the end stands for anything.
@@ -69,20 +60,16 @@ impl Baseline {
     }
 
     fn allows(&self, key: &str) -> bool {
-        self.keys
-            .iter()
-            .any(|allowed| match allowed.strip_suffix('*') {
-                Some(prefix) => key.starts_with(prefix),
-                None => key == allowed,
-            })
+        self.keys.iter().any(|allowed| match allowed.strip_suffix('*') {
+            Some(prefix) => key.starts_with(prefix),
+            None => key == allowed,
+        })
     }
 }
 
 /// The tasks of the current tokio runtime that have not ended.
 pub fn alive_tasks() -> usize {
-    tokio::runtime::Handle::current()
-        .metrics()
-        .num_alive_tasks()
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
 /// Waits until nothing is left on the server but what `baseline` accepts.
@@ -96,12 +83,7 @@ pub async fn assert_nothing_left(admin: &Admin, baseline: &Baseline) {
         if left.is_empty() {
             return;
         }
-        assert!(
-            Instant::now() < deadline,
-            "left over after {:?}:\n  {}",
-            baseline.within,
-            left.join("\n  ")
-        );
+        assert!(Instant::now() < deadline, "left over after {:?}:\n  {}", baseline.within, left.join("\n  "));
         tokio::time::sleep(EVERY).await;
     }
 }
@@ -159,10 +141,7 @@ impl TtlSampler {
     pub async fn start(url: &str) -> Self {
         let admin = Admin::from_url(url).await;
         let (end, ended) = oneshot::channel();
-        Self {
-            end: Some(end),
-            task: tokio::spawn(sample(admin, ended)),
-        }
+        Self { end: Some(end), task: tokio::spawn(sample(admin, ended)) }
     }
 
     /// Ends sampling; gives the offenders.
@@ -173,9 +152,7 @@ impl TtlSampler {
         if let Some(end) = self.end.take() {
             let _ = end.send(());
         }
-        let (samples, offenders) = (&mut self.task)
-            .await
-            .unwrap_or_else(|e| panic!("the TTL sampler failed: {e}"));
+        let (samples, offenders) = (&mut self.task).await.unwrap_or_else(|e| panic!("the TTL sampler failed: {e}"));
         assert!(samples > 0, "the TTL sampler has taken no sample");
         offenders
     }

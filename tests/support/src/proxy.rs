@@ -164,11 +164,8 @@ impl Proxy {
     /// # Panics
     /// When no port or thread is to be had.
     pub fn start(upstream: SocketAddr) -> Self {
-        let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| {
-            l.set_nonblocking(true)
-                .and(l.local_addr())
-                .map(|addr| (l, addr))
-        });
+        let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|l| l.set_nonblocking(true).and(l.local_addr()).map(|addr| (l, addr)));
         let (listener, addr) = bound.unwrap_or_else(|e| panic!("no port for the proxy: {e}"));
         let shared = Arc::new(Shared {
             start: Instant::now(),
@@ -203,12 +200,7 @@ impl Proxy {
                 });
             })
             .unwrap_or_else(|e| panic!("no thread for the proxy: {e}"));
-        Self {
-            addr,
-            shared,
-            stop: Some(stop),
-            thread: Some(thread),
-        }
+        Self { addr, shared, stop: Some(stop), thread: Some(thread) }
     }
 
     /// The address to connect to.
@@ -256,13 +248,7 @@ impl Proxy {
     pub fn heal(&self) {
         self.shared.rules.lock().clear();
         self.set("healed".to_owned(), |c| {
-            *c = Control {
-                upstream: c.upstream,
-                up: Mode::Pass,
-                down: Mode::Pass,
-                blackhole: false,
-                refuse: false,
-            }
+            *c = Control { upstream: c.upstream, up: Mode::Pass, down: Mode::Pass, blackhole: false, refuse: false }
         });
     }
 
@@ -317,8 +303,8 @@ impl Drop for Proxy {
 }
 
 async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
-    let listener = TcpListener::from_std(listener)
-        .unwrap_or_else(|e| panic!("tokio does not take the proxy's listener: {e}"));
+    let listener =
+        TcpListener::from_std(listener).unwrap_or_else(|e| panic!("tokio does not take the proxy's listener: {e}"));
     for id in 1.. {
         let client = match listener.accept().await {
             Ok((client, _)) => client,

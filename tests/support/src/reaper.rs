@@ -90,9 +90,7 @@ pub fn release(pid: u32) {
 /// When the process does not exist.
 pub fn signal(pid: u32, signal: Signal) {
     let target = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let Some(target) = target else {
-        panic!("{pid} is no process id")
-    };
+    let Some(target) = target else { panic!("{pid} is no process id") };
     if let Err(e) = rustix::process::kill_process(target, signal) {
         panic!("cannot send {signal:?} to process {pid}: {e}");
     }
@@ -126,9 +124,6 @@ pub fn has_ended(pid: u32) -> bool {
     // `PID (name) STATE ...`: the name may hold anything, the last `)` ends it.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
-        .and_then(|s| {
-            s.rsplit_once(')')
-                .map(|(_, rest)| rest.trim_start().to_owned())
-        })
+        .and_then(|s| s.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned()))
         .is_some_and(|rest| rest.starts_with(['Z', 'X']))
 }

@@ -53,10 +53,7 @@ async fn looks_at_clients_and_counts_commands() {
     assert_eq!(admin.others().await.len(), 3);
     assert_eq!(admin.client_list().await.len(), 4);
     let list = admin.others().await;
-    assert_eq!(
-        (list[0].cmd.as_str(), list[0].flags.as_str()),
-        ("ping", "N")
-    );
+    assert_eq!((list[0].cmd.as_str(), list[0].flags.as_str()), ("ping", "N"));
     assert_eq!((list[1].sub, list[1].flags.as_str()), (1, "P"));
     assert_eq!(admin.publish("ch", b"\xff\0").await, 1);
     let mut message = [0; 64];
@@ -132,13 +129,7 @@ async fn sampler_names_hashes_without_ttl() {
     let admin = Admin::connect(&server).await;
     let sampler = TtlSampler::start(&server.url()).await;
     admin.cmd::<()>(&["SET", "string", "v"]).await;
-    admin
-        .cmd::<()>(&[
-            "EVAL",
-            "redis.call('hset', 'good', 'f', 1) redis.call('pexpire', 'good', 500)",
-            "0",
-        ])
-        .await;
+    admin.cmd::<()>(&["EVAL", "redis.call('hset', 'good', 'f', 1) redis.call('pexpire', 'good', 500)", "0"]).await;
     admin.cmd::<()>(&["HSET", "bad", "f", "1"]).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     admin.cmd::<()>(&["PEXPIRE", "bad", "100"]).await;

@@ -21,11 +21,7 @@ impl Rig {
         let server = RedisServer::start();
         let admin = Admin::connect(&server).await;
         let proxy = Proxy::start(server.addr());
-        Self {
-            server,
-            admin,
-            proxy,
-        }
+        Self { server, admin, proxy }
     }
 
     async fn client(&self) -> Client {
@@ -138,9 +134,7 @@ async fn swallowed_and_hung_replies() {
 #[tokio::test]
 async fn duplicate_is_executed_twice_and_answered_once() {
     let rig = Rig::new().await;
-    let armed = rig
-        .proxy
-        .on_request(Matcher::any().containing("x"), Action::Duplicate);
+    let armed = rig.proxy.on_request(Matcher::any().containing("x"), Action::Duplicate);
     let mut client = rig.client().await;
     client.send("*2\r\n$4\r\nINCR\r\n$1\r\nx\r\n").await;
     client.cmd("PING").await;
@@ -193,8 +187,7 @@ async fn resets() {
     assert_eq!(rig.x().await, None);
 
     let mut client = rig.client().await;
-    rig.proxy
-        .on_request(Matcher::command("INCR"), Action::SwallowReplyRst);
+    rig.proxy.on_request(Matcher::command("INCR"), Action::SwallowReplyRst);
     client.cmd("INCR x").await;
     reset(client.end().await);
     assert_eq!(rig.x().await, Some(1));
@@ -235,17 +228,14 @@ async fn delays_are_latencies() {
     rig.proxy.heal();
 
     let start = Instant::now();
-    rig.proxy
-        .on_request(Matcher::command("PING"), Action::Delay(50 * MS));
-    rig.proxy
-        .on_request(Matcher::command("ECHO"), Action::DelayReply(80 * MS));
+    rig.proxy.on_request(Matcher::command("PING"), Action::Delay(50 * MS));
+    rig.proxy.on_request(Matcher::command("ECHO"), Action::DelayReply(80 * MS));
     client.cmd("PING\r\nECHO a\r\nPING").await;
     client.expect("+PONG\r\n$1\r\na\r\n+PONG\r\n").await;
     let took = start.elapsed();
     assert!((130 * MS..1000 * MS).contains(&took), "{took:?}");
 
-    rig.proxy
-        .set_downstream_mode(Mode::Jitter(10 * MS, 50 * MS));
+    rig.proxy.set_downstream_mode(Mode::Jitter(10 * MS, 50 * MS));
     let start = Instant::now();
     client.cmd(&["PING"; 20].join("\r\n")).await;
     client.expect(&"+PONG\r\n".repeat(20)).await;
@@ -310,9 +300,7 @@ async fn split_bytes_arrive_whole() {
     rig.proxy.set_downstream_mode(Mode::Split);
     let mut client = rig.client().await;
     let text = "0123456789".repeat(300);
-    client
-        .send(&format!("*2\r\n$4\r\nECHO\r\n$3000\r\n{text}\r\n"))
-        .await;
+    client.send(&format!("*2\r\n$4\r\nECHO\r\n$3000\r\n{text}\r\n")).await;
     client.expect(&format!("$3000\r\n{text}\r\n")).await;
 }
 
@@ -328,39 +316,27 @@ async fn resp3_subscriptions_do_not_upset_the_count() {
     while !seen.ends_with("+PONG\r\n") {
         seen.push(char::from(client.0.read_u8().await.expect("read")));
     }
-    let armed = rig
-        .proxy
-        .on_request(Matcher::command("INCR"), Action::SwallowReply);
-    client
-        .cmd("SUBSCRIBE a b\r\nSUBSCRIBE\r\nINCR x\r\nPING")
-        .await;
-    client
-        .expect(">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
-        .await;
-    client
-        .expect(">3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n")
-        .await;
+    let armed = rig.proxy.on_request(Matcher::command("INCR"), Action::SwallowReply);
+    client.cmd("SUBSCRIBE a b\r\nSUBSCRIBE\r\nINCR x\r\nPING").await;
+    client.expect(">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n").await;
+    client.expect(">3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n").await;
     client.expect("-ERR").await;
     while client.0.read_u8().await.expect("read") != b'\n' {}
     client.expect("+PONG\r\n").await;
     assert!(armed.has_fired());
 
-    rig.proxy
-        .on_request(Matcher::command("INCR"), Action::SwallowReply);
+    rig.proxy.on_request(Matcher::command("INCR"), Action::SwallowReply);
     // How many confirmations UNSUBSCRIBE gets, only the server knows.
     client.cmd("UNSUBSCRIBE\r\nINCR x\r\nECHO e").await;
     client.expect(">3\r\n$11\r\nunsubscribe\r\n$1\r\n").await;
     while client.0.read_u8().await.expect("read") != b':' {}
-    client
-        .expect("1\r\n>3\r\n$11\r\nunsubscribe\r\n$1\r\n")
-        .await;
+    client.expect("1\r\n>3\r\n$11\r\nunsubscribe\r\n$1\r\n").await;
     while client.0.read_u8().await.expect("read") != b':' {}
     client.expect("0\r\n$1\r\ne\r\n").await;
     assert_eq!(rig.x().await, Some(2));
 
     // A confirmation can be lost like a reply.
-    rig.proxy
-        .on_request(Matcher::command("SUBSCRIBE"), Action::SwallowReply);
+    rig.proxy.on_request(Matcher::command("SUBSCRIBE"), Action::SwallowReply);
     client.cmd("SUBSCRIBE c d\r\nPING").await;
     client.expect("+PONG\r\n").await;
     assert_eq!(rig.admin.numsub("d").await, 1);
@@ -371,12 +347,8 @@ async fn resp2_messages_do_not_upset_the_count() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
     client.cmd("SUBSCRIBE c").await;
-    client
-        .expect("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")
-        .await;
-    let armed = rig
-        .proxy
-        .on_request(Matcher::command("PING"), Action::SwallowReply);
+    client.expect("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+    let armed = rig.proxy.on_request(Matcher::command("PING"), Action::SwallowReply);
     assert_eq!(rig.admin.publish("c", b"one").await, 1);
     let one = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$3\r\none\r\n";
     client.expect(one).await;
@@ -394,9 +366,7 @@ async fn resp2_messages_do_not_upset_the_count() {
 #[tokio::test]
 async fn disarmed_actions_stay_away_and_foreign_bytes_pass() {
     let rig = Rig::new().await;
-    let armed = rig
-        .proxy
-        .on_request(Matcher::command("PING"), Action::CloseBefore);
+    let armed = rig.proxy.on_request(Matcher::command("PING"), Action::CloseBefore);
     armed.disarm();
     let mut client = rig.client().await;
     client.cmd("PING").await;

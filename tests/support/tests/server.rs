@@ -12,10 +12,7 @@ use distlock_support::{Admin, RedisServer, reaper};
 async fn ended_within(pid: u32, bound: Duration) {
     let start = Instant::now();
     while !reaper::has_ended(pid) {
-        assert!(
-            start.elapsed() < bound,
-            "process {pid} runs after {bound:?}"
-        );
+        assert!(start.elapsed() < bound, "process {pid} runs after {bound:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -78,9 +75,7 @@ async fn password_socket_config_and_args() {
     let admin = Admin::connect(&server).await;
     let set: Vec<String> = admin.cmd(&["CONFIG", "GET", "maxmemory"]).await;
     assert_eq!(set, ["maxmemory", "7340032"]);
-    let set: Vec<String> = admin
-        .cmd(&["CONFIG", "GET", "notify-keyspace-events"])
-        .await;
+    let set: Vec<String> = admin.cmd(&["CONFIG", "GET", "notify-keyspace-events"]).await;
     assert_eq!(set[1], "xK");
     let mut stream = UnixStream::connect(server.unix_path()).expect("connect");
     stream.write_all(b"PING\r\nQUIT\r\n").expect("write");
@@ -97,13 +92,8 @@ fn bad_option_is_told() {
 
 #[test]
 fn many_at_once_take_different_ports() {
-    let threads: Vec<_> = (0..8)
-        .map(|_| std::thread::spawn(RedisServer::start))
-        .collect();
-    let servers: Vec<_> = threads
-        .into_iter()
-        .map(|t| t.join().expect("start"))
-        .collect();
+    let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(RedisServer::start)).collect();
+    let servers: Vec<_> = threads.into_iter().map(|t| t.join().expect("start")).collect();
     let mut ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
     ports.sort_unstable();
     ports.dedup();

@@ -112,10 +112,7 @@ impl Conn {
         // Readers end by dropping their channel; how the connection ends is for writers to say,
         // when all that came before has been written.
         let readers = async {
-            tokio::join!(
-                self.requests(from_client, up),
-                self.replies(from_server, down)
-            );
+            tokio::join!(self.requests(from_client, up), self.replies(from_server, down));
             std::future::pending::<Ending>().await
         };
         tokio::select! {
@@ -215,12 +212,7 @@ impl Conn {
         }
         let mut at = self.shared.due(mode);
         let expect = |fate, flag| {
-            self.awaited.lock().push(Request {
-                command: command.clone(),
-                confirms,
-                fate,
-                flag,
-            });
+            self.awaited.lock().push(Request { command: command.clone(), confirms, fate, flag });
         };
         let raise = |flag: Option<Flag>| flag.iter().for_each(Flag::raise);
         let closing = |how, flag| send(steps, at, Work::End(how, flag));
@@ -265,8 +257,7 @@ impl Conn {
     }
 
     fn reply(&self, frame: Bytes, steps: &Steps) -> Next {
-        let resp2_subscriber =
-            self.subscriber.load(Ordering::Relaxed) && !self.resp3.load(Ordering::Relaxed);
+        let resp2_subscriber = self.subscriber.load(Ordering::Relaxed) && !self.resp3.load(Ordering::Relaxed);
         let kind = resp::reply(&frame, resp2_subscriber);
         let mode = self.shared.control.borrow().mode(Direction::Down);
         let mut at = self.shared.due(mode);
@@ -304,12 +295,7 @@ impl Conn {
         Next::GoOn
     }
 
-    async fn write(
-        &self,
-        way: Direction,
-        mut to: WriteHalf<'_>,
-        mut steps: mpsc::UnboundedReceiver<Step>,
-    ) -> Ending {
+    async fn write(&self, way: Direction, mut to: WriteHalf<'_>, mut steps: mpsc::UnboundedReceiver<Step>) -> Ending {
         while let Some(step) = steps.recv().await {
             if let Some(at) = step.at {
                 sleep_until(at).await;

@@ -59,9 +59,7 @@ pub(super) fn request_len(buf: &[u8]) -> Result<Option<usize>, NotResp> {
     match buf.first() {
         None => Ok(None),
         Some(b'*') => reply_len(buf),
-        Some(b'\r' | b'\n' | b' '..=b'~') => {
-            Ok(buf.iter().position(|&b| b == b'\n').map(|n| n + 1))
-        }
+        Some(b'\r' | b'\n' | b' '..=b'~') => Ok(buf.iter().position(|&b| b == b'\n').map(|n| n + 1)),
         Some(_) => Err(NotResp),
     }
 }
@@ -69,10 +67,7 @@ pub(super) fn request_len(buf: &[u8]) -> Result<Option<usize>, NotResp> {
 /// The words of a request, or of a flat array or push of strings.
 pub(super) fn words(frame: &[u8]) -> Vec<&[u8]> {
     if !matches!(frame.first(), Some(b'*' | b'>')) {
-        return frame
-            .split(u8::is_ascii_whitespace)
-            .filter(|w| !w.is_empty())
-            .collect();
+        return frame.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).collect();
     }
     let mut words = Vec::new();
     let mut pos = line_end(frame, 0).unwrap_or(frame.len());
@@ -93,10 +88,7 @@ pub(super) fn words(frame: &[u8]) -> Vec<&[u8]> {
 
 /// Whether a command is answered by confirmations, one per channel.
 pub(super) fn is_subscription(command: &str) -> bool {
-    matches!(
-        command,
-        "SUBSCRIBE" | "UNSUBSCRIBE" | "PSUBSCRIBE" | "PUNSUBSCRIBE" | "SSUBSCRIBE" | "SUNSUBSCRIBE"
-    )
+    matches!(command, "SUBSCRIBE" | "UNSUBSCRIBE" | "PSUBSCRIBE" | "PUNSUBSCRIBE" | "SSUBSCRIBE" | "SUNSUBSCRIBE")
 }
 
 /// What a frame of the server is. In RESP2 the answers and messages of a `subscriber` are arrays.
@@ -186,12 +178,7 @@ mod tests {
 
     #[test]
     fn other_bytes_are_refused() {
-        for bytes in [
-            &b"\x16\x03\x01"[..],
-            b"*x\r\n",
-            b"$-2\r\n",
-            b"*1\r\nPING\r\n",
-        ] {
+        for bytes in [&b"\x16\x03\x01"[..], b"*x\r\n", b"$-2\r\n", b"*1\r\nPING\r\n"] {
             assert_eq!(reply_len(bytes), Err(NotResp), "{bytes:?}");
         }
         assert_eq!(request_len(b"\x16\x03\x01"), Err(NotResp));

@@ -48,19 +48,12 @@ pub struct Matcher {
 impl Matcher {
     /// The first request, whatever it is (a new connection's `HELLO` and `CLIENT` count too).
     pub fn any() -> Self {
-        Self {
-            command: None,
-            contains: Vec::new(),
-            nth: 1,
-        }
+        Self { command: None, contains: Vec::new(), nth: 1 }
     }
 
     /// The first request of this command, such as `EVALSHA`.
     pub fn command(name: &str) -> Self {
-        Self {
-            command: Some(name.to_ascii_uppercase()),
-            ..Self::any()
-        }
+        Self { command: Some(name.to_ascii_uppercase()), ..Self::any() }
     }
 
     /// Only requests whose bytes contain these.
@@ -77,9 +70,7 @@ impl Matcher {
 
     fn matches(&self, command: &str, frame: &[u8]) -> bool {
         let named = self.command.as_deref().is_none_or(|c| c == command);
-        let has = |part: &Vec<u8>| {
-            part.is_empty() || frame.windows(part.len()).any(|window| window == part)
-        };
+        let has = |part: &Vec<u8>| part.is_empty() || frame.windows(part.len()).any(|window| window == part);
         named && self.contains.iter().all(has)
     }
 }
@@ -146,12 +137,7 @@ pub(super) struct Rules(Vec<Rule>);
 impl Rules {
     pub(super) fn arm(&mut self, matcher: Matcher, action: Action) -> Armed {
         let flag = Flag(Arc::new(watch::Sender::new(State::Armed)));
-        self.0.push(Rule {
-            matcher,
-            action,
-            seen: 0,
-            flag: flag.clone(),
-        });
+        self.0.push(Rule { matcher, action, seen: 0, flag: flag.clone() });
         Armed(flag)
     }
 
@@ -161,8 +147,7 @@ impl Rules {
         for rule in &mut self.0 {
             rule.seen += usize::from(rule.matcher.matches(command, frame));
         }
-        let due =
-            |rule: &Rule| rule.seen >= rule.matcher.nth && rule.matcher.matches(command, frame);
+        let due = |rule: &Rule| rule.seen >= rule.matcher.nth && rule.matcher.matches(command, frame);
         let rule = self.0.remove(self.0.iter().position(due)?);
         Some((rule.action, rule.flag))
     }
