@@ -8,6 +8,7 @@ mod fake;
 mod registry;
 mod release;
 mod renewal;
+mod stress;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,84 @@
+//! Many tasks on several threads, that hold, wait, give up and leave at any moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::{client, ms, secs};
+use crate::Client;
+
+const NAMES: usize = 6;
+const TASKS: u64 = 48;
+const ROUNDS: u64 = 40;
+
+/// SplitMix64.
+fn dice(seed: &mut u64, most: u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % most
+}
+
+async fn restless(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<AtomicU64>, mut seed: u64) {
+    for _ in 0..ROUNDS {
+        let name = dice(&mut seed, NAMES as u64) as usize;
+        let lock = client.reentrant(&format!("stress {name}"));
+        let patience = Duration::from_micros(dice(&mut seed, 6_000));
+        let guard = match dice(&mut seed, 5) {
+            0 => lock.lock_for(patience).await.unwrap_or_default(),
+            1 => timeout(patience, lock.lock()).await.ok().map(Result::unwrap),
+            2 => lock.try_lock().await.unwrap(),
+            3 => Some(lock.lock_leased(secs(60)).await.unwrap()),
+            _ => Some(lock.lock().await.unwrap()),
+        };
+        let Some(guard) = guard else { continue };
+        assert!(!inside[name].swap(true, Ordering::SeqCst), "two are inside {name}");
+        assert!(guard.is_held());
+        held.fetch_add(1, Ordering::Relaxed);
+        if dice(&mut seed, 2) == 0 {
+            sleep(Duration::from_micros(dice(&mut seed, 500))).await;
+        }
+        inside[name].store(false, Ordering::SeqCst);
+        match dice(&mut seed, 3) {
+            0 => drop(guard),
+            1 => drop(timeout(Duration::from_micros(dice(&mut seed, 1_500)), guard.unlock()).await),
+            _ => drop(guard.unlock().await.unwrap()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_at_a_time_and_nothing_left() {
+    for (limit, coalesce) in [(4, true), (0, false)] {
+        let (client, fake) = client(|options| {
+            options.handoff_limit = limit;
+            options.handoff_time = ms(3);
+            options.subscription_linger = ms(5);
+            options.coalesce = coalesce;
+            // A wake-up that is lost is lost for as long as a lease.
+            options.poll_cap = secs(60);
+        });
+        let inside: Arc<Vec<_>> = Arc::new((0..NAMES).map(|_| AtomicBool::new(false)).collect());
+        let held = Arc::new(AtomicU64::new(0));
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|seed| tokio::spawn(restless(client.clone(), Arc::clone(&inside), Arc::clone(&held), seed)))
+            .collect();
+        for task in tasks {
+            timeout(secs(25), task).await.expect("stuck").unwrap();
+        }
+        assert!(held.load(Ordering::Relaxed) > TASKS * ROUNDS / 3);
+        for left in (0..=500).rev() {
+            let stats = client.stats();
+            if (stats.holds, stats.waiting, stats.names, stats.under_way) == (0, 0, 0, 0) && fake.channels() == 0 {
+                break;
+            }
+            assert!(left > 0, "left: {stats:?}, {} channels", fake.channels());
+            sleep(ms(10)).await;
+        }
+        assert_eq!(fake.held(), Vec::<String>::new());
+        client.shutdown(secs(10)).await.unwrap();
+    }
+}
