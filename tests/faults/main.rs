@@ -7,6 +7,7 @@ mod kills;
 mod login;
 mod lost;
 mod pause;
+mod proxy;
 mod refusal;
 mod restart;
 mod rig;

@@ -1,0 +1,172 @@
+//! A proxy loses, repeats, delays and cuts single commands: every command of a session, in every way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use distlock::{Acquire, Client, Error, Lost, Owner, ReentrantLock, Released};
+use distlock_support::Admin;
+use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
+
+use crate::bed::{eventually, idle, ms, reentrant, secs};
+use crate::rig::{brisk, warm};
+
+const ACTIONS: [Action; 9] = [
+    Action::SwallowReplyClose,
+    Action::SwallowReplyRst,
+    Action::HangReply,
+    Action::CloseBefore,
+    Action::CloseAfter,
+    Action::Rst,
+    Action::Duplicate,
+    Action::Delay(ms(50)),
+    // Longer than a command may take.
+    Action::DelayReply(ms(500)),
+];
+
+/// One session's view of the server, past the proxy.
+struct View<'a> {
+    admin: &'a Admin,
+    name: &'a str,
+    label: String,
+}
+
+impl View<'_> {
+    /// Exactly these holds stand in Redis, now.
+    async fn holds(&self, expected: &[(&Owner, u64)]) {
+        let found = self.found().await;
+        // `Debug`, because `Display` would have others act as this owner too.
+        let owner = |owner: &Owner| format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned();
+        let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (owner(who), count.to_string())).collect();
+        assert_eq!(found, expected, "{}", self.label);
+        if !found.is_empty() {
+            let ttl = self.admin.pttl(self.name).await;
+            assert!(ttl > 0, "{}: no end of life, {ttl}", self.label);
+        }
+    }
+
+    async fn found(&self) -> BTreeMap<String, String> {
+        self.admin.hgetall(self.name).await
+    }
+
+    /// What was begun is undone.
+    async fn free_soon(&self) {
+        eventually(&format!("free again: {}", self.label), secs(3), async || self.found().await.is_empty()).await;
+    }
+}
+
+/// All that a client does with a lock. Whatever is lost once, acquires with a wait and releases succeed all the same.
+async fn session(client: &Client, lock: &ReentrantLock, view: &View<'_>) {
+    let label = &view.label;
+    let ok = |what: &str, error: Error| -> ! { panic!("{label}: {what}: {error:?}") };
+    // In doubt or not, an error of a single attempt may pass.
+    let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
+    let me = client.owner();
+    let mine = Acquire::new().owner(&me).wait(secs(5));
+    let first = match lock.acquire(mine.clone()).await {
+        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there")),
+        Err(error) => ok("acquire", error),
+    };
+    view.holds(&[(&me, 1)]).await;
+    let second = match lock.acquire(mine).await {
+        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: busy, held by itself")),
+        Err(error) => ok("come in again", error),
+    };
+    view.holds(&[(&me, 2)]).await;
+    match lock.try_lock().await {
+        Ok(guard) => assert!(guard.is_none(), "{label}: two holders"),
+        Err(error) => passing("try", &error),
+    }
+    let renewed = client.renew_now().await;
+    assert_eq!((renewed.renewed + renewed.failed, renewed.lost), (1, 0), "{label}");
+    if let Err(error) = first.extend(secs(20)).await {
+        passing("extend", &error);
+    }
+    view.holds(&[(&me, 2)]).await;
+    match second.unlock().await {
+        Ok(left) => assert_eq!(left, Released::StillHeld(1), "{label}"),
+        Err(error) => ok("give one back", error),
+    }
+    view.holds(&[(&me, 1)]).await;
+    assert!(first.is_held(), "{label}");
+    match first.unlock().await {
+        Ok(left) => assert_eq!(left, Released::Free, "{label}"),
+        Err(error) => ok("give the other back", error),
+    }
+    view.holds(&[]).await;
+    match lock.try_lock().await {
+        Ok(guard) => {
+            let guard = guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there"));
+            view.holds(&[(guard.owner(), 1)]).await;
+            assert_eq!(guard.unlock().await.ok(), Some(Released::Free), "{label}");
+        }
+        Err(error) => passing("try", &error),
+    }
+    view.free_soon().await;
+    drop(lock.lock().await.unwrap_or_else(|error| ok("lock", error)));
+    view.free_soon().await;
+    if let Err(error) = distlock::DistLock::state(lock).await {
+        passing("state", &error);
+    }
+    let guard = lock.lock().await.unwrap_or_else(|error| ok("lock", error));
+    match distlock::DistLock::force_unlock(lock).await {
+        Ok(forced) => {
+            assert!(forced, "{label}");
+            assert!(matches!(guard.unlock().await, Err(Error::Lost { why: Lost::Gone, .. })), "{label}");
+        }
+        Err(error) => {
+            passing("force", &error);
+            match guard.unlock().await {
+                Ok(left) => assert_eq!(left, Released::Free, "{label}"),
+                Err(Error::NotHeld { .. } | Error::Lost { .. }) => {}
+                Err(error) => ok("release after a force in doubt", error),
+            }
+        }
+    }
+    view.free_soon().await;
+    idle(client).await;
+}
+
+/// A session with the nth of its commands hit; false when there was none.
+async fn run(proxy: &Proxy, client: &Client, admin: &Admin, action: Action, n: Option<usize>) -> bool {
+    let name = format!("{action:?}/{n:?}");
+    let lock = client.reentrant(&name);
+    let armed = n.map(|n| {
+        let nth = Matcher::command("EVALSHA").containing(format!("\r\n{name}\r\n")).nth(n);
+        proxy.on_request(nth, action)
+    });
+    session(client, &lock, &View { admin, name: &name, label: name.clone() }).await;
+    armed.is_none_or(|armed| armed.has_fired())
+}
+
+/// Every command of the session, lost, repeated, delayed or cut off in nine ways: never counted twice, never held after
+/// an error, never "busy" with the key ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_lost_in_every_way_changes_no_count() {
+    reentrant(async |bed| {
+        let admin = Arc::new(Admin::connect(&bed.server).await);
+        let mut running = Vec::new();
+        for action in ACTIONS {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).subscription_linger(ms(0))).await;
+            let admin = Arc::clone(&admin);
+            running.push(async move {
+                warm(&client).await;
+                let before = proxy.requests_seen("EVALSHA");
+                assert!(run(&proxy, &client, &admin, action, None).await);
+                let commands = proxy.requests_seen("EVALSHA") - before;
+                for n in 1..=commands {
+                    assert!(
+                        run(&proxy, &client, &admin, action, Some(n)).await,
+                        "{action:?}: there was no command {n}"
+                    );
+                }
+                commands
+            });
+        }
+        for (action, commands) in ACTIONS.into_iter().zip(futures::future::join_all(running).await) {
+            println!("{action:?}: {commands} commands");
+            assert!(commands >= 13, "{commands}");
+        }
+    })
+    .await;
+}
