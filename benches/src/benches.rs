@@ -58,7 +58,7 @@ pub async fn processes(bed: &Bed) -> Vec<Row> {
         let url = bed.server.url();
         let side = if who == Who::Redisson {
             let java = Java::start(PROCESSES, &url, 256).await;
-            java.warm_up(ms(if bed.args.quick { 600 } else { 3000 })).await;
+            java.warm_up(ms(if bed.args.quick { 600 } else { 10_000 })).await;
             Side::Java(java)
         } else {
             let starts = (0..PROCESSES).map(|_| Worker::start(who, &url, bed.args.pool));

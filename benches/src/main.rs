@@ -84,12 +84,13 @@ async fn run(args: Args) -> ExitCode {
     println!("The same as JSON: {}\n", args.json.display());
     let verdicts = verdict::verdicts(&rows);
     for verdict in &verdicts {
-        println!("{}  {}", if verdict.passed { "pass" } else { "MISS" }, verdict.text);
+        println!("{}  {}", verdict.word(), verdict.text);
     }
-    let misses: Vec<&str> = verdicts.iter().filter(|verdict| !verdict.passed).map(|one| one.text.as_str()).collect();
+    let misses: Vec<&str> = verdicts.iter().filter(|verdict| verdict.missed()).map(|one| one.text.as_str()).collect();
+    let targets = verdicts.iter().filter(|verdict| verdict.target).count();
     match misses.as_slice() {
-        [] => println!("\nEvery target is met ({}).", verdicts.len()),
-        _ => println!("\nMissed, {} of {}: {}", misses.len(), verdicts.len(), misses.join("; ")),
+        [] => println!("\nEvery target is met ({targets})."),
+        _ => println!("\nMissed, {} of {}: {}", misses.len(), targets, misses.join("; ")),
     }
     if args.check && !misses.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
