@@ -1,10 +1,10 @@
 
 end
 
-local out, key, arg = {}, 0, 1
+-- One table each for all steps: a step reads only its own part, what an earlier one left behind it is not seen.
+local out, keys, args, key, arg = {}, {}, {}, 0, 1
 while arg <= #ARGV do
   local step, nkeys, nargs = steps[tonumber(ARGV[arg])], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  local keys, args = {}, {}
   for i = 1, nkeys do keys[i] = KEYS[key + i] end
   for i = 1, nargs do args[i] = ARGV[arg + 2 + i] end
   key, arg = key + nkeys, arg + 3 + nargs
