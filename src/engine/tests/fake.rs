@@ -344,7 +344,8 @@ impl Transport for Arc<Fake> {
         async move {
             fake.state.lock().unsubscribes.push(fake.begin.elapsed());
             fake.pass_gate().await;
-            sleep(HOP).await;
+            // Later than a subscription that is asked for at the same time.
+            sleep(2 * HOP).await;
             fake.state.lock().channels.remove(&channel);
             sleep(HOP).await;
         }

@@ -411,6 +411,7 @@ async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
         drop(first.await.unwrap());
         assert!(began.elapsed() < ms(10), "round {round}: {:?}", began.elapsed());
     }
+    assert_eq!(fake.subscriptions().1.len(), 0, "one of the two listened all the time");
     // One comes while the other's subscription is being ended.
     fake.gate(false);
     tokio::time::sleep(secs(6)).await;
