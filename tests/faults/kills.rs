@@ -55,7 +55,7 @@ impl Pest {
 }
 
 /// `tasks` tasks of some clients take one lock `rounds` times each, and never two at once.
-async fn contend(clients: &[Client], tasks: usize, rounds: usize, hold: Duration) -> Vec<Duration> {
+pub async fn contend(clients: &[Client], tasks: usize, rounds: usize, hold: Duration) -> Vec<Duration> {
     let counter = Arc::new(Counter::default());
     let mut running = JoinSet::new();
     for n in 0..tasks {

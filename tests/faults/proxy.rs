@@ -8,7 +8,8 @@ use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
 use crate::bed::{eventually, idle, ms, reentrant, secs};
-use crate::rig::{brisk, warm};
+use crate::kills::contend;
+use crate::rig::{brisk, script, warm};
 
 const ACTIONS: [Action; 9] = [
     Action::SwallowReplyClose,
@@ -166,6 +167,76 @@ async fn every_command_lost_in_every_way_changes_no_count() {
         for (action, commands) in ACTIONS.into_iter().zip(futures::future::join_all(running).await) {
             println!("{action:?}: {commands} commands");
             assert!(commands >= 13, "{commands}");
+        }
+    })
+    .await;
+}
+
+/// An acquire whose reply is lost until its wait is over: an error in doubt, never "busy", and what it took is given back.
+#[tokio::test]
+async fn a_wait_that_ends_in_doubt_is_not_busy() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(1)).watchdog(secs(30))).await;
+        warm(&client).await;
+        for (n, action) in
+            [Action::HangReply, Action::DelayReply(ms(700)), Action::Delay(ms(700))].into_iter().enumerate()
+        {
+            let name = format!("lock {n}");
+            let lock = client.reentrant(&name);
+            proxy.on_request(script("acquire").containing(&name), action);
+            let error = lock.lock_for(ms(200)).await.expect_err("not busy");
+            assert!(error.outcome_unknown(), "{action:?}: {error:?}");
+            let ran = async || bed.admin.commandstats().await.get("hincrby").is_some_and(|calls| *calls > n as u64);
+            eventually("the acquire runs", secs(2), ran).await;
+            eventually("it is undone", secs(3), async || !bed.admin.exists(&name).await).await;
+            idle(&client).await;
+            assert!(!bed.admin.exists(&name).await, "{action:?}");
+        }
+    })
+    .await;
+}
+
+/// A reply that takes longer than the lease it grants: no success, and nothing stays.
+#[tokio::test]
+async fn a_grant_that_comes_after_its_lease_is_none() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(1)).retry_attempts(2)).await;
+        warm(&client).await;
+        let lock = client.reentrant("a");
+        let once = Acquire::new().wait(ms(0)).lease(ms(100));
+        proxy.on_request(script("acquire").containing("\r\na\r\n"), Action::DelayReply(ms(300)));
+        let error = lock.acquire(once.clone()).await.expect_err("the lease is over");
+        assert!(error.is_retryable() && !error.outcome_unknown(), "{error:?}");
+        idle(&client).await;
+        assert!(!bed.admin.exists("a").await);
+        // One that waits tries again, and has it by a reply in time.
+        proxy.on_request(script("acquire").containing("\r\na\r\n"), Action::DelayReply(ms(300)));
+        let guard = lock.acquire(Acquire::new().wait(secs(5)).lease(secs(1))).await.unwrap().expect("free");
+        assert!(guard.is_held() && guard.remaining() <= ms(988));
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Frames that come byte by byte, and late by different times: the same results.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn split_and_jittered_bytes_change_nothing() {
+    reentrant(async |bed| {
+        let admin = Admin::connect(&bed.server).await;
+        for (n, mode) in [Mode::Split, Mode::Jitter(ms(0), ms(20)), Mode::Delay(ms(30))].into_iter().enumerate() {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
+            warm(&client).await;
+            proxy.set_upstream_mode(mode);
+            proxy.set_downstream_mode(mode);
+            let name = format!("lock {n}");
+            let view = View { admin: &admin, name: &name, label: format!("{mode:?}") };
+            session(&client, &client.reentrant(&name), &view).await;
+            let clients = [client, bed.connect(brisk(&bed.server.url()).watchdog(secs(30))).await];
+            let waits = contend(&clients, 8, 10, ms(1)).await;
+            println!("{mode:?}: longest wait {:?}", waits.last().unwrap());
         }
     })
     .await;
