@@ -5,6 +5,8 @@ mod acquire;
 mod book;
 mod coalesce;
 mod fake;
+mod handoff;
+mod promise;
 mod registry;
 mod release;
 mod renewal;
@@ -13,9 +15,12 @@ mod stress;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Options;
+use tokio::task::JoinHandle;
+
 use crate::client::Client;
+use crate::engine::sync::Mutex;
 use crate::engine::transport::Transport;
+use crate::{Guard, Options, ReentrantLock};
 
 use fake::Fake;
 
@@ -52,4 +57,38 @@ const fn ms(ms: u64) -> Duration {
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
+}
+
+/// A task that waits for the lock and gives its guard.
+fn waiter(lock: &ReentrantLock) -> JoinHandle<Guard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+/// `count` tasks, one after the other, that hold the lock for `hold` each; the order in which they had it.
+async fn procession(client: &Client, name: &str, count: usize, hold: Duration) -> Vec<usize> {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for n in 0..count {
+        let (lock, order) = (client.reentrant(name), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().push(n);
+            tokio::time::sleep(hold).await;
+            guard.unlock().await.unwrap();
+        }));
+        tokio::task::yield_now().await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    std::mem::take(&mut order.lock())
+}
+
+/// When nothing is waited for any more the subscriptions linger for a while, and then there is no trace left.
+async fn no_trace(client: &Client, fake: &Fake) {
+    tokio::time::sleep(secs(6)).await;
+    assert_eq!(client.engine().registry.names(), 0);
+    let (made, ended) = fake.subscriptions();
+    assert_eq!(made.len(), ended.len());
 }

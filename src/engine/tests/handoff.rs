@@ -1,0 +1,103 @@
+//! Passing a lock on inside the process.
+
+use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
+    // Guards, how long each holds, passes allowed, time allowed, and how often the server has to be asked.
+    let table = [
+        (51, ms(0), 16, secs(3600), 3),
+        (52, ms(0), 16, secs(3600), 4),
+        (10, ms(0), 0, secs(3600), 10),
+        (12, ms(20), 16, ms(50), 4),
+        (12, ms(20), 1, ms(50), 6),
+        (12, ms(60), 16, ms(50), 12),
+    ];
+    for (count, hold, limit, time, series) in table {
+        let (client, fake) = client(|options| (options.handoff_limit, options.handoff_time) = (limit, time));
+        // All stand in line before the first one has it.
+        fake.steal("x", secs(3600));
+        let lock = client.reentrant("x");
+        let first = waiter(&lock);
+        settle().await;
+        let all = tokio::spawn({
+            let client = client.clone();
+            async move { procession(&client, "x", count - 1, hold).await }
+        });
+        settle().await;
+        let before = fake.sent("acquire").len();
+        fake.delete("x");
+        fake.publish("x");
+        let first = first.await.unwrap();
+        tokio::time::sleep(hold).await;
+        first.unlock().await.unwrap();
+        let order = all.await.unwrap();
+        assert_eq!(order, (0..count - 1).collect::<Vec<_>>());
+        let (acquires, releases) = (fake.sent("acquire").len() - before, fake.sent("release").len());
+        assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} passes, {time:?}");
+        // A look that comes too early, for others to have their turn, may add to these.
+        assert!((series..=2 * series).contains(&acquires), "{acquires} acquires for {series} series");
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_handed_to_one_who_leaves_at_once_goes_on_or_is_given_back() {
+    for (behind, waiter_first) in [(0, false), (1, false), (2, false), (1, true)] {
+        let (client, fake) = client(|_| ());
+        let lock = client.reentrant("x");
+        let held = lock.lock().await.unwrap();
+        let mut leaves = Box::pin(lock.lock());
+        assert!(futures::poll!(&mut leaves).is_pending());
+        settle().await;
+        assert!(futures::poll!(&mut leaves).is_pending());
+        let others: Vec<_> = (0..behind).map(|_| waiter(&lock)).collect();
+        settle().await;
+        if waiter_first {
+            drop(leaves);
+            drop(held);
+        } else {
+            // Handed over, and dropped before it could be looked at.
+            drop(held);
+            assert_eq!(client.stats().holds, 1);
+            drop(leaves);
+        }
+        for other in others {
+            let guard = other.await.unwrap();
+            assert!(guard.is_held());
+            assert_eq!(fake.held().len(), 1);
+            drop(guard);
+        }
+        settle().await;
+        assert_eq!(fake.held(), Vec::<String>::new());
+        assert_eq!(client.stats().holds, 0);
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let leased = lock.lock_leased(secs(10)).await.unwrap();
+    let next = waiter(&lock);
+    settle().await;
+    leased.unlock().await.unwrap();
+    let next = next.await.unwrap();
+    assert_eq!(fake.sent("release").len(), 1);
+    // Nor is it handed to one who wants a lease of its own.
+    let leased = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock_leased(secs(10)).await.unwrap() })
+    };
+    settle().await;
+    next.unlock().await.unwrap();
+    let leased = leased.await.unwrap();
+    assert_eq!(fake.sent("release").len(), 2);
+    assert!(fake.left("x").unwrap() <= secs(10));
+    leased.unlock().await.unwrap();
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
