@@ -83,12 +83,15 @@ pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
     assert!(later > Instant::now() + TEN_YEARS / 2);
     guard.unlock().await.unwrap();
     // So short that it is over, by our own cautious clock, before it can be of use: never a guard that does not hold.
+    let hasty = bed.quick().await;
     for lease in [ms(1), ms(2), ms(3), ms(5)] {
-        match lock.lock_leased(lease).await {
+        let tried = bed.lock(&hasty, "job").acquire(Acquire::new().wait(ms(300)).lease(lease)).await;
+        match tried {
             Ok(guard) => drop(guard),
             Err(error) => assert!(error.is_retryable(), "{lease:?}: {error:?}"),
         }
     }
+    crate::bed::freed(&lock, secs(2)).await;
     // A fraction is rounded up.
     let guard = lock.lock_leased(Duration::from_micros(40_000_100)).await.unwrap();
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();
