@@ -3,6 +3,7 @@
 #[path = "../bed/mod.rs"]
 mod bed;
 mod fake;
+mod hostile;
 mod kills;
 mod login;
 mod lost;

@@ -225,6 +225,7 @@ impl Core {
                 let (keys, args) = (keys.iter().map(Word::from), args.iter().map(Word::from));
                 let reply = lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args);
                 self.spread(now);
+                tracing::trace!(link = index, script = call.script.name, words = ?call.words, ?reply, "the server ran");
                 reply.into_engine()
             }
             Request::Subscribe(channel) => {

@@ -1,0 +1,219 @@
+//! One task of a random run: takes locks in every way, holds them, and gives them back in every way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Acquire, DistLock as _, Error, Guard, Lost, Owner};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::rig::{Numbers, ms};
+use crate::stage::Stage;
+
+pub struct Actor {
+    pub stage: Arc<Stage>,
+    pub party: usize,
+    /// Owners that the tasks of this client share.
+    pub owners: Vec<Owner>,
+    pub dice: Numbers,
+}
+
+impl Actor {
+    /// Some rounds of it; gives the actor back, with nothing in hand.
+    pub async fn run(mut self) -> Self {
+        for _ in 0..self.stage.weather.rounds {
+            sleep(self.dice.between(0, 40)).await;
+            let name = self.dice.below(self.stage.names.len() as u64) as usize;
+            let owner = (self.dice.once_in(3) && !self.stage.weather.plain).then(|| {
+                let n = self.dice.below(self.owners.len() as u64) as usize;
+                self.owners[n].clone()
+            });
+            if self.dice.once_in(8) {
+                self.look(name).await;
+            }
+            let Some(first) = self.acquire(name, owner.as_ref()).await else { continue };
+            let mut holds = vec![first];
+            for _ in 0..self.dice.below(4) {
+                self.hold(name, owner.as_ref(), &mut holds).await;
+            }
+            while let Some(hold) = holds.pop() {
+                self.give_back(name, owner.is_some(), hold).await;
+                if self.dice.once_in(2) {
+                    sleep(self.dice.between(0, 20)).await;
+                }
+            }
+        }
+        self
+    }
+
+    /// Takes what it can get, and keeps it.
+    pub async fn keep(mut self) {
+        let name = self.dice.below(self.stage.names.len() as u64) as usize;
+        let owner = self.dice.once_in(2).then(|| self.owners[0].clone());
+        for _ in 0..3 {
+            let mut how = Acquire::new().wait(self.dice.between(0, 200));
+            if let Some(owner) = &owner {
+                how = how.owner(owner);
+            }
+            let lock = self.stage.lock(self.party, name);
+            if let Ok(Some(guard)) = lock.acquire(how).await {
+                let hold = self.stage.enter(name, guard, true);
+                if self.dice.once_in(3) {
+                    self.give_back(name, true, hold).await;
+                }
+            }
+        }
+    }
+
+    fn rough(&self) -> bool {
+        !self.stage.weather.is_calm()
+    }
+
+    /// Acquires in some way, or tries to.
+    async fn acquire(&mut self, name: usize, owner: Option<&Owner>) -> Option<usize> {
+        let lock = self.stage.lock(self.party, name);
+        let mut how = Acquire::new();
+        if let Some(owner) = owner {
+            how = how.owner(owner);
+        }
+        let leased = self.dice.once_in(4) && !self.stage.weather.plain;
+        if leased {
+            how = how.lease(self.dice.between(40, 600));
+        }
+        let wait = match self.dice.below(5) {
+            0 => Some(Duration::ZERO),
+            1 | 2 => Some(self.dice.between(1, 400)),
+            _ => None,
+        };
+        if let Some(wait) = wait {
+            how = how.wait(wait);
+        }
+        let cancel = self.dice.once_in(4).then(|| self.dice.between(0, 80));
+        let began = Instant::now();
+        let stage = Arc::clone(&self.stage);
+        let acquired = {
+            let _waits = (wait != Some(Duration::ZERO)).then(|| stage.waits(name));
+            let acquiring = lock.acquire(how);
+            match cancel {
+                Some(after) => timeout(after, acquiring).await.unwrap_or(Ok(None)),
+                None => acquiring.await,
+            }
+        };
+        let took = began.elapsed();
+        match acquired {
+            Ok(Some(guard)) => Some(stage.enter(name, guard, !leased)),
+            Ok(None) => {
+                if let Some(wait) = wait.filter(|wait| !wait.is_zero() && cancel.is_none() && !self.rough()) {
+                    // W3: to the end, and not much longer. 2 ms: what timers are rounded up to, twice.
+                    let most = wait + 2 * stage.weather.latency() + ms(20);
+                    if took < wait || took > most {
+                        stage.wrong(format!("W3: told busy after {took:?} of {wait:?}"));
+                    }
+                }
+                None
+            }
+            Err(error) => {
+                if !self.rough() {
+                    stage.wrong(format!("an acquire failed in calm weather: {error}"));
+                }
+                None
+            }
+        }
+    }
+
+    /// Something to do while it is held.
+    async fn hold(&mut self, name: usize, owner: Option<&Owner>, holds: &mut Vec<usize>) {
+        match self.dice.below(8) {
+            0 if !self.stage.weather.plain => {
+                // The guard is away while it is extended; nobody looks at it meanwhile.
+                let held = self.stage.take(holds[holds.len() - 1]);
+                self.stage.history.cut(held.hold);
+                let lease = self.dice.between(30, 700);
+                let result = if self.dice.once_in(4) {
+                    timeout(self.dice.between(0, 8), held.guard.extend(lease)).await.ok()
+                } else {
+                    Some(held.guard.extend(lease).await)
+                };
+                crate::trace::say(|| {
+                    format!("{:>12?} extended {} by {lease:?}: {result:?}", self.stage.start.elapsed(), held.hold)
+                });
+                self.stage.put(held.explicit());
+            }
+            1 | 2 if owner.is_some() => holds.extend(self.acquire(name, owner).await),
+            3 => self.look(name).await,
+            4 => {
+                let held = self.stage.take(holds[0]);
+                let work = sleep(self.dice.between(0, 60));
+                match held.guard.run(work).await {
+                    Ok(()) => {}
+                    Err(error) => self.lost(&held.guard, &error).await,
+                }
+                self.stage.put(held);
+            }
+            5 => drop(self.stage.parties[self.party].client.renew_now().await),
+            _ => sleep(self.dice.between(0, 120)).await,
+        }
+    }
+
+    /// A guard was told to be lost. It must be, and say so again at once.
+    async fn lost(&self, guard: &Guard, error: &Error) {
+        if guard.is_held() {
+            self.stage.wrong(format!("M2: told lost ({error}) while held: {guard:?}"));
+        }
+        if !matches!(error, Error::Lost { why: Lost::Expired | Lost::Gone, .. }) {
+            self.stage.wrong(format!("lost is told as {error:?}"));
+        }
+        if timeout(ms(1), guard.lost()).await.is_err() {
+            self.stage.wrong(format!("M2: lost, but lost() does not say so: {guard:?}"));
+        }
+    }
+
+    async fn look(&mut self, name: usize) {
+        let lock = self.stage.lock(self.party, name);
+        match lock.state().await {
+            Ok(_) => {}
+            Err(_) if self.rough() => {}
+            Err(error) => self.stage.wrong(format!("a query failed in calm weather: {error}")),
+        }
+    }
+
+    /// Gives it back in some way.
+    async fn give_back(&mut self, name: usize, shares: bool, hold: usize) {
+        match self.dice.below(if shares { 4 } else { 5 }) {
+            0 | 1 => {
+                let held = self.stage.end(hold);
+                let was_held = held.guard.is_held();
+                let result = held.guard.unlock().await;
+                crate::trace::say(|| format!("{:>12?} {hold} unlocked: {result:?}", self.stage.start.elapsed()));
+                // It may end by itself while its release is under way.
+                if let (true, false, Err(error)) = (was_held, self.rough(), &result) {
+                    if !matches!(error, Error::NotHeld { .. } | Error::Lost { .. }) {
+                        self.stage.wrong(format!("an unlock failed in calm weather: {error}"));
+                    }
+                }
+            }
+            2 => drop(self.stage.end(hold)),
+            3 => {
+                let held = self.stage.end(hold);
+                // Half-way at the most.
+                let _ = timeout(self.dice.between(0, 8), held.guard.unlock()).await;
+            }
+            _ => {
+                let held = self.stage.take(hold);
+                let owner = held.guard.into_owner();
+                sleep(self.dice.between(0, 30)).await;
+                // Another client of the owner, perhaps.
+                let party = self.dice.below(self.stage.parties.len() as u64) as usize;
+                self.stage.history.end(hold);
+                let lock = self.stage.lock(party, name);
+                let _ = lock.release(&owner).await;
+            }
+        }
+    }
+}
+
+/// Gives back what is still held when all is counted.
+pub fn drop_all(stage: &Stage) {
+    for hold in stage.holds() {
+        drop(stage.end(hold));
+    }
+}

@@ -1,0 +1,99 @@
+//! Who held what when, and whether two held the same at once (M1).
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// A definite hold of reliability §2: `[from, min(ended, until))`.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    pub name: usize,
+    pub owner: String,
+    /// When the acquire returned.
+    pub from: Instant,
+    /// `V`: until when the guard counts on it, after its last known renewal.
+    pub until: Instant,
+    /// When its release was called.
+    pub ended: Option<Instant>,
+}
+
+impl Hold {
+    fn end(&self) -> Instant {
+        self.ended.map_or(self.until, |ended| ended.min(self.until))
+    }
+}
+
+/// Every hold of a run.
+#[derive(Default)]
+pub struct History(Mutex<Vec<Hold>>);
+
+impl History {
+    /// Notes a hold; its number.
+    pub fn begin(&self, name: usize, owner: String, until: Instant) -> usize {
+        let mut holds = self.0.lock();
+        holds.push(Hold { name, owner, from: Instant::now(), until, ended: None });
+        holds.len() - 1
+    }
+
+    /// The guard counts on it until then, now.
+    pub fn until(&self, hold: usize, until: Instant) {
+        self.0.lock()[hold].until = until;
+    }
+
+    /// The guard may count on it for less than before.
+    pub fn cut(&self, hold: usize) {
+        let hold = &mut self.0.lock()[hold];
+        hold.until = hold.until.min(Instant::now());
+    }
+
+    /// Its release is being called.
+    pub fn end(&self, hold: usize) {
+        self.0.lock()[hold].ended.get_or_insert(Instant::now());
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// M1: the pairs of holds of different owners that overlap, except those of one name.
+    pub fn overlaps(&self, start: Instant, except: Option<usize>) -> Vec<String> {
+        let mut holds = self.0.lock().clone();
+        holds.retain(|hold| except != Some(hold.name));
+        holds.sort_by_key(|hold| (hold.name, hold.from));
+        let mut found = Vec::new();
+        for (i, first) in holds.iter().enumerate() {
+            let later = holds[i + 1..].iter().take_while(|hold| hold.name == first.name);
+            for second in later.filter(|hold| hold.owner != first.owner && hold.from < first.end()) {
+                // Empty intervals overlap with nothing.
+                if second.from < second.end() && first.from < first.end() {
+                    let text =
+                        |hold: &Hold| format!("{} {:?}..{:?}", hold.owner, hold.from - start, hold.end() - start);
+                    found.push(format!("M1: name {}: {} and {}", first.name, text(first), text(second)));
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::ms;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_different_owners_at_the_same_time_overlap() {
+        let start = Instant::now();
+        let history = History::default();
+        let a = history.begin(0, "a".into(), start + ms(100));
+        history.begin(0, "a".into(), start + ms(50));
+        history.begin(1, "b".into(), start + ms(100));
+        tokio::time::advance(ms(40)).await;
+        history.end(a);
+        tokio::time::advance(ms(10)).await;
+        history.begin(0, "c".into(), start + ms(70));
+        assert_eq!(history.overlaps(start, None), Vec::<String>::new());
+        history.begin(0, "d".into(), start + ms(60));
+        assert_eq!(history.overlaps(start, None).len(), 1);
+        assert_eq!(history.overlaps(start, Some(0)).len(), 0);
+    }
+}

@@ -1,0 +1,13 @@
+//! The whole client over the simulator: cancel safety by enumeration (C1), random runs against the invariants of
+//! reliability §2, wake-ups (W1, W2). Time is virtual; a failure prints its seed or its case.
+#![cfg(feature = "sim")]
+
+mod actor;
+mod cases;
+mod enumeration;
+mod history;
+mod random;
+mod rig;
+mod stage;
+mod trace;
+mod weather;

@@ -1,0 +1,134 @@
+//! A simulated server, its clients, and what must be true when all is over.
+
+use std::time::Duration;
+
+use distlock::sim::{LinkOptions, SimLink, SimReply, SimServer};
+use distlock::{Client, Options};
+use tokio::time::{Instant, sleep};
+
+/// Milliseconds.
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// No test body takes so long.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Runs a test body in virtual time, on one thread. What takes minutes in real time spins.
+pub fn virtually<T: Send + 'static>(body: impl AsyncFnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let output = runtime.block_on(async {
+            let _printer = crate::trace::start();
+            body().await
+        });
+        drop(runtime);
+        let _ = done.send(());
+        output
+    });
+    if ended.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        panic!("virtual time stands still: something spins");
+    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// One client and its connections.
+#[derive(Clone)]
+pub struct Party {
+    pub link: SimLink,
+    pub client: Client,
+}
+
+impl Party {
+    pub fn new(server: &SimServer, options: LinkOptions, set: impl FnOnce(&mut Options)) -> Self {
+        let link = server.link(options);
+        let client = Client::simulated(&link, set).unwrap();
+        Self { link, client }
+    }
+
+    /// What this client still has to do with the server, in words; empty when it is idle.
+    pub fn busy(&self) -> String {
+        let stats = self.client.stats();
+        let in_flight = self.link.in_flight();
+        if (stats.holds, stats.waiting, stats.names, stats.under_way, in_flight) == (0, 0, 0, 0, 0) {
+            return String::new();
+        }
+        format!("{stats:?}, {in_flight} commands in flight; ")
+    }
+}
+
+/// Everything that is left anywhere, in words; empty when nothing is.
+pub fn left_over(server: &SimServer, parties: &[&Party]) -> String {
+    let mut left: String = parties.iter().map(|party| party.busy()).collect();
+    for key in server.keys() {
+        let fields = server.command(&[b"hgetall", &key]);
+        left += &format!("key {} {fields:?}, {} ms left; ", String::from_utf8_lossy(&key), server.pttl(&key));
+    }
+    for channel in server.channels() {
+        left += &format!("channel {}; ", String::from_utf8_lossy(&channel));
+    }
+    left
+}
+
+/// Waits until nothing is left; how long that took.
+pub async fn settled(server: &SimServer, parties: &[&Party], within: Duration) -> Result<Duration, String> {
+    let start = Instant::now();
+    loop {
+        let left = left_over(server, parties);
+        if left.is_empty() {
+            return Ok(start.elapsed());
+        }
+        if start.elapsed() >= within {
+            return Err(format!("left after {within:?}: {left}"));
+        }
+        // Coarser as time goes by: looking costs more than waiting.
+        sleep((start.elapsed() / 16).max(ms(1))).await;
+    }
+}
+
+/// How many tasks of this runtime are alive.
+pub fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// An owner's hold count as the server has it.
+pub fn count(server: &SimServer, name: &str, owner: &str) -> u64 {
+    match server.command(&[b"hget", name.as_bytes(), owner.as_bytes()]) {
+        SimReply::Text(text) => std::str::from_utf8(&text).unwrap().parse().unwrap(),
+        SimReply::Nil => 0,
+        odd => panic!("{odd:?}"),
+    }
+}
+
+/// A small generator of numbers, the same ones in every run with the same seed.
+#[derive(Clone, Debug)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    pub fn new(seed: u64, lane: u64) -> Self {
+        let mut numbers = Self(seed ^ lane.wrapping_mul(0xa076_1d64_78bd_642f));
+        numbers.below(2);
+        numbers
+    }
+
+    /// A number below `most`.
+    pub fn below(&mut self, most: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % most
+    }
+
+    /// Milliseconds from `low` up to `high`.
+    pub fn between(&mut self, low: u64, high: u64) -> Duration {
+        Duration::from_micros(low * 1000 + self.below((high - low) * 1000 + 1))
+    }
+
+    /// True once in `n`.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}

@@ -1,0 +1,217 @@
+//! The scene of a random run: the server, the clients, the guards that are held, and what must be true at every moment.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use distlock::sim::{SimReply, SimServer};
+use distlock::{Guard, Owner, ReentrantLock};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use crate::history::History;
+use crate::rig::{Numbers, Party, count};
+use crate::weather::Weather;
+
+/// A guard on the stage. Its task takes it away before it releases it.
+pub struct Held {
+    pub guard: Guard,
+    pub hold: usize,
+    pub name: usize,
+    /// Kept by the watchdog all the time.
+    watched: bool,
+}
+
+impl Held {
+    /// It has an explicit lease now.
+    pub fn explicit(mut self) -> Self {
+        self.watched = false;
+        self
+    }
+}
+
+pub struct Stage {
+    pub server: SimServer,
+    pub parties: Vec<Party>,
+    pub names: Vec<String>,
+    pub weather: Weather,
+    pub history: History,
+    pub start: Instant,
+    held: Mutex<BTreeMap<usize, Held>>,
+    waiting: Vec<AtomicUsize>,
+    wrong: Mutex<Vec<String>>,
+    /// True while the weather may still do harm.
+    pub rough: AtomicBool,
+}
+
+/// The owner's text, without telling the crate that it left the process.
+pub fn text(owner: &Owner) -> String {
+    format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned()
+}
+
+impl Stage {
+    pub fn new(seed: u64, weather: Weather) -> Self {
+        let server = SimServer::new(seed);
+        let parties = (0..weather.clients).map(|_| weather.party(&server)).collect();
+        let names: Vec<String> = (0..weather.names).map(|n| format!("lock:{n}")).collect();
+        let waiting = names.iter().map(|_| AtomicUsize::new(0)).collect();
+        Self {
+            server,
+            parties,
+            names,
+            weather,
+            history: History::default(),
+            start: Instant::now(),
+            held: Mutex::default(),
+            waiting,
+            wrong: Mutex::default(),
+            rough: AtomicBool::new(true),
+        }
+    }
+
+    pub fn lock(&self, party: usize, name: usize) -> ReentrantLock {
+        self.parties[party].client.reentrant(&self.names[name])
+    }
+
+    /// Notes a broken invariant.
+    pub fn wrong(&self, what: String) {
+        crate::trace::say(|| format!("{:>12?} WRONG {what}", self.start.elapsed()));
+        self.wrong.lock().push(format!("at {:?}: {what}", self.start.elapsed()));
+    }
+
+    pub fn all_wrong(&self) -> Vec<String> {
+        self.wrong.lock().clone()
+    }
+
+    /// Somebody waits for a name, until the mark is dropped.
+    pub fn waits(&self, name: usize) -> impl Drop {
+        struct Mark<'a>(&'a AtomicUsize);
+        impl Drop for Mark<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.waiting[name].fetch_add(1, Ordering::Relaxed);
+        Mark(&self.waiting[name])
+    }
+
+    /// A guard has just been returned: it must hold now (M2).
+    pub fn enter(&self, name: usize, guard: Guard, watched: bool) -> usize {
+        if !guard.is_held() {
+            self.wrong(format!("M2: an acquire returned a guard that does not hold: {guard:?}"));
+        }
+        let hold = self.history.begin(name, text(guard.owner()), Instant::now() + guard.remaining());
+        crate::trace::say(|| format!("{:>12?} {hold} enters {guard:?}", self.start.elapsed()));
+        self.held.lock().insert(hold, Held { guard, hold, name, watched });
+        hold
+    }
+
+    /// Takes a guard off the stage, as it is now.
+    pub fn take(&self, hold: usize) -> Held {
+        let held = self.held.lock().remove(&hold).unwrap();
+        self.look_at(&held);
+        held
+    }
+
+    /// Puts it back, and looks at it: its lease may be another one.
+    pub fn put(&self, held: Held) {
+        self.history.cut(held.hold);
+        self.look_at(&held);
+        self.held.lock().insert(held.hold, held);
+    }
+
+    /// Takes a guard whose release is called now.
+    pub fn end(&self, hold: usize) -> Held {
+        let held = self.take(hold);
+        self.history.end(hold);
+        crate::trace::say(|| format!("{:>12?} {hold} leaves {:?}", self.start.elapsed(), held.guard));
+        held
+    }
+
+    /// All guards that are there.
+    pub fn holds(&self) -> Vec<usize> {
+        self.held.lock().keys().copied().collect()
+    }
+
+    /// What a guard says of itself must be so (M2): the server has the hold for at least as long.
+    fn look_at(&self, held: &Held) {
+        if !held.guard.is_held() {
+            return;
+        }
+        let left = held.guard.remaining();
+        self.history.until(held.hold, Instant::now() + left);
+        let name = &self.names[held.name];
+        let owner = text(held.guard.owner());
+        let pttl = self.server.pttl(name.as_bytes());
+        // Whole ms on the server's side.
+        let has = Duration::from_millis(u64::try_from(pttl + 1).unwrap_or(0));
+        if self.weather.forced == Some(held.name) {
+            return;
+        }
+        if count(&self.server, name, &owner) == 0 {
+            self.wrong(format!("M2: {owner} counts on {name} for {left:?}, and the server does not have it"));
+        } else if has < left {
+            self.wrong(format!("M2: {owner} counts on {name} for {left:?}, which has {pttl} ms left"));
+        } else if held.watched && self.weather.is_calm() && has < self.weather.watchdog / 3 {
+            self.wrong(format!("L3: {name} has {pttl} ms left"));
+        }
+    }
+
+    /// Looks at everything every few ms, until told to stop.
+    pub async fn watch(&self, seed: u64, over: &AtomicBool) {
+        let mut dice = Numbers::new(seed, 77);
+        let mut free: Vec<Option<(u32, Instant)>> = self.names.iter().map(|_| None).collect();
+        while !over.load(Ordering::Relaxed) {
+            sleep(dice.between(2, 18)).await;
+            for held in self.held.lock().values() {
+                self.look_at(held);
+            }
+            for (n, name) in self.names.iter().enumerate() {
+                let pttl = self.server.pttl(name.as_bytes());
+                if pttl == -1 {
+                    self.wrong(format!("L2: {name} never ends"));
+                }
+                // W1: nobody has it, and somebody wants it.
+                if pttl != -2 || self.waiting[n].load(Ordering::Relaxed) == 0 {
+                    free[n] = None;
+                    continue;
+                }
+                let (looks, since) = free[n].get_or_insert((0, Instant::now()));
+                *looks += 1;
+                // Several looks: a jump of the clock is not a wait.
+                if *looks > 3 && since.elapsed() > self.weather.wake_bound() {
+                    let stats: Vec<_> = self.parties.iter().map(|party| party.client.stats()).collect();
+                    self.wrong(format!("W1: {name} is free since {:?} ago: {stats:?}", since.elapsed()));
+                    *since = Instant::now() + Duration::from_secs(60);
+                }
+            }
+        }
+    }
+
+    /// M4, when nothing is under way: the server counts what the guards here have, and has nothing besides.
+    pub fn check_counts(&self) {
+        let held = self.held.lock();
+        for (n, name) in self.names.iter().enumerate().filter(|(n, _)| self.weather.forced != Some(*n)) {
+            let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+            for held in held.values().filter(|held| held.name == n) {
+                let (least, most) = expected.entry(text(held.guard.owner())).or_default();
+                *least += u64::from(held.guard.is_held());
+                *most += 1;
+            }
+            let SimReply::List(fields) = self.server.command(&[b"hgetall", name.as_bytes()]) else { continue };
+            for pair in fields.chunks(2) {
+                let (SimReply::Text(owner), SimReply::Text(count)) = (&pair[0], &pair[1]) else { continue };
+                let count: u64 = std::str::from_utf8(count).unwrap().parse().unwrap();
+                let (least, most) = expected.remove(std::str::from_utf8(owner).unwrap()).unwrap_or_default();
+                if !(least..=most).contains(&count) {
+                    self.wrong(format!("M4: {name} has {pair:?}; {least} guards are held, {most} are there"));
+                }
+            }
+            for (owner, (least, _)) in expected {
+                if least > 0 {
+                    self.wrong(format!("M4: {name} has nothing of {owner}, who has {least} guards"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What goes wrong in a random run: chosen by the seed, from nothing at all to everything.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use distlock::sim::{Chaos, LinkOptions, SimServer};
+use tokio::time::sleep;
+
+use crate::rig::{Numbers, Party, ms};
+use crate::stage::Stage;
+
+/// Kinds of weather; a seed has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Calm,
+    /// Messages are lost, doubled, reordered.
+    Messages,
+    /// Commands and replies are lost, doubled, delayed.
+    Commands,
+    /// Connections break, the server restarts with its data, everything stands still for a while.
+    Breaks,
+    /// All processes are suspended together while clocks go on.
+    Jumps,
+    /// All of it, and locks forced open.
+    Storm,
+    /// Calm, but the server loses its data: must be found (negative control).
+    DataLoss,
+}
+
+#[derive(Clone, Debug)]
+pub struct Weather {
+    pub kind: Kind,
+    pub clients: usize,
+    pub tasks: usize,
+    pub rounds: u32,
+    pub names: usize,
+    pub watchdog: Duration,
+    pub timeout: Duration,
+    pub poll_cap: Duration,
+    pub linger: Duration,
+    pub passes: u32,
+    link: LinkOptions,
+    chaos: Chaos,
+    /// The name that is forced open now and then.
+    pub forced: Option<usize>,
+    /// Only the watchdog, only fresh owners: then every end of a hold is told by a message.
+    pub plain: bool,
+}
+
+impl Weather {
+    pub fn new(kind: Kind, dice: &mut Numbers) -> Self {
+        let timeout = ms(100 + dice.below(200));
+        let rate = |dice: &mut Numbers, on: bool| if on { dice.below(12) as f64 / 100.0 } else { 0.0 };
+        let (messages, commands) = match kind {
+            Kind::Storm => (true, true),
+            _ => (kind == Kind::Messages, kind == Kind::Commands),
+        };
+        let chaos = Chaos {
+            lose_request: rate(dice, commands),
+            lose_reply: rate(dice, commands),
+            duplicate: 0.0,
+            delay_max: if commands { ms(dice.below(60)) } else { Duration::ZERO },
+            lose_message: rate(dice, messages) * 4.0,
+            duplicate_message: rate(dice, messages),
+            reorder_message: rate(dice, messages),
+        };
+        let link = LinkOptions {
+            latency_min: ms(1),
+            latency_max: ms(1 + dice.below(5)),
+            timeout,
+            reconnect: ms(5 + dice.below(60)),
+            ordered: dice.once_in(2),
+        };
+        let names = 1 + dice.below(3) as usize;
+        Self {
+            kind,
+            clients: 2 + dice.below(4) as usize,
+            tasks: 1 + dice.below(4) as usize,
+            rounds: 6,
+            names,
+            watchdog: timeout * 3 + ms(dice.below(600)),
+            timeout,
+            poll_cap: ms(60 + dice.below(300)),
+            linger: ms(1 + dice.below(80)),
+            passes: [0, 1, 16][dice.below(3) as usize],
+            link,
+            chaos,
+            forced: (kind == Kind::Storm && names > 1).then_some(0),
+            plain: kind == Kind::Calm && dice.once_in(2),
+        }
+    }
+
+    pub fn is_calm(&self) -> bool {
+        self.kind == Kind::Calm
+    }
+
+    /// One way, at the most.
+    pub fn latency(&self) -> Duration {
+        self.link.latency_max
+    }
+
+    pub fn party(&self, server: &SimServer) -> Party {
+        let party = Party::new(server, self.link, |options| {
+            options.watchdog = self.watchdog;
+            options.command_timeout = self.timeout;
+            options.subscribe_timeout = self.timeout;
+            options.subscription_linger = self.linger;
+            options.poll_cap = self.poll_cap;
+            options.handoff_limit = self.passes;
+            options.retry_delay = (ms(10), ms(40));
+        });
+        party.link.chaos(self.chaos);
+        party
+    }
+
+    /// How long a free lock may wait for a waiter (W1).
+    pub fn wake_bound(&self) -> Duration {
+        let trips = self.link.latency_max * 8 + ms(30);
+        match self.kind {
+            Kind::Calm if self.plain => trips,
+            // A lease that was made shorter ends without a message.
+            Kind::Calm | Kind::Messages | Kind::DataLoss => trips + self.poll_cap,
+            // Several attempts may fail.
+            _ => trips + self.poll_cap + 6 * (self.timeout + ms(40)) + ms(500),
+        }
+    }
+
+    /// How long it takes until nothing is left, when nobody does anything any more.
+    pub fn clean_bound(&self) -> Duration {
+        // Locks of owners that were given away, or whose release was lost, end with their leases.
+        ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
+    }
+
+    /// Lets things happen until told to stop; then heals everything.
+    pub async fn happen(&self, stage: &Stage, dice: &mut Numbers) {
+        while stage.rough.load(Ordering::Relaxed) {
+            sleep(dice.between(10, 250)).await;
+            let link = &stage.parties[dice.below(stage.parties.len() as u64) as usize].link;
+            let longest = if dice.once_in(3) { 1000 } else { 200 };
+            let span = dice.between(5, longest);
+            let choice = match self.kind {
+                Kind::Calm | Kind::Messages | Kind::Commands => continue,
+                Kind::Breaks => dice.below(5),
+                Kind::Jumps => 5,
+                Kind::Storm => dice.below(7),
+                Kind::DataLoss => 7,
+            };
+            crate::trace::say(|| format!("{:>12?} weather {choice} for {span:?} {link:?}", stage.start.elapsed()));
+            match choice {
+                0 => link.hang_up(),
+                1 => stage.server.restart(true),
+                2 => {
+                    link.partition(true);
+                    sleep(span).await;
+                    link.partition(false);
+                }
+                3 => {
+                    link.stall(true);
+                    sleep(span).await;
+                    link.stall(false);
+                }
+                4 => {
+                    stage.server.freeze(true);
+                    sleep(span).await;
+                    stage.server.freeze(false);
+                }
+                5 => tokio::time::advance(span).await,
+                6 => {
+                    if let Some(name) = self.forced {
+                        let party = dice.below(stage.parties.len() as u64) as usize;
+                        let lock = stage.lock(party, name);
+                        let _ = distlock::DistLock::force_unlock(&lock).await;
+                    }
+                }
+                _ => stage.server.restart(false),
+            }
+        }
+        for party in &stage.parties {
+            party.link.chaos(Chaos::default());
+        }
+    }
+}
