@@ -12,17 +12,17 @@
 -- Idempotent where ARGV 2 is above 0. At 0 a repeat answers nil or another owner: the caller knows that it repeats.
 -- Same state and message as Redisson's RLock (protocol 4.3), without its latch key.
 
-local held = redis.call('hget', KEYS[1], ARGV[1])
-if not held then
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return redis.call('hkeys', KEYS[1])[1]
 end
 
 local left = tonumber(ARGV[2])
 if left < 0 then
-  left = tonumber(held) - 1
+  left = redis.call('hincrby', KEYS[1], ARGV[1], -1)
+elseif left > 0 then
+  redis.call('hset', KEYS[1], ARGV[1], left)
 end
 if left > 0 then
-  redis.call('hset', KEYS[1], ARGV[1], left)
   redis.call('pexpire', KEYS[1], ARGV[3])
   return left
 end
