@@ -30,9 +30,12 @@ pub(crate) struct LockName {
 impl LockName {
     pub(crate) fn new(prefix: &str, plain: &str) -> Arc<Self> {
         let key = format!("{prefix}{plain}");
-        let channel = tagged(LOCK_CHANNEL, &key);
         let hash = fnv(key.as_bytes());
-        Arc::new(Self { plain: Arc::from(plain), key: Bytes::from(key), channel: Bytes::from(channel), hash })
+        let channel = Bytes::from(tagged(LOCK_CHANNEL, &key));
+        // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
+        let end = channel.len() - usize::from(!key.contains('{'));
+        let key = channel.slice(end - key.len()..end);
+        Arc::new(Self { plain: Arc::from(plain), key, channel, hash })
     }
 
     /// Refuses names that no lock can have. Called before anything is sent.
