@@ -34,6 +34,7 @@ pub(crate) async fn run(
 ) {
     let period = watchdog / 3;
     let mut rest = period;
+    let mut failed = false;
     loop {
         let kicked = tokio::select! {
             () = tokio::time::sleep(rest) => false,
@@ -41,8 +42,11 @@ pub(crate) async fn run(
             _ = closing.wait_for(|closing| *closing) => return,
         };
         let Some(engine) = engine.upgrade() else { return };
-        let round = round(&engine, kicked).await;
-        rest = if round.failed > 0 { (period / 10).max(Duration::from_millis(20)) } else { period };
+        // A round that repeats failures spares what was renewed a moment ago; a regular one spares nothing, so that a loss
+        // is told within a period whenever it happens.
+        let round = round(&engine, kicked || !failed).await;
+        failed = round.failed > 0;
+        rest = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
         rest -= rest.mul_f64((engine.topology.random() >> 11) as f64 / (1_u64 << 53) as f64) / 20;
     }
