@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{Builder, Client, DistLock, Error, Flavour};
+use distlock::{Builder, Client, DistLock, Error, Flavour, Guard, Result, Step};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 use parking_lot::Mutex;
 
@@ -141,6 +141,11 @@ pub async fn eventually(what: &str, within: Duration, mut condition: impl AsyncF
 /// Waits until nobody holds the lock; how long it took.
 pub async fn freed(lock: &Arc<dyn DistLock>, within: Duration) -> Duration {
     eventually("the lock is free", within, async || !lock.is_locked().await.unwrap()).await
+}
+
+/// Whether a short wait ended without the lock; on a machine too busy to answer in time, that is an error that says so.
+pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
+    matches!(outcome, Ok(None) | Err(Error::Timeout { step: Step::Command }))
 }
 
 /// Milliseconds.
