@@ -160,6 +160,7 @@ impl Wish {
     async fn contend(&self, place: &mut Place, seek: &mut Seek<'_>) -> Result<Option<Grant>> {
         let options = &self.engine.options;
         let mut pace = Pace { left: BURST, at: self.began };
+        let mut heard = false;
         loop {
             place.give_way().await;
             if let Some(grant) = place.handed().filter(|grant| grant.until().is_some()) {
@@ -168,7 +169,8 @@ impl Wish {
             self.engine.check_open()?;
             let listening = place.is_listening();
             let now = self.engine.now();
-            if let Some(left) = place.held_here(now) {
+            // What this process passes on is not announced: a message means that somebody else changed something.
+            if let Some(left) = place.held_here(now).filter(|_| !heard) {
                 seek.nap = left.min(options.poll_cap);
             } else {
                 pace.spend(now);
@@ -187,7 +189,8 @@ impl Wish {
             }
             // After a failure, the news that a connection is back cuts the pause short.
             let nap = place.nap(self.left(seek.nap), Until::Message).await;
-            if nap == Nap::Woken && !pace.allows(self.engine.now()) {
+            heard = nap == Nap::Woken;
+            if heard && !pace.allows(self.engine.now()) {
                 place.nap(self.left(FLOOR + self.engine.jitter(FLOOR)), Until::Handed).await;
             }
             if self.is_over() {

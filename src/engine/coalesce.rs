@@ -155,7 +155,7 @@ impl Core {
             }
             outcome => {
                 let fault = outcome.err().unwrap_or_else(|| {
-                    Fault::new(FaultKind::Refused, format!("ERR unexpected reply of {}", many.name))
+                    Fault::new(FaultKind::Lost, format!("ERR unexpected reply of {}", many.name))
                 });
                 for queued in batch {
                     let _ = queued.answer.send(Err(fault.clone()));
