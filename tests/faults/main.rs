@@ -7,6 +7,7 @@ mod hostile;
 mod kills;
 mod login;
 mod lost;
+mod messages;
 mod pause;
 mod proxy;
 mod refusal;
