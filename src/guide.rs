@@ -14,3 +14,6 @@ pub mod performance {}
 
 #[doc = include_str!("../docs/writing-a-flavour.md")]
 pub mod writing_a_flavour {}
+
+#[doc = include_str!("../docs/acl.md")]
+pub mod acl {}
