@@ -17,3 +17,6 @@ pub mod writing_a_flavour {}
 
 #[doc = include_str!("../docs/acl.md")]
 pub mod acl {}
+
+#[doc = include_str!("../docs/faults.md")]
+pub mod faults {}
