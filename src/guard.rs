@@ -187,7 +187,10 @@ impl Guard {
         let reaper = engine.reaper.clone();
         let extended = Finished::new(&reaper, async move {
             let _order = hold.order.lock().await;
-            let others = Moment::from_nanos(hold.book().until_others(level));
+            let (others, kept) = {
+                let book = hold.book();
+                (Moment::from_nanos(book.until_others(level)), book.is_watched_without(level))
+            };
             let sent = engine.now();
             let armed = lease.max(lease_until(sent, others));
             let until = valid_until(sent, lease).as_nanos();
@@ -195,8 +198,10 @@ impl Guard {
             let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
             let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
             let renewal = hold.protocol.renewal();
-            // Negative: exactly so, be it shorter than before.
-            let call = renewal.call(-millis(armed), std::iter::once((&**hold.name(), &hold.owner)));
+            // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
+            // renewal that is under way may have promised that one more.
+            let armed = if kept { millis(armed) } else { -millis(armed) };
+            let call = renewal.call(armed, std::iter::once((&**hold.name(), &hold.owner)));
             let reply = engine.topology.node(hold.name()).run(call).await;
             let reply = reply.map_err(|fault| {
                 if !fault.in_doubt() {

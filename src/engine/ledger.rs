@@ -87,6 +87,11 @@ impl Book {
         self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none())
     }
 
+    /// True when the watchdog must renew it for another guard than this.
+    pub(crate) fn is_watched_without(&self, id: u32) -> bool {
+        self.end.is_none() && self.levels.iter().any(|level| level.id != id && level.lease.is_none())
+    }
+
     /// Until when the guard holds, if it does. An end is final: no later renewal revives it.
     pub(crate) fn until(&self, id: u32) -> Option<u64> {
         if self.end.is_some() {
