@@ -229,15 +229,18 @@ impl Wish {
             let armed = if before == 0 { span } else { span.max(lease_until(sent, rest)) };
             let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
             let call = protocol.acquire(&hold.owner, millis(armed), count);
+            let undo = || (count != Count::ByOne).then(|| Undo { target: Arc::clone(&target), armed: true });
             let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
-                let undo = || Undo { target: Arc::clone(&target), armed: true };
-                let doubt = (fault.in_doubt() && count != Count::ByOne).then(undo);
+                let doubt = if fault.in_doubt() { undo() } else { None };
                 let last = fault.in_doubt() && count == Count::ByOne;
                 Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last }
             })?;
-            match protocol.acquired(reply)? {
+            // Nobody knows what stands behind a reply that no script of ours gives.
+            let odd = |error| Failed { error, doubt: undo(), last: true };
+            match protocol.acquired(reply).map_err(odd)? {
                 Attempt::Held => {}
                 Attempt::Busy(ttl) if before == 0 => return Ok(Tried::Busy(ttl)),
+                Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &Attempt::Gone))),
                 Attempt::Busy(_) | Attempt::Gone => {
                     engine.lose(hold, End::Gone);
                     return Ok(Tried::Gone);
