@@ -11,5 +11,6 @@ mod messages;
 mod pause;
 mod proxy;
 mod refusal;
+mod replies;
 mod restart;
 mod rig;

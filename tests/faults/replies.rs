@@ -1,0 +1,192 @@
+//! Replies that no script of ours gives: from a server that is none, a proxy that mixes things up, another version.
+
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, DistLock as _, Error, Guard};
+
+use crate::bed::{idle, ms, secs};
+use crate::fake::Fake;
+use crate::rig::{brisk, sha};
+
+/// Replies of every type there is in RESP2 and RESP3, and some that are none.
+const ODD: &[&str] = &[
+    "_\r\n",
+    "+OK\r\n",
+    "+\r\n",
+    ":0\r\n",
+    ":1\r\n",
+    ":-1\r\n",
+    ":-2\r\n",
+    ":-3\r\n",
+    ":-4\r\n",
+    ":9223372036854775807\r\n",
+    ":-9223372036854775808\r\n",
+    "$-1\r\n",
+    "$0\r\n\r\n",
+    "$3\r\nabc\r\n",
+    "$4\r\n\u{1f512}\r\n",
+    "*-1\r\n",
+    "*0\r\n",
+    "*1\r\n:1\r\n",
+    "*1\r\n:0\r\n",
+    "*1\r\n:7\r\n",
+    "*1\r\n_\r\n",
+    "*1\r\n*1\r\n*1\r\n*0\r\n",
+    "*1\r\n-ERR inside\r\n",
+    "*2\r\n:0\r\n+x\r\n",
+    "*2\r\n:1\r\n+x\r\n",
+    "*2\r\n+x\r\n:0\r\n",
+    "*2\r\n:-2\r\n+odd number\r\n",
+    "*3\r\n:5\r\n$1\r\na\r\n:1\r\n",
+    "*3\r\n:5\r\n$1\r\na\r\n$2\r\n-1\r\n",
+    "%0\r\n",
+    "%1\r\n+a\r\n:1\r\n",
+    "~0\r\n",
+    "~2\r\n:1\r\n:2\r\n",
+    "#t\r\n",
+    "#f\r\n",
+    ",3.14\r\n",
+    ",inf\r\n",
+    ",nan\r\n",
+    "(123456789012345678901234567890\r\n",
+    "=7\r\ntxt:abc\r\n",
+    "!9\r\nERR bulky\r\n",
+    "-\r\n",
+    "-ERR\r\n",
+    "-ERR something\r\n",
+    "-lower case\r\n",
+    "-NOSCRIPT again and again\r\n",
+    "-MOVED 1234 127.0.0.1:1\r\n",
+    "-ASK 1234 127.0.0.1:1\r\n",
+    "-CROSSSLOT Keys in request don't hash to the same slot\r\n",
+    "-CLUSTERDOWN The cluster is down\r\n",
+    "-EXECABORT x\r\n",
+    "-NOAUTH Authentication required.\r\n",
+    "-WRONGTYPE x\r\n",
+    ">3\r\n+message\r\n+elsewhere\r\n+x\r\n",
+    "|1\r\n+a\r\n+b\r\n:5\r\n",
+    "@garbage\r\n",
+    "\r\n",
+    "HTTP/1.1 400 Bad Request\r\n\r\n",
+];
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts panics that do not come from a test, in whatever task they are.
+fn count_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if info.location().is_some_and(|at| !at.file().contains("tests/")) {
+                PANICS.fetch_add(1, Ordering::Relaxed);
+            }
+            before(info);
+        }));
+    });
+}
+
+/// Ends in time: with a value or an error, of whatever kind.
+async fn ends<T>(what: &str, reply: &str, work: impl Future<Output = T>) -> T {
+    let start = Instant::now();
+    match tokio::time::timeout(secs(20), work).await {
+        Ok(value) => {
+            let took = start.elapsed();
+            assert!(took < secs(10), "{what} took {took:?} on {reply:?}");
+            value
+        }
+        Err(_) => panic!("{what} does not end on {reply:?}"),
+    }
+}
+
+/// Every operation on every odd reply: a value where the reply has one, else an error with a text; no panic anywhere, no
+/// hang, and the client works when the server does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_replies_are_errors() {
+    count_panics();
+    let tasks = distlock_support::leak::alive_tasks();
+    let replies: Vec<&str> = ODD.to_vec();
+    let mut running = Vec::new();
+    for chunk in replies.chunks(replies.len().div_ceil(8)) {
+        running.push(async move {
+            let fake = Fake::start().await;
+            for reply in chunk {
+                one(&fake, reply).await;
+            }
+        });
+    }
+    futures::future::join_all(running).await;
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "something has panicked");
+    crate::bed::eventually("every task has ended", secs(5), async || distlock_support::leak::alive_tasks() <= tasks)
+        .await;
+}
+
+async fn one(fake: &Fake, reply: &str) {
+    fake.always(reply.as_bytes());
+    let builder = brisk(&fake.url()).retry_attempts(2).command_timeout(ms(150)).poll_cap(ms(50));
+    // The check of the login's rights gets it as well.
+    let client =
+        ends("connecting", reply, builder.connect()).await.unwrap_or_else(|error| panic!("{reply:?}: {error:?}"));
+    let lock = client.reentrant("a");
+    told(reply, ends("try_lock", reply, lock.try_lock()).await);
+    told(reply, ends("lock_for", reply, lock.lock_for(ms(50))).await);
+    told(reply, ends("a leased lock", reply, lock.acquire(Acquire::new().lease(ms(500)).wait(ms(50)))).await);
+    told(reply, ends("state", reply, lock.state()).await);
+    told(reply, ends("force_unlock", reply, lock.force_unlock()).await);
+    told(reply, ends("release", reply, lock.release(&client.owner())).await);
+    let guard = held(fake, &client).await;
+    fake.always(reply.as_bytes());
+    ends("renewal", reply, client.renew_now()).await;
+    told(reply, ends("extend", reply, guard.extend(secs(2))).await);
+    told(reply, ends("unlock", reply, guard.unlock()).await);
+    drop(held(fake, &client).await);
+    fake.always(reply.as_bytes());
+    tokio::time::sleep(ms(20)).await;
+    // Well again.
+    let guard = held(fake, &client).await;
+    fake.always(b":0\r\n");
+    guard.unlock().await.unwrap_or_else(|error| panic!("after {reply:?}: {error:?}"));
+    idle(&client).await;
+    client.shutdown(secs(2)).await.unwrap();
+}
+
+/// A guard of a server that is well for a moment.
+async fn held(fake: &Fake, client: &Client) -> Guard {
+    let acquire = sha("reentrant/acquire").into_bytes();
+    fake.set(move |words| Some(if words.contains(&acquire) { b"_\r\n".to_vec() } else { b":0\r\n".to_vec() }));
+    let taken = client.reentrant("a").lock_for(secs(10)).await;
+    taken.unwrap_or_else(|error| panic!("{error:?}")).expect("nil means held")
+}
+
+/// Whatever it is, it can be told, briefly.
+fn told<T>(reply: &str, outcome: Result<T, Error>) {
+    if let Err(error) = outcome {
+        let text = error.to_string();
+        assert!(!text.is_empty() && text.len() < 1000, "{reply:?}: {text}");
+        assert!(!format!("{error:?}").is_empty());
+    }
+}
+
+/// Replies without end: an error in bounded time and memory, not a wait for the rest.
+#[tokio::test]
+async fn a_reply_that_never_ends_times_out() {
+    count_panics();
+    let fake = Fake::start().await;
+    let client = brisk(&fake.url()).retry_attempts(2).connect().await.unwrap();
+    for reply in ["*1000000000\r\n", "$536870912\r\nabc", "*2\r\n:1\r\n", "+no end", ":12", "%5\r\n+a\r\n"] {
+        fake.always(reply.as_bytes());
+        let start = Instant::now();
+        let error = client.reentrant("a").try_lock().await.unwrap_err();
+        assert!(error.outcome_unknown(), "{reply:?}: {error:?}");
+        assert!(start.elapsed() < secs(2), "{reply:?}: {:?}", start.elapsed());
+        let guard = held(&fake, &client).await;
+        fake.always(b":0\r\n");
+        guard.unlock().await.unwrap_or_else(|error| panic!("after {reply:?}: {error:?}"));
+    }
+    idle(&client).await;
+    client.shutdown(Duration::from_secs(2)).await.unwrap();
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "something has panicked");
+}
