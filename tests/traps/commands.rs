@@ -79,7 +79,8 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
     reentrant(async |bed| {
         // A timeout longer than the outage: the command is still queued when the server is back. By its text, because a
         // restarted server does not know the hash.
-        let client = bed.connect(brisk(&bed.server.url()).command_timeout(secs(1)).script_cache(false)).await;
+        let patient = brisk(&bed.server.url()).watchdog(secs(30)).command_timeout(secs(8));
+        let client = bed.connect(patient.script_cache(false)).await;
         for hung in [false, true] {
             warm(&client).await;
             bed.admin.reset_stats().await;
@@ -97,7 +98,7 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
                 bed.server.restart();
             }
             let ran = async || calls(&bed.admin, "hincrby").await == 3;
-            eventually("the commands arrive after all", secs(3), ran).await;
+            eventually("the commands arrive after all", secs(10), ran).await;
             idle(&client).await;
             assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "hung: {hung}");
         }
