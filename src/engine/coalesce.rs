@@ -154,9 +154,9 @@ impl Core {
                 self.run_singly(batch).await;
             }
             outcome => {
-                let fault = outcome.err().unwrap_or_else(|| {
-                    Fault::new(FaultKind::Lost, format!("ERR unexpected reply of {}", many.name))
-                });
+                let fault = outcome
+                    .err()
+                    .unwrap_or_else(|| Fault::new(FaultKind::Lost, format!("ERR unexpected reply of {}", many.name)));
                 for queued in batch {
                     let _ = queued.answer.send(Err(fault.clone()));
                 }
