@@ -70,11 +70,8 @@ impl Target {
                     what: format!("{scheme}:// is not supported yet: connect to one server by redis://"),
                 });
             }
-            other => {
-                return Err(Error::config(format!(
-                    "the URL's scheme {other:?} is unknown: use redis://, rediss:// or unix://"
-                )));
-            }
+            // Not repeated: what stands there may be anything, a piece of a password with `://` in it too.
+            _ => return Err(Error::config("the URL's scheme is unknown: use redis://, rediss:// or unix://")),
         };
         if let Some(username) = &self.username {
             config.username = Some(username.0.clone());
