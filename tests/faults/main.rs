@@ -2,6 +2,7 @@
 
 #[path = "../bed/mod.rs"]
 mod bed;
+mod ears;
 mod fake;
 mod hostile;
 mod kills;
@@ -14,3 +15,4 @@ mod refusal;
 mod replies;
 mod restart;
 mod rig;
+mod secrets;

@@ -1,0 +1,123 @@
+//! Hears all that is logged: `tracing` on one thread, and the `log` facade, which is fred's, in the whole process.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// What `tracing` reports on this thread while `listening` lives.
+#[derive(Clone, Default)]
+pub struct Ears {
+    lines: Arc<Mutex<Vec<(Level, String)>>>,
+    spans: Arc<AtomicU64>,
+}
+
+impl Ears {
+    /// Listens on this thread, to everything, until the guard is dropped.
+    pub fn open() -> (Self, DefaultGuard) {
+        let ears = Self::default();
+        let guard = tracing::subscriber::set_default(ears.clone());
+        (ears, guard)
+    }
+
+    /// All lines so far, spans included.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().iter().map(|(level, line)| format!("{level} {line}")).collect()
+    }
+
+    /// The lines of this crate that are warnings or worse.
+    pub fn warnings(&self) -> Vec<String> {
+        self.lines.lock().iter().filter(|(level, _)| *level <= Level::WARN).map(|(_, line)| line.clone()).collect()
+    }
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, " {}={value:?} {value:#?}", field.name());
+    }
+}
+
+impl Subscriber for Ears {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let mut text = Text(format!("{} {}", attributes.metadata().target(), attributes.metadata().name()));
+        attributes.record(&mut text);
+        self.lines.lock().push((Level::TRACE, text.0));
+        Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        let mut text = Text(String::from("recorded"));
+        values.record(&mut text);
+        self.lines.lock().push((Level::TRACE, text.0));
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(event.metadata().target().to_owned());
+        event.record(&mut text);
+        self.lines.lock().push((*event.metadata().level(), text.0));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The `log` facade: keeps what contains the needle, and counts the rest.
+pub struct Facade {
+    needle: &'static str,
+    found: Mutex<Vec<String>>,
+    heard: AtomicU64,
+}
+
+impl Facade {
+    /// Listens at every level, for good.
+    pub fn listen(needle: &'static str) -> &'static Self {
+        static FACADE: Facade =
+            Facade { needle: super::secrets::NEEDLE, found: Mutex::new(Vec::new()), heard: AtomicU64::new(0) };
+        static ONCE: Once = Once::new();
+        assert_eq!(needle, FACADE.needle);
+        ONCE.call_once(|| log::set_logger(&FACADE).expect("the only logger"));
+        log::set_max_level(log::LevelFilter::Trace);
+        &FACADE
+    }
+
+    /// Listens no more.
+    pub fn close(&self) {
+        log::set_max_level(log::LevelFilter::Off);
+    }
+
+    /// How much was logged, and what of it contains the needle.
+    pub fn found(&self) -> (u64, Vec<String>) {
+        (self.heard.load(Ordering::Relaxed), self.found.lock().clone())
+    }
+}
+
+impl log::Log for Facade {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        let line = format!("{} {} {}", record.level(), record.target(), record.args());
+        if super::secrets::shows(&line) {
+            self.found.lock().push(line);
+        }
+    }
+
+    fn flush(&self) {}
+}

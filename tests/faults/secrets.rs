@@ -1,0 +1,190 @@
+//! A password shows nowhere: not in errors, not in `Debug`, not in logs at any level, ours or fred's.
+
+use std::error::Error as _;
+
+use distlock::{Acquire, Client, DistLock as _, Error};
+use distlock_support::RedisServer;
+use distlock_support::proxy::{Action, Matcher, Proxy};
+
+use crate::bed::{idle, ms, secs};
+use crate::ears::{Ears, Facade};
+use crate::rig::{brisk, warm};
+
+/// The part of every password here that needs no encoding in a URL.
+pub const NEEDLE: &str = "hunter2";
+
+/// With what a URL must encode, and what a line to the server must quote.
+const PASSWORD: &str = "hunter2-p@ss:w/o?r#d% \"x\" \\";
+const ENCODED: &str = "hunter2-p%40ss%3Aw%2Fo%3Fr%23d%25%20%22x%22%20%5C";
+
+/// True when the password, or a piece of it, can be read from the text: as it is, percent-encoded, as a list of bytes or
+/// in hex.
+pub fn shows(text: &str) -> bool {
+    [NEEDLE, "104, 117, 110, 116, 101, 114, 50", "68756e74657232", "p@ss:w", "p%40ss"]
+        .iter()
+        .any(|part| text.contains(part))
+}
+
+/// Everything that was shown, to be looked through in the end.
+#[derive(Default)]
+struct Shown(Vec<String>);
+
+impl Shown {
+    fn debug(&mut self, what: &impl std::fmt::Debug) {
+        self.0.push(format!("{what:?} {what:#?}"));
+    }
+
+    fn error(&mut self, error: &Error) {
+        self.0.push(format!("{error} {error:#}"));
+        self.debug(error);
+        let mut source = error.source();
+        while let Some(error) = source {
+            self.0.push(format!("{error} {error:?}"));
+            source = error.source();
+        }
+    }
+
+    fn outcome<T>(&mut self, what: &str, outcome: Result<T, Error>) {
+        match outcome {
+            Ok(_) => panic!("{what} was to fail"),
+            Err(error) => self.error(&error),
+        }
+    }
+}
+
+/// URLs that cannot be used, each with the password in it.
+#[tokio::test]
+async fn unusable_urls_do_not_repeat_the_password() {
+    let mut shown = Shown::default();
+    let (ears, _listening) = Ears::open();
+    let login = format!("user:{ENCODED}@");
+    let urls = [
+        format!("redis://{login}127.0.0.1:notaport"),
+        format!("redis://{login}127.0.0.1:99999"),
+        format!("redis://{login}127.0.0.1:6379/notadatabase"),
+        format!("redis://{login}"),
+        format!("redis://{login}[::1"),
+        format!("redis://user:{PASSWORD}@127.0.0.1:1"),
+        format!("redis:{login}127.0.0.1"),
+        format!("{login}127.0.0.1"),
+        format!("http://{login}127.0.0.1"),
+        format!("{NEEDLE}://{login}127.0.0.1"),
+        format!("{NEEDLE}"),
+        format!("rediss://{login}127.0.0.1:1"),
+        format!("redis-cluster://{login}127.0.0.1:1"),
+        format!("redis-sentinel://{login}127.0.0.1:1"),
+        format!("unix://{login}relative/path"),
+        format!("unix://{login}/no/such.sock"),
+        format!("redis+unix://{login}/no/such.sock"),
+        format!("redis://{ENCODED}@127.0.0.1:1"),
+        format!("redis://127.0.0.1:1/?password={ENCODED}"),
+    ];
+    for url in urls {
+        let builder = Client::builder(&url).connect_timeout(ms(50));
+        shown.debug(&builder);
+        shown.outcome(&url, builder.connect().await);
+    }
+    shown.outcome("connect", Client::connect(&format!("redis://{login}127.0.0.1:x")).await);
+    shown.0.extend(ears.lines());
+    let found: Vec<_> = shown.0.iter().filter(|text| shows(text)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Every path that ends in an error, on a server that asks for the password, and all that can be printed on the way.
+#[tokio::test]
+async fn a_password_shows_nowhere() {
+    let facade = Facade::listen(NEEDLE);
+    let (ears, _listening) = Ears::open();
+    let mut shown = Shown::default();
+    let server = RedisServer::start();
+    let admin = distlock_support::Admin::connect(&server).await;
+    let rule = format!(">{PASSWORD}");
+    let () = admin.cmd(&["ACL", "SETUSER", "locks", "on", &rule, "~*", "&*", "+@all"]).await;
+    let () = admin.cmd(&["CONFIG", "SET", "requirepass", PASSWORD]).await;
+    let proxy = Proxy::start(server.addr());
+    let url = |user: &str| proxy.url().replace("redis://", &format!("redis://{user}:{ENCODED}@"));
+
+    // Logins that are refused.
+    shown.outcome("wrong user", brisk(&url("nobody")).connect().await);
+    shown.outcome("wrong password", brisk(&format!("{}-and-more", url("locks").replace('@', "x@"))).connect().await);
+    shown.outcome(
+        "wrong password",
+        brisk(&proxy.url()).username("locks").password(format!("{NEEDLE}x")).connect().await,
+    );
+
+    for by_url in [true, false] {
+        let builder =
+            if by_url { brisk(&url("locks")) } else { brisk(&proxy.url()).username("locks").password(PASSWORD) };
+        shown.debug(&builder);
+        let client = builder.connect().await.unwrap();
+        warm(&client).await;
+        let lock = client.reentrant("a");
+        let guard = lock.lock().await.unwrap();
+        shown.debug(&(
+            &client,
+            client.options(),
+            client.stats(),
+            &lock,
+            &guard,
+            guard.owner(),
+            lock.state().await.unwrap(),
+        ));
+        shown.debug(&(Acquire::new().owner(guard.owner()), client.renew_now().await));
+        shown.debug(&lock.clone());
+        guard.unlock().await.unwrap();
+
+        // What the server refuses.
+        let () = admin.cmd(&["SET", "text", PASSWORD]).await;
+        shown.outcome("wrong type", client.reentrant("text").lock().await);
+        let () = admin.cmd(&["DEL", "text"]).await;
+        admin.config_set("maxmemory", "1").await;
+        shown.outcome("out of memory", lock.lock().await);
+        admin.config_set("maxmemory", "0").await;
+        let () = admin.cmd(&["ACL", "SETUSER", "locks", "-evalsha", "-eval"]).await;
+        shown.outcome("not permitted", lock.lock().await);
+        let () = admin.cmd(&["ACL", "SETUSER", "locks", "+@all"]).await;
+
+        // What the network does.
+        for action in [Action::SwallowReplyClose, Action::SwallowReplyRst, Action::HangReply] {
+            proxy.on_request(Matcher::command("EVALSHA"), action);
+            shown.outcome("lost", lock.try_lock().await);
+            idle(&client).await;
+        }
+        let guard = lock.lock().await.unwrap();
+        let () = admin.cmd(&["DEL", "a"]).await;
+        shown.outcome("not held", guard.unlock().await);
+        let guard = lock.lock_leased(ms(100)).await.unwrap();
+        shown.error(&guard.lost().await);
+        shown.outcome("extend", guard.extend(secs(1)).await);
+        drop(guard);
+
+        // The password changes, and connections break.
+        let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", ">other"]).await;
+        proxy.close_all();
+        for _ in 0..3 {
+            shown.outcome("no login", lock.try_lock().await);
+        }
+        let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", &rule]).await;
+        lock.lock_for(secs(10)).await.unwrap().expect("healed").unlock().await.unwrap();
+        proxy.refuse(true);
+        proxy.rst_all();
+        shown.outcome("away", lock.try_lock().await);
+        shown.outcome("away", lock.state().await);
+        proxy.refuse(false);
+        lock.lock_for(secs(10)).await.unwrap().expect("healed").unlock().await.unwrap();
+        idle(&client).await;
+        client.shutdown(secs(2)).await.unwrap();
+        shown.outcome("closed", lock.lock().await);
+        shown.outcome("closed", client.shutdown(secs(1)).await);
+        shown.debug(&client);
+    }
+
+    facade.close();
+    let (heard, mut found) = facade.found();
+    let lines = ears.lines();
+    println!("looked through {} texts, {} lines of ours, {heard} lines of fred's", shown.0.len(), lines.len());
+    assert!(lines.len() > 50 && heard > 1000, "the ears are deaf");
+    shown.0.extend(lines);
+    found.extend(shown.0.into_iter().filter(|text| shows(text)));
+    assert!(found.is_empty(), "{found:#?}");
+}
