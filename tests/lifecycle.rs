@@ -3,7 +3,7 @@
 mod bed;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bed::{Bed, QUICK, eventually, ms, reentrant, secs};
 use distlock::{Acquire, Client, Error, Guard, Released};
@@ -162,15 +162,19 @@ async fn a_hundred_clients_come_and_go_without_a_trace() {
 async fn a_connect_given_up_leaves_nothing() {
     reentrant(async |bed| {
         let before = connections(bed).await;
+        let start = Instant::now();
+        bed.client().await.shutdown(secs(5)).await.unwrap();
+        let full = start.elapsed();
         let mut made = 0;
         for n in 0..60 {
             let connect = bed.builder().connect();
-            if let Ok(client) = tokio::time::timeout(Duration::from_micros(n * 150), connect).await {
+            if let Ok(client) = tokio::time::timeout(full * n / 40, connect).await {
                 drop(client.unwrap());
                 made += 1;
             }
         }
-        println!("{made} of 60 were made in time");
+        println!("{made} of 60 were made in time, which is {full:?} as a rule");
+        assert!(made < 60);
         eventually("no connection is left", secs(5), async || connections(bed).await == before).await;
         assert_eq!(bed.admin.keys().await, [""; 0]);
     })
