@@ -52,8 +52,8 @@ impl Target {
                 });
                 Config {
                     server: ServerConfig::Unix { path: PathBuf::from(path) },
-                    username: user.filter(|user| !user.is_empty()).map(str::to_owned),
-                    password: password.map(str::to_owned),
+                    username: user.filter(|user| !user.is_empty()).map(decoded),
+                    password: password.map(decoded),
                     ..Config::default()
                 }
             }
@@ -210,6 +210,26 @@ async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::erro
 fn is_final(error: &fred::error::Error) -> bool {
     matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url)
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
+}
+
+/// Undoes percent-encoding, as reading the other kinds of URL does.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let code = tail.get(..2).and_then(|code| std::str::from_utf8(code).ok());
+        match code.filter(|_| *first == b'%').and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// A word as the server reads it on a line of its own: fred sends the login that way. Quoted where it must be.
