@@ -56,6 +56,29 @@ async fn any_password_logs_in() {
     }
 }
 
+/// Login and password stand percent-encoded in URLs of either kind.
+#[tokio::test]
+async fn urls_are_decoded() {
+    let password = "p@ss:w/o?r#d% ü";
+    let encoded = "p%40ss%3aw%2Fo%3Fr%23d%25%20%C3%BC";
+    let server = RedisServer::builder().unix_socket(true).start();
+    let admin = distlock_support::Admin::connect(&server).await;
+    let rule = format!(">{password}");
+    let () = admin.cmd(&["ACL", "SETUSER", "o'brien", "on", &rule, "~*", "&*", "+@all"]).await;
+    let () = admin.cmd(&["CONFIG", "SET", "requirepass", password]).await;
+    let socket = server.unix_path();
+    for user in ["", "o%27brien"] {
+        for url in [
+            format!("redis://{user}:{encoded}@{}", server.addr()),
+            format!("unix://{user}:{encoded}@{}", socket.display()),
+        ] {
+            let client = Client::connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+            client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
+            client.shutdown(secs(1)).await.unwrap();
+        }
+    }
+}
+
 /// Nobody there: tried until the time for connecting is up, then the last reason is told.
 #[tokio::test]
 async fn a_server_that_is_away_is_tried_until_the_time_is_up() {
