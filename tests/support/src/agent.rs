@@ -13,6 +13,13 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+mod build;
+mod lock;
+mod options;
+
+pub use lock::JavaLock;
+pub use options::{AgentOptions, Kind};
+
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -48,94 +55,6 @@ impl Classpath {
     /// The value for `java -cp`.
     pub fn as_str(&self) -> &str {
         &self.entries
-    }
-}
-
-/// How to start an agent. What is `None` or empty is left to Redisson.
-#[derive(Debug, Clone)]
-pub struct AgentOptions {
-    /// The version of Redisson.
-    pub version: String,
-    /// `single`, `cluster` or `sentinel`; with the latter two the url may be several, with commas between.
-    pub mode: String,
-    /// The master's name, for `sentinel`.
-    pub master: Option<String>,
-    /// The user to log in as.
-    pub username: Option<String>,
-    /// The password to log in with.
-    pub password: Option<String>,
-    /// A name mapper that puts this before every name (the counter's of [`Agent::counter_loop`] too).
-    pub prefix: Option<String>,
-    /// `lockWatchdogTimeout`.
-    pub watchdog: Option<Duration>,
-    /// `fairLockWaitTimeout`.
-    pub fair_wait: Option<Duration>,
-    /// The time a command may take.
-    pub timeout: Option<Duration>,
-    /// How often a command is tried again.
-    pub retries: Option<u32>,
-    /// For measuring: Redisson's own thread and connection counts and the full just-in-time compiler, in place of settings
-    /// for a quick start.
-    pub full_speed: bool,
-    /// The most heap the process may use.
-    pub heap_mb: u32,
-}
-
-impl Default for AgentOptions {
-    fn default() -> Self {
-        Self {
-            version: VERSIONS[0].to_owned(),
-            mode: "single".to_owned(),
-            master: None,
-            username: None,
-            password: None,
-            prefix: None,
-            watchdog: None,
-            fair_wait: None,
-            timeout: None,
-            retries: None,
-            full_speed: false,
-            heap_mb: 256,
-        }
-    }
-}
-
-impl AgentOptions {
-    /// The defaults, for this version of Redisson.
-    pub fn version(version: &str) -> Self {
-        Self { version: version.to_owned(), ..Self::default() }
-    }
-}
-
-/// A lock of a kind that has one name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Kind {
-    Reentrant,
-    Fair,
-    Read,
-    Write,
-    Spin,
-    Fenced,
-    /// Redisson 4.4.0 and newer.
-    NonReentrant,
-    /// Redisson 4.4.0 and newer.
-    NonReentrantFair,
-}
-
-impl Kind {
-    /// Its name in a request.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Reentrant => "reentrant",
-            Kind::Fair => "fair",
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::Spin => "spin",
-            Kind::Fenced => "fenced",
-            Kind::NonReentrant => "nonreentrant",
-            Kind::NonReentrantFair => "nonreentrant_fair",
-        }
     }
 }
 
@@ -240,7 +159,7 @@ impl Agent {
     pub fn build(version: &str) -> Classpath {
         static BUILT: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Classpath>>>>> = LazyLock::new(Mutex::default);
         let cell = BUILT.lock().entry(version.to_owned()).or_default().clone();
-        cell.get_or_init(|| build(version)).clone()
+        cell.get_or_init(|| build::build(version)).clone()
     }
 
     /// Starts an agent and waits until it is connected.
@@ -418,118 +337,6 @@ impl Agent {
     }
 }
 
-/// A lock seen from one logical thread of an agent. What is asked on one thread is done in the order asked.
-#[derive(Debug, Clone)]
-pub struct JavaLock {
-    agent: Agent,
-    base: Value,
-}
-
-impl JavaLock {
-    /// A request about this lock, with further fields.
-    pub fn request(&self, op: &str, fields: Value) -> Value {
-        let mut request = self.base.clone();
-        request["op"] = op.into();
-        for (name, value) in fields.as_object().into_iter().flatten() {
-            request[name] = value.clone();
-        }
-        request
-    }
-
-    /// Sends a request about this lock, with further fields.
-    pub fn start(&self, op: &str, fields: Value) -> Call {
-        self.agent.start_call(self.request(op, fields))
-    }
-
-    async fn bool(&self, op: &str, fields: Value) -> Result<bool, AgentError> {
-        Ok(self.start(op, fields).await?.bool())
-    }
-
-    async fn int(&self, op: &str, fields: Value) -> Result<i64, AgentError> {
-        Ok(self.start(op, fields).await?.int())
-    }
-
-    /// `lock()`, not awaited.
-    pub fn start_lock(&self) -> Call {
-        self.start("lock", json!({}))
-    }
-
-    /// `tryLock(wait)`, not awaited; `lease` makes it `tryLock(wait, lease)`.
-    pub fn start_try_lock(&self, wait: Duration, lease: Option<Duration>) -> Call {
-        self.start("try_lock", times(Some(wait), lease))
-    }
-
-    /// `lock()`.
-    pub async fn lock(&self) -> CallResult {
-        self.start_lock().await
-    }
-
-    /// `lock(lease)`.
-    pub async fn lock_for(&self, lease: Duration) -> CallResult {
-        self.start("lock", times(None, Some(lease))).await
-    }
-
-    /// `tryLock()`.
-    pub async fn try_lock(&self) -> Result<bool, AgentError> {
-        self.bool("try_lock", json!({})).await
-    }
-
-    /// `tryLock(wait)`.
-    pub async fn try_lock_within(&self, wait: Duration) -> Result<bool, AgentError> {
-        self.bool("try_lock", times(Some(wait), None)).await
-    }
-
-    /// `tryLock(wait, lease)`.
-    pub async fn try_lock_for(&self, wait: Duration, lease: Duration) -> Result<bool, AgentError> {
-        self.bool("try_lock", times(Some(wait), Some(lease))).await
-    }
-
-    /// `unlock()`.
-    pub async fn unlock(&self) -> CallResult {
-        self.start("unlock", json!({})).await
-    }
-
-    /// `forceUnlock()`.
-    pub async fn force_unlock(&self) -> Result<bool, AgentError> {
-        self.bool("force_unlock", json!({})).await
-    }
-
-    /// `isLocked()`.
-    pub async fn is_locked(&self) -> Result<bool, AgentError> {
-        self.bool("is_locked", json!({})).await
-    }
-
-    /// `isHeldByCurrentThread()`.
-    pub async fn is_held(&self) -> Result<bool, AgentError> {
-        self.bool("is_held", json!({})).await
-    }
-
-    /// `getHoldCount()`.
-    pub async fn hold_count(&self) -> Result<i64, AgentError> {
-        self.int("hold_count", json!({})).await
-    }
-
-    /// `remainTimeToLive()`: milliseconds; −2 free, −1 without end.
-    pub async fn ttl(&self) -> Result<i64, AgentError> {
-        self.int("ttl", json!({})).await
-    }
-
-    /// `lockAndGetToken()` of a fenced lock.
-    pub async fn lock_token(&self) -> Result<i64, AgentError> {
-        self.int("lock_token", json!({})).await
-    }
-
-    /// `getToken()` of a fenced lock.
-    pub async fn token(&self) -> Result<i64, AgentError> {
-        self.int("token", json!({})).await
-    }
-}
-
-fn times(wait: Option<Duration>, lease: Option<Duration>) -> Value {
-    let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
-    json!({"wait_ms": ms(wait), "lease_ms": ms(lease)})
-}
-
 fn deliver(waiting: &Waiting, line: &str) {
     let answer: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in the agent's answer {line}"));
     let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
@@ -577,7 +384,7 @@ fn joined(log: &Log) -> String {
 }
 
 fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::process::Command {
-    let mut command = tokio::process::Command::new(tool("java"));
+    let mut command = tokio::process::Command::new(build::tool("java"));
     command.arg(format!("-Xmx{}m", options.heap_mb)).arg("-Xshare:auto");
     if !options.full_speed {
         command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
@@ -604,57 +411,4 @@ fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::p
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
-}
-
-fn tool(name: &str) -> PathBuf {
-    match std::env::var_os("JAVA_HOME") {
-        Some(home) if name == "java" => PathBuf::from(home).join("bin/java"),
-        _ => PathBuf::from(name),
-    }
-}
-
-fn build(version: &str) -> Classpath {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop");
-    let sources = sources.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", sources.display()));
-    let target = sources.join("target");
-    let output = target.join(version);
-    let stamp = output.join(".built");
-    fs::create_dir_all(&target).expect("a directory for the agent");
-
-    // Other test processes may be at it: one builds, the rest wait and find it built. Freed when the file is closed.
-    let lock = File::create(target.join(format!(".{version}.lock"))).expect("a lock file for the agent's build");
-    lock.lock().expect("the lock of the agent's build");
-    let newest = newest(&sources.join("pom.xml")).max(newest(&sources.join("src")));
-    if !fs::metadata(&stamp).and_then(|stamp| stamp.modified()).is_ok_and(|built| built > newest) {
-        let began = SystemTime::now();
-        let _ = fs::remove_file(&stamp);
-        let _ = fs::remove_dir_all(output.join("lib"));
-        // Without the network if what is needed has been fetched before.
-        let offline = maven(&sources, version, &["-o"]);
-        if !offline.status.success() {
-            let online = maven(&sources, version, &[]);
-            let said = String::from_utf8_lossy(&online.stdout);
-            let complained = String::from_utf8_lossy(&online.stderr);
-            assert!(online.status.success(), "the agent did not build ({NEEDS}):\n{said}{complained}");
-        }
-        File::create(&stamp).and_then(|stamp| stamp.set_modified(began)).expect("the mark of a finished build");
-    }
-    let entries = format!("{}:{}", output.join("agent.jar").display(), output.join("lib/*").display());
-    Classpath { version: version.to_owned(), entries }
-}
-
-fn maven(sources: &Path, version: &str, more: &[&str]) -> Output {
-    let mut command = Command::new(tool("mvn"));
-    command.current_dir(sources).args(["-q", "-B"]).args(more).arg("package");
-    command.arg(format!("-Dredisson.version={version}")).stdin(Stdio::null());
-    command.output().unwrap_or_else(|e| panic!("mvn: {e}; {NEEDS}"))
-}
-
-/// When the youngest file here was last written.
-fn newest(path: &Path) -> SystemTime {
-    let own = fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let Ok(inside) = fs::read_dir(path) else {
-        return own;
-    };
-    inside.flatten().map(|entry| newest(&entry.path())).fold(own, SystemTime::max)
 }

@@ -1,0 +1,91 @@
+//! How an agent is started, and what kind of lock it is asked about.
+
+use super::*;
+
+/// How to start an agent. What is `None` or empty is left to Redisson.
+#[derive(Debug, Clone)]
+pub struct AgentOptions {
+    /// The version of Redisson.
+    pub version: String,
+    /// `single`, `cluster` or `sentinel`; with the latter two the url may be several, with commas between.
+    pub mode: String,
+    /// The master's name, for `sentinel`.
+    pub master: Option<String>,
+    /// The user to log in as.
+    pub username: Option<String>,
+    /// The password to log in with.
+    pub password: Option<String>,
+    /// A name mapper that puts this before every name (the counter's of [`Agent::counter_loop`] too).
+    pub prefix: Option<String>,
+    /// `lockWatchdogTimeout`.
+    pub watchdog: Option<Duration>,
+    /// `fairLockWaitTimeout`.
+    pub fair_wait: Option<Duration>,
+    /// The time a command may take.
+    pub timeout: Option<Duration>,
+    /// How often a command is tried again.
+    pub retries: Option<u32>,
+    /// For measuring: Redisson's own thread and connection counts and the full just-in-time compiler, in place of settings
+    /// for a quick start.
+    pub full_speed: bool,
+    /// The most heap the process may use.
+    pub heap_mb: u32,
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        Self {
+            version: VERSIONS[0].to_owned(),
+            mode: "single".to_owned(),
+            master: None,
+            username: None,
+            password: None,
+            prefix: None,
+            watchdog: None,
+            fair_wait: None,
+            timeout: None,
+            retries: None,
+            full_speed: false,
+            heap_mb: 256,
+        }
+    }
+}
+
+impl AgentOptions {
+    /// The defaults, for this version of Redisson.
+    pub fn version(version: &str) -> Self {
+        Self { version: version.to_owned(), ..Self::default() }
+    }
+}
+
+/// A lock of a kind that has one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+    Spin,
+    Fenced,
+    /// Redisson 4.4.0 and newer.
+    NonReentrant,
+    /// Redisson 4.4.0 and newer.
+    NonReentrantFair,
+}
+
+impl Kind {
+    /// Its name in a request.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Reentrant => "reentrant",
+            Kind::Fair => "fair",
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Spin => "spin",
+            Kind::Fenced => "fenced",
+            Kind::NonReentrant => "nonreentrant",
+            Kind::NonReentrantFair => "nonreentrant_fair",
+        }
+    }
+}
