@@ -249,8 +249,9 @@ fn look_again(target: Arc<Target>) {
             () = tokio::time::sleep(engine.options.command_timeout) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
-        // By now the owner may have another hold.
-        let target = Target::reserve(engine, Arc::clone(hold));
+        // By now the owner may have another hold. One that has ended must not come back: whoever waits as this owner
+        // would find it again and again.
+        let target = Target::reserve(engine, Hold::new(Arc::clone(&hold.protocol), hold.owner.clone()));
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
         if hold.book().count() == 0 {

@@ -69,7 +69,7 @@ async fn unusable_urls_do_not_repeat_the_password() {
         format!("{login}127.0.0.1"),
         format!("http://{login}127.0.0.1"),
         format!("{NEEDLE}://{login}127.0.0.1"),
-        format!("{NEEDLE}"),
+        NEEDLE.to_owned(),
         format!("rediss://{login}127.0.0.1:1"),
         format!("redis-cluster://{login}127.0.0.1:1"),
         format!("redis-sentinel://{login}127.0.0.1:1"),

@@ -185,10 +185,10 @@ impl Actor {
                 let result = held.guard.unlock().await;
                 crate::trace::say(|| format!("{:>12?} {hold} unlocked: {result:?}", self.stage.start.elapsed()));
                 // It may end by itself while its release is under way.
-                if let (true, false, Err(error)) = (was_held, self.rough(), &result) {
-                    if !matches!(error, Error::NotHeld { .. } | Error::Lost { .. }) {
-                        self.stage.wrong(format!("an unlock failed in calm weather: {error}"));
-                    }
+                if let (true, false, Err(error)) = (was_held, self.rough(), &result)
+                    && !matches!(error, Error::NotHeld { .. } | Error::Lost { .. })
+                {
+                    self.stage.wrong(format!("an unlock failed in calm weather: {error}"));
                 }
             }
             2 => drop(self.stage.end(hold)),

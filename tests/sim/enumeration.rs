@@ -210,10 +210,10 @@ async fn run(case: &Case) -> Result<Seen, String> {
         calm = what.happen(&server, &us).await;
     }
     let between = async |poll| {
-        if let Some((at, what)) = broken {
-            if at == poll {
-                calm = what.happen(&server, &us).await;
-            }
+        if let Some((at, what)) = broken
+            && at == poll
+        {
+            calm = what.happen(&server, &us).await;
         }
     };
     let outcome = polled(subject.call(op), polls, when, between).await?;

@@ -118,8 +118,10 @@ impl Weather {
         let trips = self.link.latency_max * 8 + ms(30);
         match self.kind {
             Kind::Calm if self.plain => trips,
-            // A lease that was made shorter ends without a message.
-            Kind::Calm | Kind::Messages | Kind::DataLoss => trips + self.poll_cap,
+            // A lease that was made shorter ends without a message. Where messages are lost, somebody may have had it in
+            // between, and gone unseen.
+            Kind::Calm | Kind::DataLoss => trips + self.poll_cap,
+            Kind::Messages => 2 * (trips + self.poll_cap),
             // Several attempts may fail.
             _ => trips + self.poll_cap + 6 * (self.timeout + ms(40)) + ms(500),
         }
