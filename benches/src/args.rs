@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::subject::Who;
 
@@ -36,7 +36,7 @@ impl Args {
             subjects: Who::ALL.to_vec(),
             quick: false,
             pool: 1,
-            json: PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench/report.json")),
+            json: Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/bench/report.json"),
             check: false,
         };
         while let Some(word) = words.next() {

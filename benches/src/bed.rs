@@ -94,7 +94,7 @@ impl Bed {
         let mut sides = Sides::new();
         for &who in &self.args.subjects {
             let side = if who == Who::Redisson {
-                let java = Java::start(1, &self.server.url(), 1024).await;
+                let java = Java::start(1, &self.server.url(), 1024, true).await;
                 java.warm_up(Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
                 Side::Java(java)
             } else {

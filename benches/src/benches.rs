@@ -57,7 +57,8 @@ pub async fn processes(bed: &Bed) -> Vec<Row> {
     for &who in bed.args.subjects.iter().filter(|who| **who != Who::Raw) {
         let url = bed.server.url();
         let side = if who == Who::Redisson {
-            let java = Java::start(PROCESSES, &url, 256).await;
+            // In a quick run eight compilers at work would leave nothing to measure.
+            let java = Java::start(PROCESSES, &url, 256, !bed.args.quick).await;
             java.warm_up(ms(if bed.args.quick { 600 } else { 10_000 })).await;
             Side::Java(java)
         } else {

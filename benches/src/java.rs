@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 
 use crate::drive::{Plan, Sample, Timed};
 
-/// One or several Java processes with a Redisson client each, set up as Redisson would set itself up.
+/// One or several Java processes with a Redisson client each, set up as Redisson would set itself up; without
+/// `full_speed` as suits a short life.
 pub struct Java(pub Vec<Agent>);
 
 impl Java {
-    pub async fn start(processes: usize, url: &str, heap_mb: u32) -> Self {
-        let options = || AgentOptions { full_speed: true, heap_mb, ..AgentOptions::default() };
+    pub async fn start(processes: usize, url: &str, heap_mb: u32, full_speed: bool) -> Self {
+        let options = || AgentOptions { full_speed, heap_mb, ..AgentOptions::default() };
         let starts = (0..processes).map(|_| Agent::start(url, options()));
         Self(futures::future::join_all(starts).await)
     }

@@ -171,11 +171,10 @@ fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool, told: u32) {
         // Another one freed it with all that is left of it; whoever still relies on it must know.
         engine.lose(hold, End::Gone);
     }
-    let again = doubted.then(|| Target::reserve(engine, Arc::clone(hold)));
     engine.holds.released(&hold.key(), hold);
     engine.registry.released(hold.name(), told);
-    if let Some(target) = again {
-        look_again(target);
+    if doubted {
+        look_again(engine, hold);
     }
 }
 
@@ -231,27 +230,27 @@ pub(crate) fn undo(target: Arc<Target>) {
         engine.registry.released(hold.name(), 0);
         drop(order);
         if count == 0 {
-            look_again(Arc::clone(&target));
+            look_again(engine, hold);
         }
     }));
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of an acquire took the lock once more.
-fn look_again(target: Arc<Target>) {
-    if target.hold.owner.is_shared() {
+fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+    if hold.owner.is_shared() {
         return;
     }
-    let reaper = target.engine.reaper.clone();
+    let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
+    let reaper = engine.reaper.clone();
     reaper.finish_whenever(Box::pin(async move {
-        let Target { engine, hold, .. } = &*target;
         let mut closing = engine.closing();
         tokio::select! {
             () = tokio::time::sleep(engine.options.command_timeout) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
-        // By now the owner may have another hold. One that has ended must not come back: whoever waits as this owner
-        // would find it again and again.
-        let target = Target::reserve(engine, Hold::new(Arc::clone(&hold.protocol), hold.owner.clone()));
+        // Nothing is held meanwhile, and by now the owner may have another hold. One that has ended must not come back:
+        // whoever waits as this owner would find it again and again.
+        let target = Target::reserve(&engine, Hold::new(Arc::clone(&hold.protocol), hold.owner.clone()));
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
         if hold.book().count() == 0 {

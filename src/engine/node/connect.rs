@@ -108,7 +108,8 @@ impl Node {
             // A script in flight when the connection breaks must not be sent again behind our back.
             max_command_attempts: 1,
             unresponsive: UnresponsiveConfig {
-                max_timeout: Some(options.command_timeout),
+                // Later than the timeout of the command itself, which tells the caller more.
+                max_timeout: Some(options.command_timeout * 3 / 2),
                 interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
             },
             tcp: TcpConfig {
