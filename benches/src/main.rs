@@ -78,7 +78,9 @@ async fn run(args: Args) -> ExitCode {
     print!("{}", report::table(&rows));
     println!("\nRaw commands and distlock: {} connection(s) for commands.", args.pool);
     if args.quick {
-        println!("Quick: few and short rounds; Redisson's eight processes are set up for a quick start, not for speed.");
+        println!(
+            "Quick: few and short rounds; Redisson's eight processes are set up for a quick start, not for speed."
+        );
     }
     if let Err(error) = report::write_json(&args.json, &rows) {
         eprintln!("{}: {error}", args.json.display());
