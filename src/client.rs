@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::names::LockName;
 use crate::engine::node::Node;
 use crate::engine::node::connect::Target;
+use crate::engine::renewal::{self, Which};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply, Transport};
 use crate::error::{Error, Result};
@@ -103,6 +104,7 @@ impl Client {
     pub fn lock(&self, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
         match flavour {
             Flavour::Reentrant => Arc::new(self.reentrant(name)),
+            Flavour::Fair => Arc::new(self.fair(name)),
         }
     }
 
@@ -123,7 +125,7 @@ impl Client {
     /// *Cost*: one command for every [`Options::watchdog_batch`] locks, all in flight together. *Cancel safety*: what
     /// was sent takes effect. *Errors*: none; what could not be renewed is in the report and is tried again.
     pub async fn renew_now(&self) -> Renewed {
-        let round = crate::engine::renewal::round(&self.0.engine, true).await;
+        let round = renewal::round(&self.0.engine, Which::All).await;
         Renewed { renewed: round.renewed, failed: round.failed, lost: round.lost }
     }
 
@@ -246,6 +248,8 @@ impl Builder {
         handoff_limit: u32,
         /// How long a lock is passed on inside this process. Defaults to 50 ms.
         handoff_time: Duration,
+        /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
+        fair_wait: Duration,
         /// Connections for commands. Defaults to 1.
         pool_size: usize,
         /// Send scripts by their hash. Defaults to true.

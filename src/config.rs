@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// The longest lease that is sent: ten years. Redis itself overflows at some 292 million.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// The longest time that a waiter of a fair lock may be silent: Redisson's `fairLockWaitTimeout`.
+const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
+
 /// The shortest watchdog that is accepted.
 const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
@@ -41,6 +44,8 @@ pub struct Options {
     pub handoff_limit: u32,
     /// How long a lock is passed on inside this process before other processes get a turn. 50 ms.
     pub handoff_time: Duration,
+    /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
+    pub fair_wait: Duration,
     /// Connections for commands. 1, beside one for messages.
     pub pool_size: usize,
     /// Put before every name. Empty. (Redisson: a `NameMapper` that does the same)
@@ -68,6 +73,7 @@ impl Default for Options {
             ping_interval: Duration::from_secs(30),
             handoff_limit: 16,
             handoff_time: Duration::from_millis(50),
+            fair_wait: Duration::from_secs(5),
             pool_size: 1,
             name_prefix: String::new(),
             script_cache: true,
@@ -78,6 +84,22 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How often the places of waiters are refreshed.
+    pub(crate) fn beat(&self) -> Duration {
+        (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
+    }
+
+    /// How long a waiter's place lasts without a refresh. A waiter that stops right after one is out within `fair_wait`,
+    /// the time included until somebody else looks.
+    pub(crate) fn place(&self) -> Duration {
+        self.fair_wait - self.beat()
+    }
+
+    /// For how long a lock is passed on to a waiter, until that renews it.
+    pub(crate) fn first_lease(&self) -> Duration {
+        self.place().min(self.watchdog)
+    }
+
     /// Refuses what cannot work, with the reason.
     pub(crate) fn validate(&self) -> Result<()> {
         // Exhaustive, so that a new option cannot be forgotten here.
@@ -94,6 +116,7 @@ impl Options {
             ping_interval,
             handoff_limit: _,
             handoff_time: _,
+            fair_wait,
             pool_size,
             name_prefix,
             script_cache: _,
@@ -116,6 +139,13 @@ impl Options {
         least("the ping interval", *ping_interval, 10 * ms)?;
         least("the shortest retry delay", retry_delay.0, ms)?;
         least("the longest retry delay", retry_delay.1, retry_delay.0)?;
+        least("the wait of fair locks", *fair_wait, SHORTEST_WATCHDOG)?;
+        if *fair_wait > LONGEST_FAIR_WAIT {
+            return Err(Error::config(format!(
+                "the wait of fair locks is {fair_wait:?}: for so long a dead waiter holds up all others; at most \
+                 {LONGEST_FAIR_WAIT:?} is allowed"
+            )));
+        }
         if *watchdog > LONGEST_LEASE {
             return Err(Error::config(format!("the watchdog is {watchdog:?}: at most {LONGEST_LEASE:?} is allowed")));
         }

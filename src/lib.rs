@@ -52,6 +52,7 @@ mod client;
 mod config;
 mod engine;
 mod error;
+pub mod fair;
 mod guard;
 pub mod guide;
 mod lock;
@@ -63,6 +64,7 @@ pub use config::Options;
 #[cfg(feature = "sim")]
 pub use engine::sim;
 pub use error::{Error, Lost, NotHeld, Result, Step};
+pub use fair::{FairLock, Queue, Waiter};
 pub use guard::{Guard, Released};
 pub use lock::{Acquire, DistLock, Flavour, State};
 pub use owner::Owner;

@@ -173,17 +173,20 @@ pub trait DistLock: fmt::Debug + Send + Sync {
 pub enum Flavour {
     /// Redisson's `RLock`: one holder, re-entry by the same owner, no order among waiters.
     Reentrant,
+    /// Redisson's fair lock: as `Reentrant`, and first come, first served among all processes.
+    Fair,
 }
 
 impl Flavour {
     /// Every flavour.
-    pub const ALL: &'static [Self] = &[Self::Reentrant];
+    pub const ALL: &'static [Self] = &[Self::Reentrant, Self::Fair];
 
     /// The name that `FromStr` reads.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reentrant => "reentrant",
+            Self::Fair => "fair",
         }
     }
 }

@@ -19,9 +19,9 @@ const LEASES: [&str; 9] = ["10000", "20000", "40000", "80000", "0", "-5", "92233
 
 const ACQUIRE: &str = include_str!("../lua/reentrant/acquire.lua");
 const RELEASE: &str = include_str!("../lua/reentrant/release.lua");
-const RENEW: &str = include_str!("../lua/reentrant/renew.lua");
+const RENEW: &str = include_str!("../lua/common/renew.lua");
 const FORCE: &str = include_str!("../lua/reentrant/force.lua");
-const STATE: &str = include_str!("../lua/reentrant/state.lua");
+const STATE: &str = include_str!("../lua/common/state.lua");
 
 mod real {
     //! A server of our own on a socket in a directory of its own.

@@ -17,7 +17,7 @@ use crate::subject::{LEASE, Lock, Subject};
 
 const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
 const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
-const RENEW: &str = include_str!("../../lua/reentrant/renew.lua");
+const RENEW: &str = include_str!("../../lua/common/renew.lua");
 
 /// As `Options::command_timeout` and `Options::connect_timeout`.
 const COMMAND: Duration = Duration::from_secs(3);

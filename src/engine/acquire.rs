@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
+mod queued;
+
 use super::Engine;
 use super::hold::{Grant, Hold, Target, lease_until, valid_until};
 use super::ledger::{End, Entry as _};
-use super::protocol::{Attempt, Count, Protocol};
+use super::names::LockName;
+use super::protocol::{Attempt, Count, Protocol, Turn};
+use super::queue::Stand;
 use super::reaper::Finished;
 use super::registry::{Nap, Place, Until};
 use super::release;
@@ -34,6 +38,8 @@ struct Wish {
     lease: Option<Duration>,
     /// True when the owner was made for this acquire, so that another one will do as well.
     fresh: bool,
+    /// With a queue in Redis: where the owner is told that its turn has come.
+    station: Option<Arc<LockName>>,
     began: Moment,
     until: Option<Moment>,
 }
@@ -41,9 +47,22 @@ struct Wish {
 /// What one attempt brought.
 enum Tried {
     Held(Grant),
+    /// As `Held`: the server had passed it on before.
+    Passed(Grant),
     Busy(Option<u64>),
+    /// Busy, and the owner has a place in the queue.
+    Standing(Placed),
     /// The owner's earlier hold is ending: ask again.
     Gone,
+    /// The owner's place in the queue is lost.
+    Displaced,
+}
+
+/// A place in a queue in Redis, confirmed at the server's time `at` by the answer to a command sent at `sent`.
+struct Placed {
+    sent: Moment,
+    at: i64,
+    undo: Undo,
 }
 
 /// A failed attempt. When it may have been carried out, dropping this has it undone.
@@ -60,13 +79,20 @@ impl From<Error> for Failed {
     }
 }
 
-/// An acquire that may have happened unseen. Undone when dropped, unless it was found out meanwhile.
+/// An acquire that may have happened unseen, or a place in a queue. Undone when dropped, unless it was found out, or used,
+/// meanwhile.
 struct Undo {
     target: Arc<Target>,
     armed: bool,
+    /// False for a place that is known: it is given up, and no copy of a command may come after it.
+    doubted: bool,
 }
 
 impl Undo {
+    fn new(target: &Arc<Target>, doubted: bool) -> Self {
+        Self { target: Arc::clone(target), armed: true, doubted }
+    }
+
     fn settle(undo: &mut Option<Self>) {
         if let Some(mut undo) = undo.take() {
             undo.armed = false;
@@ -77,7 +103,7 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         if self.armed {
-            release::undo(Arc::clone(&self.target));
+            release::undo(Arc::clone(&self.target), self.doubted);
         }
     }
 }
@@ -90,21 +116,41 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     let began = engine.now();
     let given = how.owner.or_else(Owner::current);
     let fresh = given.is_none();
-    let owner = given.unwrap_or_else(|| engine.owner());
     let until = how.wait.map(|wait| began + wait);
-    let wish = Wish {
+    let once = how.wait == Some(Duration::ZERO);
+    let (owner, station) = match given {
+        Some(owner) if protocol.queue().is_some() => {
+            let station = protocol.name().station(owner.text());
+            (owner, Some(station))
+        }
+        Some(owner) => (owner, None),
+        None if once || protocol.queue().is_none() => (engine.owner(), None),
+        None => match engine.registry.spare(protocol.name()) {
+            Some((owner, station)) => (owner, Some(station)),
+            None => (engine.owner(), None),
+        },
+    };
+    let mut wish = Wish {
         engine: Arc::clone(engine),
         protocol: Arc::clone(protocol),
         owner,
         lease: how.lease,
         fresh,
+        station,
         began,
         until,
     };
     let name = &protocol.name().plain;
     let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = protocol.flavour());
-    let once = how.wait == Some(Duration::ZERO);
-    let seeking = async { if once { wish.once().await } else { wish.wait().await } };
+    let seeking = async {
+        if once {
+            wish.once().await
+        } else if protocol.queue().is_some() {
+            wish.queue_up().await
+        } else {
+            wish.wait().await
+        }
+    };
     let outcome = seeking.instrument(span).await;
     wish.tell(&outcome);
     outcome
@@ -114,9 +160,9 @@ impl Wish {
     /// Asks once, past everybody who waits.
     async fn once(&self) -> Result<Option<Grant>> {
         loop {
-            match self.bounded(self.attempt(&self.target(), false)).await {
-                Ok(Tried::Held(grant)) => return Ok(Some(grant)),
-                Ok(Tried::Busy(_)) => return Ok(None),
+            match self.bounded(self.attempt(&self.target(), false, Turn::Once)).await {
+                Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
+                Ok(Tried::Busy(_) | Tried::Standing(_) | Tried::Displaced) => return Ok(None),
                 // A release of the same owner is under way: it is not held now.
                 Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),
@@ -209,7 +255,7 @@ impl Wish {
     }
 
     /// One attempt, to be carried through whatever becomes of the caller.
-    fn attempt(&self, target: &Arc<Target>, doubted: bool) -> Finished<Result<Tried, Failed>> {
+    fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
         let (target, lease) = (Arc::clone(target), self.lease);
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
@@ -228,8 +274,9 @@ impl Wish {
             // Coming in again never shortens what the holds before it were promised.
             let armed = if before == 0 { span } else { span.max(lease_until(sent, rest)) };
             let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
-            let call = protocol.acquire(&hold.owner, millis(armed), count);
-            let undo = || (count != Count::ByOne).then(|| Undo { target: Arc::clone(&target), armed: true });
+            let call = protocol.acquire(&hold.owner, millis(armed), count, turn);
+            let queues = turn != Turn::Once && protocol.queue().is_some();
+            let undo = || (count != Count::ByOne || queues).then(|| Undo::new(&target, true));
             let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
                 let doubt = if fault.in_doubt() { undo() } else { None };
                 let last = fault.in_doubt() && count == Count::ByOne;
@@ -237,11 +284,16 @@ impl Wish {
             })?;
             // Nobody knows what stands behind a reply that no script of ours gives.
             let odd = |error| Failed { error, doubt: undo(), last: true };
-            match protocol.acquired(reply).map_err(odd)? {
-                Attempt::Held => {}
-                Attempt::Busy(ttl) if before == 0 => return Ok(Tried::Busy(ttl)),
-                Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &Attempt::Gone))),
-                Attempt::Busy(_) | Attempt::Gone => {
+            let attempt = protocol.acquired(reply).map_err(odd)?;
+            match attempt {
+                Attempt::Held | Attempt::Passed => {}
+                Attempt::Busy(_, at) if before == 0 && queues => {
+                    return Ok(Tried::Standing(Placed { sent, at, undo: Undo::new(&target, false) }));
+                }
+                Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
+                Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
+                Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),
+                Attempt::Busy(..) | Attempt::Gone | Attempt::Displaced => {
                     engine.lose(hold, End::Gone);
                     return Ok(Tried::Gone);
                 }
@@ -262,7 +314,7 @@ impl Wish {
                 let message = "the reply took longer than the lease".into();
                 return Err(Error::Connection { message, outcome_unknown: false, source: None }.into());
             }
-            Ok(Tried::Held(grant))
+            Ok(if attempt == Attempt::Passed { Tried::Passed(grant) } else { Tried::Held(grant) })
         })
     }
 
@@ -333,23 +385,62 @@ struct Seek<'a> {
     nap: Duration,
     /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
     doubt: Option<Undo>,
+    turn: Turn,
+    station: Option<Arc<LockName>>,
+    /// The place in a queue in Redis.
+    place: Option<(Stand, Undo)>,
+    found: Found,
     failing: Option<(Moment, Error)>,
     failures: u32,
+}
+
+/// What the last attempt found out about a queue in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Passed,
+    Displaced,
 }
 
 impl<'a> Seek<'a> {
     fn new(wish: &'a Wish) -> Self {
         let nap = wish.engine.options.poll_cap;
-        Self { wish, target: wish.target(), nap, doubt: None, failing: None, failures: 0 }
+        Self {
+            wish,
+            target: wish.target(),
+            nap,
+            doubt: None,
+            turn: Turn::Join,
+            station: wish.station.clone(),
+            place: None,
+            found: Found::Nothing,
+            failing: None,
+            failures: 0,
+        }
     }
 
     /// Makes one attempt. Sets `nap` when it brings nothing.
     async fn ask(&mut self) -> Result<Option<Grant>> {
         let wish = self.wish;
-        match wish.bounded(wish.attempt(&self.target, self.doubt.is_some())).await {
+        self.found = Found::Nothing;
+        match wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await {
             Ok(Tried::Held(grant)) => {
-                Undo::settle(&mut self.doubt);
+                self.settle();
                 return Ok(Some(grant));
+            }
+            Ok(Tried::Passed(grant)) => {
+                self.found = Found::Passed;
+                self.settle();
+                return Ok(Some(grant));
+            }
+            Ok(Tried::Standing(placed)) => {
+                (self.failing, self.failures) = (None, 0);
+                self.nap = wish.engine.options.poll_cap;
+                self.stand(placed);
+            }
+            Ok(Tried::Displaced) => {
+                (self.failing, self.failures) = (None, 0);
+                self.found = Found::Displaced;
             }
             Ok(Tried::Busy(ttl)) => {
                 (self.failing, self.failures) = (None, 0);
@@ -364,6 +455,10 @@ impl<'a> Seek<'a> {
                 match doubt {
                     Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
                     mut known => Undo::settle(&mut known),
+                }
+                if self.doubt.is_some() {
+                    // It may have a place unseen.
+                    self.turn = Turn::Stay;
                 }
                 let now = wish.engine.now();
                 let since = self.failing.as_ref().map_or(now, |(since, _)| *since);

@@ -1,6 +1,6 @@
 //! One owner's hold of one lock, and a guard's share in it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -29,6 +29,8 @@ pub(crate) struct Hold {
     pub(crate) changed: Notify,
     /// Puts the commands that change the count in the server into one order.
     pub(crate) order: tokio::sync::Mutex<()>,
+    /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
+    pub(crate) station: OnceLock<Arc<LockName>>,
 }
 
 impl Hold {
@@ -39,6 +41,7 @@ impl Hold {
             book: Mutex::new(Book::default()),
             changed: Notify::new(),
             order: tokio::sync::Mutex::new(()),
+            station: OnceLock::new(),
         })
     }
 

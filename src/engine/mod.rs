@@ -20,6 +20,7 @@ pub(crate) mod metrics;
 pub(crate) mod names;
 pub(crate) mod node;
 pub(crate) mod protocol;
+pub(crate) mod queue;
 pub(crate) mod reaper;
 pub(crate) mod registry;
 pub(crate) mod release;
@@ -35,6 +36,7 @@ pub(crate) mod transport;
 
 use hold::{Hold, Holds};
 use ledger::End;
+use queue::Queues;
 use reaper::{Finished, Reaper};
 use registry::Registry;
 use topology::Topology;
@@ -48,6 +50,7 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) topology: Topology,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) queues: Arc<Queues>,
     pub(crate) holds: Holds,
     pub(crate) reaper: Reaper,
     /// The client's uuid: version 8, so that scripts can tell our owners from Java's, which are version 4.
@@ -80,10 +83,12 @@ impl Engine {
             node.listen(Arc::downgrade(&ear));
         }
         let watchdog = options.watchdog;
+        let queues = Arc::new(Queues::default());
         let engine = Arc::new(Self {
             options,
             topology,
             registry,
+            queues: Arc::clone(&queues),
             holds: Holds::new(SHARDS),
             reaper,
             id: Arc::from(id),
@@ -91,6 +96,7 @@ impl Engine {
             closing,
             closed: AtomicBool::new(false),
         });
+        tokio::spawn(queue::run(Arc::downgrade(&engine), queues, closed.clone()));
         tokio::spawn(renewal::run(Arc::downgrade(&engine), kick, closed, watchdog));
         engine
     }

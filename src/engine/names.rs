@@ -16,6 +16,10 @@ pub(crate) const LONGEST: usize = 4096;
 /// The channel on which releases of plain locks are announced.
 const LOCK_CHANNEL: &str = "redisson_lock__channel";
 
+/// The keys of a fair lock's queue and of its waiters' deadlines.
+const LOCK_QUEUE: &str = "redisson_lock_queue";
+const LOCK_TIMEOUT: &str = "redisson_lock_timeout";
+
 /// A lock's name with all that derives from it, made once for a lock object.
 pub(crate) struct LockName {
     /// What the user wrote.
@@ -24,6 +28,8 @@ pub(crate) struct LockName {
     pub(crate) key: Bytes,
     /// Where its releases are announced.
     pub(crate) channel: Bytes,
+    /// For a waiter's own channel: the lock it waits for.
+    pub(crate) lock: Option<Arc<LockName>>,
     hash: u64,
 }
 
@@ -35,7 +41,35 @@ impl LockName {
         // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
         let end = channel.len() - usize::from(!key.contains('{'));
         let key = channel.slice(end - key.len()..end);
-        Arc::new(Self { plain: Arc::from(plain), key, channel, hash })
+        Arc::new(Self { plain: Arc::from(plain), key, channel, lock: None, hash })
+    }
+
+    /// Where one owner is told that its turn for this lock has come (protocol §9.7). Stands for itself: nobody else waits
+    /// there.
+    pub(crate) fn station(self: &Arc<Self>, owner: &str) -> Arc<Self> {
+        let mut channel = Vec::with_capacity(self.channel.len() + 1 + owner.len());
+        channel.extend_from_slice(&self.channel);
+        channel.push(b':');
+        channel.extend_from_slice(owner.as_bytes());
+        let hash = fnv(&channel);
+        let channel = Bytes::from(channel);
+        let (plain, lock) = (Arc::clone(&self.plain), Some(Arc::clone(self)));
+        Arc::new(Self { plain, key: channel.clone(), channel, lock, hash })
+    }
+
+    /// The key of a fair lock's queue.
+    pub(crate) fn queue(&self) -> Bytes {
+        Bytes::from(tagged(LOCK_QUEUE, &self.raw()))
+    }
+
+    /// The key of the deadlines of a fair lock's waiters.
+    pub(crate) fn deadlines(&self) -> Bytes {
+        Bytes::from(tagged(LOCK_TIMEOUT, &self.raw()))
+    }
+
+    fn raw(&self) -> std::borrow::Cow<'_, str> {
+        // Made from a str.
+        String::from_utf8_lossy(&self.key)
     }
 
     /// Refuses names that no lock can have. Called before anything is sent.
@@ -138,6 +172,10 @@ mod tests {
             assert_eq!(name.channel, channel);
             assert_eq!(&*name.plain, plain);
             assert!(name.check().is_ok());
+            let suffix = channel.strip_prefix("redisson_lock__channel").unwrap();
+            assert_eq!(name.queue(), format!("redisson_lock_queue{suffix}"));
+            assert_eq!(name.deadlines(), format!("redisson_lock_timeout{suffix}"));
+            assert_eq!(name.station("u:1").channel, format!("{channel}:u:1"));
         }
     }
 

@@ -3,10 +3,12 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::names::LockName;
 use super::script::Script;
 use super::transport::{Arg, Call, Reply};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::owner::Owner;
 
 /// What a script is told of an owner's hold count.
@@ -18,15 +20,47 @@ pub(crate) enum Count {
     ByOne,
 }
 
+/// What an attempt does about the queue that a flavour keeps in Redis. Without a queue it makes no difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Asks, and does not queue.
+    Once,
+    /// Takes a place if the lock is not to be had.
+    Join,
+    /// Has a place.
+    Stay,
+}
+
 /// What one attempt to acquire brought.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// The owner holds the lock.
     Held,
-    /// Somebody else does. `Some`: the lease ends in so many ms at the latest; `None`: it has no end.
-    Busy(Option<u64>),
+    /// The owner holds the lock: it was passed on to it before it asked.
+    Passed,
+    /// Somebody else does. `Some`: the lease ends in so many ms at the latest; `None`: it has no end. With a queue: the
+    /// server's time, in ms.
+    Busy(Option<u64>, i64),
     /// The owner was to come in again, but holds nothing any more.
     Gone,
+    /// The owner has no place in the queue any more.
+    Displaced,
+}
+
+/// The queue that a flavour keeps in Redis: how waiters are kept in it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Keys: `keys` of every lock. Arguments: `wait_ms`, `first_lease_ms`, the publish command; for every lock the number
+    /// of waiters, and each with the server's time of its last answer. Replies the server's time; for every lock 1 when
+    /// somebody was served (else 0, or an error text), then for every waiter: 1 it waits, 0 it does not, above that: it
+    /// holds the lock for so many ms.
+    pub(crate) refresh: &'static Script,
+    pub(crate) keys: [Bytes; 4],
+    /// How long a waiter that is not refreshed keeps its place.
+    pub(crate) wait_ms: i64,
+    /// For how long a lock is passed on.
+    pub(crate) first_lease_ms: i64,
+    pub(crate) publish: Bytes,
 }
 
 /// What a release brought.
@@ -40,6 +74,62 @@ pub(crate) enum Release {
     Untold(String),
     /// The owner held nothing; `Some`: who holds it.
     NotHeld(Option<String>),
+}
+
+static RENEW: Script = Script::new("common/renew", include_str!("../../lua/common/renew.lua"));
+static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
+
+/// How holds are renewed whose owners are fields of a hash under the lock's name.
+pub(crate) static PLAIN_RENEWAL: Renewal = Renewal { script: &RENEW };
+
+/// Asks who holds such a lock.
+pub(crate) fn plain_state(name: &LockName) -> Call {
+    Call { script: &STATE, keys: 1, words: vec![Arg::Text(name.key.clone())] }
+}
+
+/// Reads who holds such a lock.
+pub(crate) fn plain_stated(reply: &Reply) -> Result<(i64, Vec<(String, u64)>)> {
+    let Reply::List(parts) = reply else { return Err(Error::odd_reply(STATE.name, reply)) };
+    let Some((Reply::Int(ttl), fields)) = parts.split_first() else {
+        return Err(Error::odd_reply(STATE.name, reply));
+    };
+    let mut holders = Vec::with_capacity(fields.len() / 2);
+    for pair in fields.chunks(2) {
+        let [Reply::Text(owner), Reply::Text(count)] = pair else {
+            return Err(Error::odd_reply(STATE.name, reply));
+        };
+        // A count that is no number is somebody's forgery; the lock is held all the same.
+        let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
+        holders.push((String::from_utf8_lossy(owner).into_owned(), count));
+    }
+    Ok((*ttl, holders))
+}
+
+/// Reads what came of the release of such a lock.
+pub(crate) fn plain_released(script: &Script, reply: Reply) -> Result<Release> {
+    match reply {
+        Reply::Nil => Ok(Release::NotHeld(None)),
+        Reply::Text(owner) => Ok(Release::NotHeld(Some(String::from_utf8_lossy(&owner).into_owned()))),
+        Reply::Int(left) => match (u32::try_from(left), u32::try_from(left.saturating_neg())) {
+            (_, Ok(told)) => Ok(Release::Free(told)),
+            (Ok(left), _) => Ok(Release::Left(left)),
+            _ => Err(Error::odd_reply(script.name, &left)),
+        },
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Int(0), Reply::Text(reason)] => Ok(Release::Untold(String::from_utf8_lossy(reason).into_owned())),
+            odd => Err(Error::odd_reply(script.name, &odd)),
+        },
+    }
+}
+
+/// Reads whether such a lock was held when it was freed by force.
+pub(crate) fn plain_forced(script: &Script, reply: &Reply) -> Result<bool> {
+    match reply {
+        Reply::Int(0) => Ok(false),
+        Reply::Int(1) => Ok(true),
+        Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(1), Reply::Text(_)]) => Ok(true),
+        odd => Err(Error::odd_reply(script.name, odd)),
+    }
 }
 
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
@@ -78,7 +168,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     fn name(&self) -> &Arc<LockName>;
 
     /// Takes the lock.
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call;
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call;
 
     /// Reads what came of it.
     fn acquired(&self, reply: Reply) -> Result<Attempt>;
@@ -88,6 +178,17 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
 
     /// Reads what came of it.
     fn released(&self, reply: Reply) -> Result<Release>;
+
+    /// Undoes an acquire, whatever it has come to: the owner keeps `left` holds at the most, and no place in the queue.
+    /// `None`: others may act as this owner, its holds are left alone as far as they can be. Answered as a release.
+    fn undo(&self, owner: &Owner, lease_ms: i64, left: Option<u32>) -> Call {
+        self.release(owner, lease_ms, left.map_or(Count::ByOne, Count::Exactly))
+    }
+
+    /// The queue in Redis, for a flavour that keeps one.
+    fn queue(&self) -> Option<&Queue> {
+        None
+    }
 
     /// How its holds are renewed.
     fn renewal(&self) -> &'static Renewal;

@@ -23,6 +23,7 @@ use super::transport::{Ear, Moment};
 use crate::config::Options;
 
 mod place;
+mod spare;
 
 pub(crate) use place::{Nap, Place, Until};
 
@@ -36,6 +37,7 @@ type Shard<'a> = MutexGuard<'a, Names>;
 pub(crate) struct Registry {
     shards: Box<[Mutex<Names>]>,
     channels: Channels,
+    spares: spare::Spares,
     topology: Topology,
     reaper: Reaper,
     limit: u32,
@@ -97,6 +99,18 @@ struct SeatState {
     changed: bool,
     gone: bool,
     handed: Option<Grant>,
+    /// The server passed the lock on to the one who waits here.
+    passed: Option<Passed>,
+    /// True once a message has said so.
+    heard: bool,
+}
+
+/// A lock that the server passed on to a waiter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    pub(crate) lease: Duration,
+    /// The lease began after this. None: after the last word of the server that the waiter stands in the queue.
+    pub(crate) since: Option<Moment>,
 }
 
 impl Slot {
@@ -147,6 +161,7 @@ impl Registry {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             channels: Channels::default(),
+            spares: spare::Spares::default(),
             topology,
             reaper,
             limit: options.handoff_limit,
@@ -256,6 +271,31 @@ impl Registry {
         }
     }
 
+    /// Whoever waits at a station has been passed the lock.
+    pub(crate) fn pass(&self, station: &LockName, passed: Passed) {
+        self.seat(station, |seat| {
+            seat.state.lock().passed = Some(passed);
+            seat.wake();
+        });
+    }
+
+    /// Has the contender of a name look for itself.
+    pub(crate) fn wake(&self, name: &LockName) {
+        self.seat(name, Seat::wake);
+    }
+
+    fn seat(&self, name: &LockName, work: impl FnOnce(&Seat)) {
+        if let Some(seat) = self.shard(name).lock().get(name).and_then(|slot| slot.contender.as_ref()) {
+            work(seat);
+        }
+    }
+
+    /// True when messages for a name come in, and nobody waits for them.
+    fn is_spare(&self, name: &LockName) -> bool {
+        let shard = self.shard(name).lock();
+        shard.get(name).is_some_and(|slot| slot.listening == Listening::Live && slot.is_idle())
+    }
+
     /// Wakes every contender.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
@@ -356,6 +396,8 @@ impl Registry {
                 Some(_) if slot.listening == Listening::Live => {
                     slot.retiring = false;
                     slot.listening = Listening::Changing;
+                    drop(shard);
+                    self.spares.forget(&name);
                     break;
                 }
                 _ => {
@@ -386,12 +428,19 @@ impl Registry {
 }
 
 impl Ear for Registry {
-    fn message(&self, channel: &[u8], _payload: &[u8]) {
+    fn message(&self, channel: &[u8], payload: &[u8]) {
         for n in 0.. {
             let Some(name) = self.channels.nth(channel, n) else { return };
-            if let Some(seat) = self.shard(&name).lock().get(&name).and_then(|slot| slot.contender.as_ref()) {
+            self.seat(&name, |seat| {
+                // 0 and 1 are Redisson's: a hint. At a station, more than that is the lease of a lock passed on.
+                let lease = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
+                if let (Some(ms @ 2..), Some(_)) = (lease, &name.lock) {
+                    let mut state = seat.state.lock();
+                    state.passed = Some(Passed { lease: Duration::from_millis(ms), since: None });
+                    state.heard = true;
+                }
                 seat.wake();
-            }
+            });
         }
     }
 

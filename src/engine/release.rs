@@ -10,7 +10,7 @@ use super::hold::{Grant, Hold, Target, valid_until};
 use super::ledger::{End, Entry as _};
 use super::protocol::{Count, Protocol, Release};
 use super::reaper::{Finished, Job};
-use super::transport::{FaultKind, Moment};
+use super::transport::{Call, FaultKind, Moment};
 use crate::config::millis;
 use crate::error::{Error, Lost, NotHeld, Result};
 use crate::guard::Released;
@@ -122,6 +122,12 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
         }
         Ok(Release::Free(told)) => {
             freed(&engine, &hold, doubted, told);
+            if told > 0 {
+                engine.queues.look_after(&hold.protocol, engine.now());
+            }
+            if let Some(station) = hold.station.get().filter(|_| !doubted && !hold.owner.is_known()) {
+                engine.registry.keep(&hold.owner, station);
+            }
             Ok(Released::Free)
         }
         Ok(Release::Untold(reason)) => {
@@ -187,20 +193,35 @@ async fn send(
     count: Count,
     until: Moment,
 ) -> Result<Release> {
+    let again = count != Count::ByOne;
+    let emptied = count == Count::Exactly(0);
+    repeat(engine, protocol, until, again, emptied, || protocol.release(owner, millis(lease), count)).await
+}
+
+/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached. `again`: a repeat changes
+/// nothing; `emptied`: what is sent leaves the owner nothing.
+async fn repeat(
+    engine: &Arc<Engine>,
+    protocol: &Arc<dyn Protocol>,
+    until: Moment,
+    again: bool,
+    emptied: bool,
+    call: impl Fn() -> Call,
+) -> Result<Release> {
     let node = engine.topology.node(protocol.name());
     let (mut doubted, mut failures) = (false, 0);
     loop {
-        let fault = match node.run(protocol.release(owner, millis(lease), count)).await {
+        let fault = match node.run(call()).await {
             Ok(reply) => {
                 let release = protocol.released(reply)?;
                 // A repeat finds nothing where the first one was carried out.
-                let repeat = doubted && count == Count::Exactly(0) && matches!(release, Release::NotHeld(_));
+                let repeat = doubted && emptied && matches!(release, Release::NotHeld(_));
                 return Ok(if repeat { Release::Free(0) } else { release });
             }
             Err(fault) => fault,
         };
         let error = Error::from_fault(&fault, &protocol.name().plain);
-        let again = error.is_retryable() && (count != Count::ByOne || !fault.in_doubt());
+        let again = error.is_retryable() && (again || !fault.in_doubt());
         if !again || fault.kind == FaultKind::Closed {
             return Err(error);
         }
@@ -214,8 +235,9 @@ async fn send(
     }
 }
 
-/// Undoes an acquire that may have happened unseen: brings the owner's count back to what it was.
-pub(crate) fn undo(target: Arc<Target>) {
+/// Undoes an acquire that may have happened unseen: brings the owner's count back to what it was, and gives up its place in
+/// the queue. `doubted`: a copy of the acquire may come in later still.
+pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
@@ -225,14 +247,25 @@ pub(crate) fn undo(target: Arc<Target>) {
             (book.count(), Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog))))
         };
         let until = engine.now() + engine.options.watchdog.max(lease);
-        let undone = send(engine, &hold.protocol, &hold.owner, lease, Count::Exactly(count), until).await;
-        tracing::debug!(lock.name = %hold.name().plain, ?undone, "undid an acquire of unknown outcome");
+        let undone = undo_to(engine, hold, count, lease, until).await;
+        tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
+        if matches!(undone, Ok(Release::Free(1..))) {
+            engine.queues.look_after(&hold.protocol, engine.now());
+        }
         engine.registry.released(hold.name(), 0);
         drop(order);
-        if count == 0 {
+        if count == 0 && doubted {
             look_again(engine, hold);
         }
     }));
+}
+
+/// Sends the undoing of an acquire, which leaves `count` holds.
+async fn undo_to(engine: &Arc<Engine>, hold: &Hold, count: u32, lease: Duration, until: Moment) -> Result<Release> {
+    // In a queue, others may have changed what a shared owner holds; its place is to be given up all the same.
+    let left = (!hold.owner.is_shared() || hold.protocol.queue().is_none()).then_some(count);
+    repeat(engine, &hold.protocol, until, true, count == 0, || hold.protocol.undo(&hold.owner, millis(lease), left))
+        .await
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of an acquire took the lock once more.
@@ -256,7 +289,7 @@ fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>) {
         if hold.book().count() == 0 {
             let until = engine.now();
             let watchdog = engine.options.watchdog;
-            let found = send(engine, &hold.protocol, &hold.owner, watchdog, Count::Exactly(0), until).await;
+            let found = undo_to(engine, hold, 0, watchdog, until).await;
             tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
         }
     }));

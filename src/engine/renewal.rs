@@ -25,6 +25,16 @@ pub(crate) struct Round {
     pub(crate) lost: usize,
 }
 
+/// Which holds a round renews, of those that the watchdog keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    All,
+    /// Those that were not renewed a moment ago.
+    Due,
+    /// Those with less left than a regular round leaves to any: locks that were passed on for a short first lease.
+    Short,
+}
+
 /// Renews until the client closes. Holds the engine only while a round is under way.
 pub(crate) async fn run(
     engine: Weak<Engine>,
@@ -44,7 +54,7 @@ pub(crate) async fn run(
         let Some(engine) = engine.upgrade() else { return };
         // A round that repeats failures spares what was renewed a moment ago; a regular one spares nothing, so that a loss
         // is told within a period whenever it happens.
-        let round = round(&engine, kicked || !failed).await;
+        let round = round(&engine, if kicked || !failed { Which::All } else { Which::Due }).await;
         failed = round.failed > 0;
         rest = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
@@ -52,11 +62,19 @@ pub(crate) async fn run(
     }
 }
 
-/// Renews every watched hold that is due, or all of them.
-pub(crate) async fn round(engine: &Arc<Engine>, all: bool) -> Round {
+/// Renews watched holds.
+pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     let now = engine.now();
     let due = (now - engine.options.watchdog / 6).as_nanos();
-    let mut holds = engine.holds.collect(|book| book.is_watched() && (all || book.renewed_at() <= due));
+    let short = (now + engine.options.watchdog / 2).as_nanos();
+    let mut holds = engine.holds.collect(|book| {
+        book.is_watched()
+            && match which {
+                Which::All => true,
+                Which::Due => book.renewed_at() <= due,
+                Which::Short => book.watched() <= short,
+            }
+    });
     let before = holds.len();
     holds.retain(|hold| {
         let over = now.as_nanos() >= hold.book().watched();

@@ -22,7 +22,10 @@ use futures::future::BoxFuture;
 
 use crate::client::Client;
 use crate::engine::names::LockName;
-use crate::engine::protocol::{Attempt, Count, Protocol, Release, Renewal};
+use crate::engine::protocol::{
+    Attempt, Count, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_state,
+    plain_stated,
+};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::engine::{acquire, release};
@@ -43,11 +46,7 @@ static MANY: Script = Script::new(
 );
 static ACQUIRE: Script = Script::step("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"), &MANY, 1);
 static RELEASE: Script = Script::step("reentrant/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
-static RENEW: Script = Script::new("reentrant/renew", include_str!("../../lua/reentrant/renew.lua"));
 static FORCE: Script = Script::new("reentrant/force", include_str!("../../lua/reentrant/force.lua"));
-static STATE: Script = Script::new("reentrant/state", include_str!("../../lua/reentrant/state.lua"));
-
-static RENEWAL: Renewal = Renewal { script: &RENEW };
 
 /// How messages are sent. Sharded ones come with clusters.
 const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
@@ -156,7 +155,7 @@ impl Protocol for Plain {
         &self.name
     }
 
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, _turn: Turn) -> Call {
         let want = match count {
             Count::Exactly(count) => i64::from(count),
             Count::ByOne => 0,
@@ -168,8 +167,8 @@ impl Protocol for Plain {
         match reply {
             Reply::Nil => Ok(Attempt::Held),
             Reply::Int(-3) => Ok(Attempt::Gone),
-            Reply::Int(-1) => Ok(Attempt::Busy(None)),
-            Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()))),
+            Reply::Int(-1) => Ok(Attempt::Busy(None, 0)),
+            Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
             odd => Err(Error::odd_reply(ACQUIRE.name, &odd)),
         }
     }
@@ -184,25 +183,11 @@ impl Protocol for Plain {
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
-        match reply {
-            Reply::Nil => Ok(Release::NotHeld(None)),
-            Reply::Text(owner) => Ok(Release::NotHeld(Some(String::from_utf8_lossy(&owner).into_owned()))),
-            Reply::Int(left) => match (u32::try_from(left), u32::try_from(left.saturating_neg())) {
-                (_, Ok(told)) => Ok(Release::Free(told)),
-                (Ok(left), _) => Ok(Release::Left(left)),
-                _ => Err(Error::odd_reply(RELEASE.name, &left)),
-            },
-            Reply::List(parts) => match parts.as_slice() {
-                [Reply::Int(0), Reply::Text(reason)] => {
-                    Ok(Release::Untold(String::from_utf8_lossy(reason).into_owned()))
-                }
-                odd => Err(Error::odd_reply(RELEASE.name, &odd)),
-            },
-        }
+        plain_released(&RELEASE, reply)
     }
 
     fn renewal(&self) -> &'static Renewal {
-        &RENEWAL
+        &PLAIN_RENEWAL
     }
 
     fn force(&self) -> Call {
@@ -210,32 +195,14 @@ impl Protocol for Plain {
     }
 
     fn forced(&self, reply: Reply) -> Result<bool> {
-        match &reply {
-            Reply::Int(0) => Ok(false),
-            Reply::Int(1) => Ok(true),
-            Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(1), Reply::Text(_)]) => Ok(true),
-            odd => Err(Error::odd_reply(FORCE.name, odd)),
-        }
+        plain_forced(&FORCE, &reply)
     }
 
     fn state(&self) -> Call {
-        self.call(&STATE, false, [])
+        plain_state(&self.name)
     }
 
     fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
-        let Reply::List(parts) = &reply else { return Err(Error::odd_reply(STATE.name, &reply)) };
-        let Some((Reply::Int(ttl), fields)) = parts.split_first() else {
-            return Err(Error::odd_reply(STATE.name, &reply));
-        };
-        let mut holders = Vec::with_capacity(fields.len() / 2);
-        for pair in fields.chunks(2) {
-            let [Reply::Text(owner), Reply::Text(count)] = pair else {
-                return Err(Error::odd_reply(STATE.name, &reply));
-            };
-            // A count that is no number is somebody's forgery; the lock is held all the same.
-            let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
-            holders.push((String::from_utf8_lossy(owner).into_owned(), count));
-        }
-        Ok((*ttl, holders))
+        plain_stated(&reply)
     }
 }

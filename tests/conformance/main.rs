@@ -50,3 +50,4 @@ macro_rules! body {
 }
 
 conformance!(reentrant, |client, name| client.lock(Flavour::Reentrant, name));
+conformance!(fair, |client, name| client.lock(Flavour::Fair, name));

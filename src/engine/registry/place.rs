@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{Listening, Local, Registry, Seat, SeatState, Slot};
+use super::{Listening, Local, Passed, Registry, Seat, SeatState, Slot};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
 use crate::engine::names::LockName;
@@ -86,6 +86,19 @@ impl Place {
         let mut state = self.seat.as_ref()?.state.lock();
         state.woken = false;
         state.handed.take()
+    }
+
+    /// The lock that the server passed on to this place, if it did; and whether a message said so. Forgets earlier
+    /// wake-ups.
+    pub(crate) fn passed(&self) -> Option<Passed> {
+        let mut state = self.seat.as_ref()?.state.lock();
+        state.woken = false;
+        state.passed.take()
+    }
+
+    /// True when a message said that the lock was passed on to this place.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.state.lock().heard)
     }
 
     /// True when messages reach this place.

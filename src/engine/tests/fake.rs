@@ -262,7 +262,7 @@ impl State {
                 free.push(name);
                 Reply::Int(-i64::from(self.channels.contains(text(1).as_bytes())))
             }
-            "reentrant/renew" => {
+            "common/renew" => {
                 let lease = int(call.keys);
                 let mut out = Vec::new();
                 for n in 0..call.keys {

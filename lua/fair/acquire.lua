@@ -1,0 +1,85 @@
+-- Take the lock if nobody is ahead, or once more for the same owner; else take a place in the queue.
+-- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels
+-- ARGV   1 owner
+--        2 lease in ms; coming in again, one that is longer now is left alone
+--        3 hold count the owner is to have afterwards; 0 = unknown, count one up
+--        4 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
+--        5 own wait in ms   6 first lease in ms of a lock that is passed on   7 publish command
+-- Reply  nil         held; the count stands and the lease runs from now
+--        -2          held: it was passed on to this owner before (only for 2)
+--        -3          the owner wanted to come in again but holds nothing any more
+--        -4          it holds nothing and has no place in the queue any more (only for 2)
+--        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead); at = the
+--                    server's time in ms
+-- Idempotent where ARGV 3 is not 0. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for the deadlines of ours.
+
+local owner, want, turn = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+local wait, first_lease, publish = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+
+-- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
+local function lease(undo)
+  local leased = redis.pcall('pexpire', KEYS[1], ARGV[2])
+  if type(leased) == 'table' and leased.err then
+    undo()
+    return leased
+  end
+end
+
+local free = redis.call('exists', KEYS[1]) == 0
+local count = not free and redis.call('hget', KEYS[1], owner)
+if count then
+  if turn == '2' then
+    redis.call('pexpire', KEYS[1], ARGV[2])
+    return -2
+  end
+  local before = count
+  if want == 0 then
+    redis.call('hincrby', KEYS[1], owner, 1)
+  elseif tonumber(count) ~= want then
+    redis.call('hset', KEYS[1], owner, want)
+  end
+  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+    return lease(function() redis.call('hset', KEYS[1], owner, before) end)
+  end
+  return nil
+end
+if want > 1 then return -3 end
+
+local first, at = redis.call('lindex', KEYS[2], 0), nil
+if first and first ~= owner then
+  at = time()
+  first = head(KEYS, at, wait, publish)
+end
+if free then
+  if first == owner or (not first and turn ~= '2') then
+    redis.call('hset', KEYS[1], owner, 1)
+    local failed = lease(function() redis.call('del', KEYS[1]) end)
+    if not failed and first then advance(KEYS, owner, wait) end
+    return failed
+  end
+  if first then serve(KEYS, at, wait, first_lease, publish) end
+end
+
+at = at or time()
+if turn == '2' then
+  if not redis.call('zscore', KEYS[3], owner) then
+    local there = false
+    for _, waiter in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
+      there = there or waiter == owner
+    end
+    if not there then return -4 end
+    redis.call('zadd', KEYS[3], at + wait + room(KEYS, at, wait), owner)
+  end
+elseif turn == '1' then
+  local due = at + wait
+  if first then
+    local last = redis.call('lindex', KEYS[2], -1)
+    local before = tonumber(redis.call('zscore', KEYS[3], last) or 0)
+    -- Up to here no waiter of Java can be ahead.
+    if not ours(last) or before > due then due = due + room(KEYS, at, wait) end
+  end
+  if redis.call('zadd', KEYS[3], due, owner) == 1 then
+    redis.call('rpush', KEYS[2], owner)
+  end
+end
+return {redis.call('pttl', KEYS[1]), at}

@@ -1,0 +1,122 @@
+-- What the scripts of the fair lock share: put in front of each of them at build time. State and terms: protocol 9.
+--
+-- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 prefix of the waiters' channels},
+-- at = the server's time in ms.
+--
+-- A deadline of ours (the client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose
+-- client stopped is out of date after `wait`. `room` is what the waiters of Java ahead will take off it when they go: their
+-- own waits. A deadline of Java's is that of the one ahead of it plus its own wait, and is moved with it.
+
+-- Redisson's fairLockWaitTimeout, for a waiter of Java whose own wait cannot be known.
+local LONG = 300000
+
+local function time()
+  local now = redis.call('time')
+  return now[1] * 1000 + math.floor(now[2] / 1000)
+end
+
+local function ours(owner)
+  return string.byte(owner, 15) == 56
+end
+
+local function tell(keys, publish, owner, message)
+  return redis.pcall(publish, keys[4] .. ':' .. owner, message)
+end
+
+-- What a waiter of Java takes off those behind it when it goes. `gap`: its deadline less that of the one ahead of it,
+-- which is its wait. A `tryLock` without a lease queues with the bare number of its wait, and takes off the milliseconds
+-- of it when it gives up: a tiny gap is taken for seconds. `left`: what is left until its deadline, when nobody is ahead
+-- of it and its wait cannot be known: with much left, or for `lock()`, Redisson's default.
+local function cost(gap, left)
+  if not gap then
+    if not left then return LONG end
+    if left > LONG / 2 then return math.max(LONG, left) end
+    return math.max(left, 0)
+  end
+  if gap < 0 then return 0 end
+  if gap < 1000 then return math.min(gap * 1000, LONG) end
+  return gap
+end
+
+-- The room that a waiter needs at the queue's end.
+local function room(keys, at, wait)
+  local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
+  for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
+  local sum, ahead = 0, nil
+  for _, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
+    local due = scores[owner]
+    if ours(owner) then
+      -- It may know of a wait that cannot be known any more.
+      if due and sum > 0 then sum = math.max(sum, due - at - wait) end
+    else
+      sum = sum + cost(due and ahead and due - ahead, due and due - at)
+    end
+    ahead = due
+  end
+  return sum
+end
+
+-- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes.
+local function nearer(keys, from, by)
+  while true do
+    local owner = redis.call('lindex', keys[2], from)
+    if not owner or ours(owner) then return end
+    if redis.call('zscore', keys[3], owner) then
+      redis.call('zincrby', keys[3], -by, owner)
+    end
+    from = from + 1
+  end
+end
+
+-- The head leaves the queue because it gets the lock.
+local function advance(keys, owner, wait)
+  redis.call('lpop', keys[2])
+  redis.call('zrem', keys[3], owner)
+  nearer(keys, 0, wait)
+end
+
+-- The head of the queue, after those whose time is over were taken out. One without a deadline gets a short one, so that
+-- it does not block the queue for good.
+local function head(keys, at, wait, publish)
+  while true do
+    local owner = redis.call('lindex', keys[2], 0)
+    if not owner then
+      -- Deadlines that nobody stands for any more.
+      redis.call('del', keys[3])
+      return nil
+    end
+    local due = redis.call('zscore', keys[3], owner)
+    if not due then
+      redis.call('zadd', keys[3], at + wait, owner)
+      return owner
+    end
+    if tonumber(due) > at then return owner end
+    redis.call('lpop', keys[2])
+    redis.call('zrem', keys[3], owner)
+    -- If it lives all the same, it queues up again.
+    tell(keys, publish, owner, '0')
+  end
+end
+
+-- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told to
+-- take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be told.
+local function serve(keys, at, wait, lease, publish)
+  local owner = head(keys, at, wait, publish)
+  if not owner then return 0 end
+  local message = '0'
+  if ours(owner) then
+    redis.call('hset', keys[1], owner, 1)
+    local leased = redis.pcall('pexpire', keys[1], lease)
+    if type(leased) == 'table' and leased.err then
+      -- A lock that never ends would be worse than one that is not passed on.
+      redis.call('del', keys[1])
+      return leased
+    end
+    advance(keys, owner, wait)
+    message = lease
+  end
+  local told = tell(keys, publish, owner, message)
+  if type(told) == 'table' and told.err then return told end
+  return 1
+end
+

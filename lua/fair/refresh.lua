@@ -1,0 +1,107 @@
+-- Waiters of ours are alive: set their deadlines anew; mend what is broken in their queues; serve the head where the lock
+-- is free. For many locks.
+-- KEYS   4 a lock: hash, queue, deadlines, prefix of the waiters' channels
+-- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
+--        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none)
+-- Reply  {at, answers ..}; for every lock: 1 when somebody was served, else 0; or a text: the server's reason for failing;
+--        then for every waiter: 1 it stands in the queue, 0 it does not, n > 1 it was passed the lock, with n ms left
+-- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
+
+local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local at = time()
+local out = {at}
+
+-- Sets the deadlines. `known`: the waiters that are alive, each with the `at` of its last answer. Returns who stands in
+-- the queue.
+local function set(keys, known)
+  local queue = redis.call('lrange', keys[2], 0, -1)
+  local flat = redis.call('zrange', keys[3], 0, -1, 'withscores')
+  local scores, standing, new = {}, {}, {}
+  for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
+
+  -- Of the one ahead: its deadline as it was, and as it is now. `sum`: what those of Java ahead take with them;
+  -- `certain`: the part of it that is no guess.
+  local was, is, sum, certain, foreign = nil, nil, 0, 0, false
+  for i, owner in ipairs(queue) do
+    local due = scores[owner]
+    local set = due
+    standing[owner] = true
+    if ours(owner) then
+      local last = known[owner]
+      if last then
+        local need = sum
+        -- What it was given for a wait that was a guess stays, less what has been taken off since.
+        if foreign and due and last > 0 then need = math.max(certain, due - last - wait) end
+        set = at + wait + (foreign and need or 0)
+      elseif not due then
+        set = at + wait + sum
+      elseif not foreign then
+        -- Of one that died while it had room for a wait that is over. Other clients may have longer waits than this one,
+        -- but all refresh once a second.
+        set = math.min(due, at + math.max(wait, 5000))
+      end
+    else
+      local gap = due and was and due - was
+      if gap then
+        set = is + gap
+        certain = certain + cost(gap)
+      elseif not due then
+        -- With nobody ahead a short one, as in `head`.
+        set = is and is + LONG or at + wait
+      end
+      sum = sum + cost(gap, due and due - at)
+      foreign = true
+    end
+    if set ~= due then
+      new[#new + 1] = set
+      new[#new + 1] = owner
+    end
+    was, is = due, set
+  end
+  for i = 1, #new, 200 do
+    redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))
+  end
+  for owner in pairs(scores) do
+    if not standing[owner] then redis.call('zrem', keys[3], owner) end
+  end
+  return standing
+end
+
+local key, arg = 0, 4
+while arg <= #ARGV do
+  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4]}
+  local owners, known = {}, {}
+  for i = 1, tonumber(ARGV[arg]) do
+    owners[i] = ARGV[arg + 2 * i - 1]
+    known[owners[i]] = tonumber(ARGV[arg + 2 * i])
+  end
+  key, arg = key + 4, arg + 1 + 2 * #owners
+
+  local answers = {}
+  local ok, failed = pcall(function()
+    local standing = set(keys, known)
+    -- After their refresh: those who are alive do not go.
+    head(keys, at, wait, publish)
+    answers[1] = 0
+    if redis.call('exists', keys[1]) == 0 then
+      local served = serve(keys, at, wait, first_lease, publish)
+      answers[1] = type(served) == 'table' and 1 or served
+    end
+    for i, owner in ipairs(owners) do
+      local answer = 0
+      if redis.call('hexists', keys[1], owner) == 1 then
+        answer = math.max(2, redis.call('pttl', keys[1]))
+      elseif standing[owner] then
+        answer = 1
+      end
+      answers[i + 1] = answer
+    end
+  end)
+  if not ok then
+    local text = type(failed) == 'table' and failed.err or tostring(failed)
+    answers = {text}
+    for i = 1, #owners do answers[i + 1] = 1 end
+  end
+  for i = 1, #answers do out[#out + 1] = answers[i] end
+end
+return out

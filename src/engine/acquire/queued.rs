@@ -1,0 +1,205 @@
+//! The waiting loop of flavours that keep their queue in Redis: every waiter stands in it itself, and is told at a channel
+//! of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{BURST, FLOOR, Found, Pace, Placed, Seek, Undo, Wish};
+use crate::engine::hold::{Grant, valid_until};
+use crate::engine::ledger::Entry as _;
+use crate::engine::names::LockName;
+use crate::engine::protocol::Turn;
+use crate::engine::registry::{Nap, Place, Until};
+use crate::error::Result;
+
+/// What waiting at one place brought.
+enum Stood {
+    Held(Grant),
+    /// The wait is over.
+    Over,
+    /// The place is lost, to be taken anew.
+    Displaced,
+}
+
+impl Wish {
+    /// Waits in the queue until the lock is ours or the wait is over.
+    pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
+        loop {
+            let mut seek = Seek::new(self);
+            // Alone and for the first time, a place is needed only if the lock is not free.
+            if self.fresh && self.station.is_none() {
+                if let Some(grant) = seek.ask().await? {
+                    return Ok(Some(grant));
+                }
+                if self.is_over() {
+                    return seek.give_up();
+                }
+            }
+            let station = seek.station.get_or_insert_with(|| self.protocol.name().station(self.owner.text()));
+            let station = Arc::clone(station);
+            let mut place = self.engine.registry.enter(&station, false);
+            match self.stand(&mut place, &mut seek, &station).await? {
+                Stood::Held(grant) => {
+                    place.won(&grant.hold, self.engine.now(), false);
+                    return Ok(Some(grant));
+                }
+                Stood::Over => return seek.give_up(),
+                Stood::Displaced => {}
+            }
+            drop(seek);
+            self.engine.check_open()?;
+            if self.is_over() {
+                return Ok(None);
+            }
+            tracing::debug!(lock.name = %self.protocol.name().plain, "lost its place in the queue, and takes another");
+            if self.fresh {
+                // A message that the old owner was passed the lock may be on its way still.
+                (self.owner, self.station) = (self.engine.owner(), None);
+            }
+        }
+    }
+
+    async fn stand(&self, place: &mut Place, seek: &mut Seek<'_>, station: &Arc<LockName>) -> Result<Stood> {
+        if !place.has_turn() {
+            // Another task waits as the same owner. If that holds the lock already, this one comes in again.
+            seek.turn = Turn::Once;
+            if let Some(grant) = seek.ask().await? {
+                return Ok(Stood::Held(grant));
+            }
+            seek.turn = Turn::Join;
+        }
+        while !place.has_turn() {
+            self.engine.check_open()?;
+            if place.nap(self.left(Duration::MAX), Until::Turn).await == Nap::Over {
+                return Ok(Stood::Over);
+            }
+        }
+        let mut pace = Pace { left: BURST, at: self.began };
+        // A place that was taken before anybody listened: what has happened since is found out by asking.
+        let mut ask = !seek.is_standing() || place.is_listening();
+        loop {
+            self.engine.check_open()?;
+            let listening = place.is_listening();
+            if listening {
+                place.sit();
+            }
+            if ask {
+                pace.spend(self.engine.now());
+                if let Some(grant) = seek.ask().await? {
+                    // No message for this owner may come later: it was never passed the lock, or the message is here.
+                    let clear = place.has_heard() || (listening && seek.found == Found::Nothing);
+                    if clear && !grant.hold.book().doubted() {
+                        let _ = grant.hold.station.set(Arc::clone(station));
+                    }
+                    return Ok(Stood::Held(grant));
+                }
+                if seek.found == Found::Displaced {
+                    return Ok(Stood::Displaced);
+                }
+            }
+            place.sit();
+            if !seek.is_failing() && !listening {
+                place.listen(self.left(self.engine.options.subscribe_timeout)).await;
+                if self.is_over() {
+                    return Ok(self.passed(place, seek, station).map_or(Stood::Over, Stood::Held));
+                }
+                if place.is_listening() {
+                    // It may have been passed the lock before.
+                    ask = true;
+                    continue;
+                }
+                seek.nap = seek.nap.min(self.engine.options.poll_cap / 10);
+            }
+            loop {
+                let nap = place.nap(self.left(seek.nap), Until::Message).await;
+                if let Some(grant) = self.passed(place, seek, station) {
+                    return Ok(Stood::Held(grant));
+                }
+                if self.is_over() {
+                    return Ok(Stood::Over);
+                }
+                if nap == Nap::Woken || seek.is_failing() || !place.is_listening() || !self.is_confirmed(seek) {
+                    break;
+                }
+            }
+            ask = true;
+            if !pace.allows(self.engine.now()) {
+                place.nap(self.left(FLOOR + self.engine.jitter(FLOOR)), Until::Handed).await;
+            }
+        }
+    }
+
+    /// True when the server has said of late that the place is kept: no need to ask.
+    fn is_confirmed(&self, seek: &Seek<'_>) -> bool {
+        let now = self.engine.now();
+        seek.place
+            .as_ref()
+            .is_some_and(|(stand, _)| now.since(stand.standing().confirmed()) < self.engine.options.poll_cap)
+    }
+
+    /// The lock, if the server has passed it on to this waiter. Only to an owner that nobody else knows, for as long as
+    /// the watchdog keeps it; any other asks, and is told in order with its other commands.
+    fn passed(&self, place: &Place, seek: &mut Seek<'_>, station: &Arc<LockName>) -> Option<Grant> {
+        let passed = place.passed()?;
+        let engine = &self.engine;
+        let (stand, _) = seek.place.as_ref()?;
+        if !self.fresh || self.lease.is_some() || engine.check_open().is_err() {
+            return None;
+        }
+        let since = passed.since.unwrap_or_else(|| stand.standing().confirmed());
+        let until = valid_until(since, passed.lease.min(engine.options.watchdog));
+        if until.since(engine.now()) < engine.options.beat() {
+            return None;
+        }
+        let hold = Arc::clone(&seek.target.hold);
+        let doubted = seek.doubt.is_some();
+        let level = engine.holds.open(hold.key(), &hold, |book| {
+            if doubted {
+                book.doubt();
+            }
+            book.open(1, None, since.as_nanos(), until.as_nanos())
+        });
+        let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
+        seek.settle();
+        if engine.check_open().is_err() {
+            // Closing ends what it finds in the table; what comes in behind it is given back.
+            return None;
+        }
+        engine.queues.passed();
+        if !doubted && place.has_heard() {
+            let _ = hold.station.set(Arc::clone(station));
+        }
+        Some(grant)
+    }
+}
+
+impl Seek<'_> {
+    /// True when this has a place in the queue.
+    fn is_standing(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The place is confirmed.
+    pub(super) fn stand(&mut self, placed: Placed) {
+        let Placed { sent, at, undo } = placed;
+        self.turn = Turn::Stay;
+        if let Some((stand, _)) = &self.place {
+            stand.confirm(sent, at);
+            Undo::settle(&mut Some(undo));
+            return;
+        }
+        let (protocol, owner) = (&self.wish.protocol, &self.wish.owner);
+        let station = self.station.get_or_insert_with(|| protocol.name().station(owner.text()));
+        let stand = self.wish.engine.queues.stand(protocol, owner, station, sent, at);
+        self.place = Some((stand, undo));
+    }
+
+    /// The lock is held: there is nothing to undo, and no place any more.
+    pub(super) fn settle(&mut self) {
+        Undo::settle(&mut self.doubt);
+        if let Some((stand, undo)) = self.place.take() {
+            drop(stand);
+            Undo::settle(&mut Some(undo));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Places in queues that stand in Redis: kept for as long as their waiters live, and served when nobody else does it.
+//!
+//! A waiter of ours keeps its place only while its client says so, once every beat and in one command for many. So a
+//! waiter whose process died is out of the way within seconds, and one that lives keeps its place however long it takes.
+//! The same command serves the head of a queue whose lock is free: that finds the locks whose holders died, and those
+//! that were passed on to somebody who did not take them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{Notify, watch};
+
+use super::Engine;
+use super::hold::Key;
+use super::names::{LockName, ReadyHash};
+use super::protocol::{Protocol, Queue};
+use super::registry::Passed;
+use super::renewal::{self, Which};
+use super::sync::Mutex;
+use super::transport::{Arg, Call, Moment, Reply};
+use crate::error::Error;
+use crate::owner::Owner;
+
+/// The most waiters that one command refreshes: a script blocks the server for as long as it runs.
+const MOST: usize = 500;
+
+/// One waiter's place.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    protocol: Arc<dyn Protocol>,
+    owner: Owner,
+    station: Arc<LockName>,
+    /// When the last command was sent that was answered: it stands in the queue.
+    confirmed: AtomicU64,
+    /// The server's time of that answer, in ms.
+    at: AtomicI64,
+}
+
+impl Standing {
+    /// When the last command was sent that was answered: it stands in the queue.
+    pub(crate) fn confirmed(&self) -> Moment {
+        Moment::from_nanos(self.confirmed.load(Ordering::Relaxed))
+    }
+
+    fn confirm(&self, sent: Moment, at: i64) {
+        self.confirmed.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+        self.at.store(at, Ordering::Relaxed);
+    }
+}
+
+/// A place that is kept until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    queues: Arc<Queues>,
+    standing: Arc<Standing>,
+}
+
+impl Stand {
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Another answer came.
+    pub(crate) fn confirm(&self, sent: Moment, at: i64) {
+        self.standing.confirm(sent, at);
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        let key = (Arc::clone(self.standing.protocol.name()), self.standing.owner.clone());
+        let mut standing = self.queues.standing.lock();
+        if standing.get(&key).is_some_and(|found| Arc::ptr_eq(found, &self.standing)) {
+            standing.remove(&key);
+        }
+    }
+}
+
+/// A client's places in queues, and what it has to look after in them.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    standing: Mutex<HashMap<Key, Arc<Standing>, ReadyHash>>,
+    /// Locks that this client passed on or told somebody of, and when to look whether they were taken.
+    after: Mutex<HashMap<Arc<LockName>, (Arc<dyn Protocol>, Moment), ReadyHash>>,
+    /// True when locks were passed on to this client since the last beat.
+    passed: AtomicBool,
+    kick: Notify,
+}
+
+impl Queues {
+    /// Keeps a place that an answer to a command sent at `sent` has confirmed.
+    pub(crate) fn stand(
+        self: &Arc<Self>,
+        protocol: &Arc<dyn Protocol>,
+        owner: &Owner,
+        station: &Arc<LockName>,
+        sent: Moment,
+        at: i64,
+    ) -> Stand {
+        let standing = Arc::new(Standing {
+            protocol: Arc::clone(protocol),
+            owner: owner.clone(),
+            station: Arc::clone(station),
+            confirmed: AtomicU64::new(sent.as_nanos()),
+            at: AtomicI64::new(at),
+        });
+        let key = (Arc::clone(protocol.name()), owner.clone());
+        self.standing.lock().insert(key, Arc::clone(&standing));
+        self.kick.notify_one();
+        Stand { queues: Arc::clone(self), standing }
+    }
+
+    /// This client passed a lock on, or told somebody to take it: looks after its first lease whether that was done.
+    pub(crate) fn look_after(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
+        let Some(queue) = protocol.queue() else { return };
+        let due = now + Duration::from_millis(queue.first_lease_ms.unsigned_abs() + 2);
+        let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));
+        if before.is_none() {
+            self.kick.notify_one();
+        }
+    }
+
+    /// A lock was passed on to this client, for a short first lease.
+    pub(crate) fn passed(&self) {
+        if !self.passed.swap(true, Ordering::Relaxed) {
+            self.kick.notify_one();
+        }
+    }
+
+    /// How long there is nothing to do; None: until the next kick.
+    fn rest(&self, now: Moment, beat: Duration) -> Option<Duration> {
+        let next = self.after.lock().values().map(|(_, due)| due.since(now)).min();
+        if self.passed.load(Ordering::Relaxed) || !self.standing.lock().is_empty() {
+            return Some(next.map_or(beat, |next| next.min(beat)));
+        }
+        next
+    }
+
+    /// The locks to look after that are due.
+    fn due(&self, now: Moment) -> Vec<Arc<dyn Protocol>> {
+        let mut after = self.after.lock();
+        let mut due = Vec::new();
+        after.retain(|_, (protocol, at)| {
+            let keep = *at > now;
+            if !keep {
+                due.push(Arc::clone(protocol));
+            }
+            keep
+        });
+        due
+    }
+}
+
+/// Keeps places and looks after locks until the client closes. Holds the engine only while a beat is under way.
+pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: watch::Receiver<bool>) {
+    let mut last = None;
+    loop {
+        let rest = {
+            let Some(engine) = engine.upgrade() else { return };
+            let (now, beat) = (engine.now(), engine.options.beat());
+            let left = last.map_or(beat, |last: Moment| (last + beat).since(now));
+            queues.rest(now, left)
+        };
+        let kicked = tokio::select! {
+            () = tokio::time::sleep(rest.unwrap_or_default()), if rest.is_some() => false,
+            () = queues.kick.notified() => true,
+            _ = closing.wait_for(|closing| *closing) => return,
+        };
+        if kicked {
+            // A beat after the first of a series.
+            if rest.is_none() {
+                last = None;
+            }
+            if last.is_none() {
+                let Some(engine) = engine.upgrade() else { return };
+                last = Some(engine.now());
+            }
+            continue;
+        }
+        let Some(engine) = engine.upgrade() else { return };
+        let now = engine.now();
+        let whole = last.is_none_or(|last| now >= last + engine.options.beat());
+        if whole {
+            last = Some(now);
+        }
+        beat(&engine, now, whole).await;
+    }
+}
+
+/// What one command is about: locks, each with the waiters to be refreshed in its queue.
+type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<Standing>>)>;
+
+/// Refreshes every place if it is time, and looks after the locks that are due.
+async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
+    let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
+    if whole {
+        let mut standing: Vec<_> = engine.queues.standing.lock().values().cloned().collect();
+        standing.sort_by(|a, b| a.protocol.name().key.cmp(&b.protocol.name().key));
+        for same in standing.chunk_by(|a, b| a.protocol.name() == b.protocol.name()) {
+            for part in same.chunks(MOST) {
+                locks.extend(part.first().map(|first| (Arc::clone(&first.protocol), part.to_vec())));
+            }
+        }
+    }
+    let renewal = async {
+        if whole && engine.queues.passed.swap(false, Ordering::Relaxed) {
+            let round = renewal::round(engine, Which::Short).await;
+            if round.failed > 0 {
+                engine.queues.passed();
+            }
+        }
+    };
+    let refresh = async {
+        let mut under_way: FuturesUnordered<_> =
+            batches(engine, locks).into_iter().map(|batch| refresh(engine, batch)).collect();
+        while under_way.next().await.is_some() {}
+    };
+    futures::future::join(renewal, refresh).await;
+}
+
+/// Some locks a command, of one kind, and not too many waiters.
+fn batches(engine: &Engine, locks: Batch) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    let mut waiters = 0;
+    for (protocol, standing) in locks {
+        let fits = batches.last().is_some_and(|batch| {
+            batch.len() < engine.options.watchdog_batch
+                && waiters + standing.len() <= MOST
+                && batch.first().is_some_and(|(first, _)| first.flavour() == protocol.flavour())
+        });
+        if !fits {
+            batches.push(Vec::new());
+            waiters = 0;
+        }
+        waiters += standing.len();
+        if let Some(batch) = batches.last_mut() {
+            batch.push((protocol, standing));
+        }
+    }
+    batches
+}
+
+async fn refresh(engine: &Arc<Engine>, batch: Batch) {
+    let queues = |(protocol, _): &(Arc<dyn Protocol>, Vec<_>)| protocol.queue().map(|queue| queue.keys.clone());
+    let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else { return };
+    let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
+    let keys = words.len();
+    words.extend([Arg::Int(queue.wait_ms), Arg::Int(queue.first_lease_ms), Arg::Text(queue.publish.clone())]);
+    for (_, standing) in &batch {
+        words.push(Arg::Int(i64::try_from(standing.len()).unwrap_or(i64::MAX)));
+        for one in standing {
+            words.extend([Arg::Text(one.owner.bytes()), Arg::Int(one.at.load(Ordering::Relaxed))]);
+        }
+    }
+    let sent = engine.now();
+    let reply = engine.topology.node(first.name()).run(Call { script: queue.refresh, keys, words }).await;
+    let outcome = match reply {
+        Ok(reply) => answered(engine, &batch, queue, sent, &reply),
+        Err(fault) => Err(Error::from_fault(&fault, &first.name().plain)),
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
+        for standing in batch.iter().flat_map(|(_, standing)| standing) {
+            // Whoever has not heard anything for so long finds out what is wrong by itself.
+            if engine.now().since(standing.confirmed()) > engine.options.poll_cap {
+                engine.registry.wake(&standing.station);
+            }
+        }
+    }
+}
+
+/// Reads the answer to a refresh.
+fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<(), Error> {
+    let odd = || Error::odd_reply(queue.refresh.name, reply);
+    let Reply::List(answers) = reply else { return Err(odd()) };
+    let mut answers = answers.iter();
+    let Some(Reply::Int(at)) = answers.next() else { return Err(odd()) };
+    for (protocol, standing) in batch {
+        match answers.next() {
+            Some(Reply::Int(0)) => {}
+            Some(Reply::Int(_)) => engine.queues.look_after(protocol, engine.now()),
+            Some(Reply::Text(reason)) => {
+                let reason = String::from_utf8_lossy(reason);
+                tracing::warn!(lock.name = %protocol.name().plain, %reason, "the server refused to keep a queue");
+                for one in standing {
+                    answers.next();
+                    engine.registry.wake(&one.station);
+                }
+                continue;
+            }
+            _ => return Err(odd()),
+        }
+        for one in standing {
+            match answers.next() {
+                Some(Reply::Int(1)) => one.confirm(sent, *at),
+                // Not there: its attempt to stay will tell, in order with its other commands.
+                Some(Reply::Int(0)) => engine.registry.wake(&one.station),
+                Some(Reply::Int(left)) => {
+                    let lease = Duration::from_millis(left.unsigned_abs());
+                    engine.registry.pass(&one.station, Passed { lease, since: Some(sent) });
+                }
+                _ => return Err(odd()),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Owners that may be used again, because messages for them still come in.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Registry;
+use crate::engine::names::{LockName, ReadyHash};
+use crate::engine::sync::Mutex;
+use crate::owner::Owner;
+
+/// An owner, and the station where messages for it come in.
+pub(crate) type Spare = (Owner, Arc<LockName>);
+
+/// Owners whose last use ended cleanly, so that no message for them can be on its way, by lock.
+#[derive(Debug, Default)]
+pub(super) struct Spares(Mutex<HashMap<Arc<LockName>, Vec<Spare>, ReadyHash>>);
+
+impl Spares {
+    /// A station has no subscription any more.
+    pub(super) fn forget(&self, station: &LockName) {
+        let Some(name) = &station.lock else { return };
+        let mut spares = self.0.lock();
+        if let Some(owners) = spares.get_mut(name) {
+            owners.retain(|(_, other)| **other != *station);
+            if owners.is_empty() {
+                spares.remove(name);
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// An owner for a lock for which messages still come in, if there is one.
+    pub(crate) fn spare(&self, name: &Arc<LockName>) -> Option<Spare> {
+        loop {
+            let found = {
+                let mut spares = self.spares.0.lock();
+                let owners = spares.get_mut(name)?;
+                let found = owners.pop();
+                if owners.is_empty() {
+                    spares.remove(name);
+                }
+                found?
+            };
+            if self.is_spare(&found.1) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// The use of an owner has ended cleanly.
+    pub(crate) fn keep(&self, owner: &Owner, station: &Arc<LockName>) {
+        if let Some(name) = &station.lock
+            && self.is_spare(station)
+        {
+            self.spares.0.lock().entry(Arc::clone(name)).or_default().push((owner.clone(), Arc::clone(station)));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The fair lock: Redisson's `getFairLock`. First come, first served among all tasks of all processes, Java's included.
+//!
+//! Every waiter takes a place in a queue that stands in Redis, and the head of the queue alone is told when the lock is
+//! free. A release of ours *passes the lock on* to a head of ours: the message it gets is the lock, one round trip instead
+//! of two. A head of Java's is told to take it, as Redisson does it.
+//!
+//! # Who waits, and for how long
+//!
+//! A waiter of ours keeps its place for as long as its client lives: once a second the client refreshes all places of its
+//! waiters, with one command for up to 500 of them. When the client dies, is cut off or freezes, its places are lost within
+//! [`Options::fair_wait`](crate::Options::fair_wait), 5 s, and the next is served. A waiter that was only frozen takes a
+//! new place at the end. Waiters of Java keep Redisson's rules: a place lasts for 5 minutes beyond what those ahead may
+//! take (`fairLockWaitTimeout`), alive or dead.
+//!
+//! Whoever gives up (its wait is over, its future is dropped, an error, a shutdown) leaves the queue in the background at
+//! once; if the lock is free then, the next is served.
+//!
+//! What is *not* in order: `try_lock` takes a lock that is free if nobody waits, and does not queue; an owner that holds the
+//! lock comes in again past the queue; calls that overlap in time have no order.
+//!
+//! # Wire format
+//!
+//! Protocol §9, without the unlock latch:
+//!
+//! | | |
+//! |---|---|
+//! | `<name>` | hash `{<owner>: count}`, with a lease, as of the reentrant lock |
+//! | `redisson_lock_queue:{<name>}` | list of the owners that wait, the head first |
+//! | `redisson_lock_timeout:{<name>}` | sorted set of their deadlines, in ms of the server's time |
+//! | `redisson_lock__channel:{<name>}:<owner>` | the channel of one waiter: `0` = take the lock; `n` above 1 (to ours alone): it is yours, for `n` ms until you renew it |
+//!
+//! Deadlines as Redisson's: that of the one ahead plus the own wait; who gets the lock or gives up takes its own wait off
+//! those of Java behind it. Where they differ: a deadline of ours is *now* + 4 s, plus the waits of the waiters of Java
+//! ahead, set anew at every refresh; the waiters of Java right behind it are moved along, so that the difference between
+//! two deadlines stays the wait of the second. `docs/wire-format.md` has it in full.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use crate::client::Client;
+use crate::config::{Options, millis};
+use crate::engine::names::LockName;
+use crate::engine::protocol::{
+    self, Attempt, Count, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_state,
+    plain_stated,
+};
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Reply};
+use crate::engine::{acquire, release};
+use crate::error::{Error, Result};
+use crate::guard::{Guard, Released};
+use crate::lock::{Acquire, DistLock, State};
+use crate::owner::Owner;
+
+/// A script behind what all scripts of this flavour share.
+macro_rules! script {
+    ($file:literal) => {
+        concat!(include_str!("../../lua/fair/queue.lua"), include_str!(concat!("../../lua/fair/", $file, ".lua")))
+    };
+}
+
+mod waiters;
+
+pub use waiters::{Queue, Waiter};
+
+static MANY: Script = Script::new(
+    "fair/many",
+    concat!(
+        include_str!("../../lua/fair/queue.lua"),
+        include_str!("../../lua/common/many/begin.lua"),
+        include_str!("../../lua/fair/acquire.lua"),
+        include_str!("../../lua/common/many/next.lua"),
+        include_str!("../../lua/fair/release.lua"),
+        include_str!("../../lua/common/many/next.lua"),
+        include_str!("../../lua/fair/leave.lua"),
+        include_str!("../../lua/common/many/run.lua"),
+    ),
+);
+static ACQUIRE: Script = Script::step("fair/acquire", script!("acquire"), &MANY, 1);
+static RELEASE: Script = Script::step("fair/release", script!("release"), &MANY, 2);
+static LEAVE: Script = Script::step("fair/leave", script!("leave"), &MANY, 3);
+static FORCE: Script = Script::new("fair/force", script!("force"));
+static REFRESH: Script = Script::new("fair/refresh", script!("refresh"));
+
+/// How messages are sent. Sharded ones come with clusters.
+const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
+
+/// # Fair locks
+impl Client {
+    /// The fair lock of this name: Redisson's `getFairLock(name)`.
+    ///
+    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    #[must_use]
+    pub fn fair(&self, name: &str) -> FairLock {
+        let name = LockName::new(&self.options().name_prefix, name);
+        FairLock { client: self.clone(), protocol: Arc::new(Fair::new(name, self.options())) }
+    }
+}
+
+/// One owner at a time, who may come in again, and a queue: Redisson's fair `RLock`. See the [module](self) for its order
+/// and its wire format, and [`DistLock`] for what it can do.
+///
+/// *Cost*: lock and unlock of a free lock are one command each. Waiting: one command takes the place (and the first time
+/// one more, after the subscription to a channel of one's own, which is kept for later waiters of this lock); being served
+/// costs none if a client of ours released the lock, else one; and one command a second keeps all places of a client.
+#[derive(Clone, Debug)]
+pub struct FairLock {
+    client: Client,
+    protocol: Arc<dyn Protocol>,
+}
+
+impl FairLock {
+    /// The name, without the client's prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.protocol.name().plain
+    }
+
+    /// As [`DistLock::acquire`], without a boxed future.
+    pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
+        let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
+        Ok(grant.map(|grant| Guard::new(grant, self.client.handle())))
+    }
+
+    /// As [`DistLock::lock`], without a boxed future.
+    pub async fn lock(&self) -> Result<Guard> {
+        self.acquire(Acquire::new()).await?.ok_or(Error::Closed)
+    }
+
+    /// As [`DistLock::try_lock`], without a boxed future.
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.acquire(Acquire::new().wait(Duration::ZERO)).await
+    }
+
+    /// As [`DistLock::lock_for`], without a boxed future.
+    pub async fn lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
+        self.acquire(Acquire::new().wait(wait)).await
+    }
+
+    /// As [`DistLock::lock_leased`], without a boxed future.
+    pub async fn lock_leased(&self, lease: Duration) -> Result<Guard> {
+        self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed)
+    }
+}
+
+impl DistLock for FairLock {
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
+        Box::pin(Self::acquire(self, how))
+    }
+
+    fn state(&self) -> BoxFuture<'_, Result<State>> {
+        Box::pin(acquire::state(self.client.engine(), &self.protocol))
+    }
+
+    fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(release::force(self.client.engine(), &self.protocol))
+    }
+
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(release::by_owner(self.client.engine(), &self.protocol, owner))
+    }
+}
+
+/// How a fair lock speaks to Redis.
+#[derive(Debug)]
+struct Fair {
+    name: Arc<LockName>,
+    queue: protocol::Queue,
+}
+
+impl Fair {
+    fn new(name: Arc<LockName>, options: &Options) -> Self {
+        let queue = protocol::Queue {
+            refresh: &REFRESH,
+            keys: [name.key.clone(), name.queue(), name.deadlines(), name.channel.clone()],
+            wait_ms: millis(options.place()),
+            first_lease_ms: millis(options.first_lease()),
+            publish: PUBLISH,
+        };
+        Self { name, queue }
+    }
+
+    /// A call with what every script of this flavour is told at its end.
+    fn call<const N: usize>(&self, script: &'static Script, args: [Arg; N]) -> Call {
+        let Self { queue: protocol::Queue { keys, wait_ms, first_lease_ms, publish, .. }, .. } = self;
+        let mut words = Vec::with_capacity(keys.len() + N + 3);
+        words.extend(keys.iter().cloned().map(Arg::Text));
+        words.extend(args);
+        words.extend([Arg::Int(*wait_ms), Arg::Int(*first_lease_ms), Arg::Text(publish.clone())]);
+        Call { script, keys: keys.len(), words }
+    }
+}
+
+impl Protocol for Fair {
+    fn flavour(&self) -> &'static str {
+        "fair"
+    }
+
+    fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
+        let want = match count {
+            Count::Exactly(count) => i64::from(count),
+            Count::ByOne => 0,
+        };
+        let turn = match turn {
+            Turn::Once => 0,
+            Turn::Join => 1,
+            Turn::Stay => 2,
+        };
+        self.call(&ACQUIRE, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), Arg::Int(want), Arg::Int(turn)])
+    }
+
+    fn acquired(&self, reply: Reply) -> Result<Attempt> {
+        match &reply {
+            Reply::Nil => Ok(Attempt::Held),
+            Reply::Int(-2) => Ok(Attempt::Passed),
+            Reply::Int(-3) => Ok(Attempt::Gone),
+            Reply::Int(-4) => Ok(Attempt::Displaced),
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(ttl), Reply::Int(at)] => Ok(Attempt::Busy(u64::try_from(*ttl).ok(), *at)),
+                odd => Err(Error::odd_reply(ACQUIRE.name, &odd)),
+            },
+            odd => Err(Error::odd_reply(ACQUIRE.name, odd)),
+        }
+    }
+
+    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+        let left = match count {
+            Count::Exactly(count) => i64::from(count),
+            Count::ByOne => -1,
+        };
+        self.call(&RELEASE, [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(lease_ms)])
+    }
+
+    fn released(&self, reply: Reply) -> Result<Release> {
+        plain_released(&RELEASE, reply)
+    }
+
+    fn undo(&self, owner: &Owner, lease_ms: i64, left: Option<u32>) -> Call {
+        self.call(&LEAVE, [Arg::Text(owner.bytes()), Arg::Int(left.map_or(-1, i64::from)), Arg::Int(lease_ms)])
+    }
+
+    fn queue(&self) -> Option<&protocol::Queue> {
+        Some(&self.queue)
+    }
+
+    fn renewal(&self) -> &'static Renewal {
+        &PLAIN_RENEWAL
+    }
+
+    fn force(&self) -> Call {
+        self.call(&FORCE, [])
+    }
+
+    fn forced(&self, reply: Reply) -> Result<bool> {
+        plain_forced(&FORCE, &reply)
+    }
+
+    fn state(&self) -> Call {
+        plain_state(&self.name)
+    }
+
+    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
+        plain_stated(&reply)
+    }
+}
