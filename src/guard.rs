@@ -113,14 +113,14 @@ impl Guard {
         early: impl Fn(Duration) -> Duration + Send + 'static,
     ) -> impl Future<Output = Error> + Send + 'static {
         let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
-        let (clock, watchdog) = (self.grant.engine.topology.clone(), self.grant.engine.options.watchdog);
+        let clock = self.grant.engine.topology.clone();
         async move {
             let name = || Arc::clone(&hold.name().plain);
             loop {
                 let changed = hold.changed.notified();
                 let (end, until, lease) = {
                     let book = hold.book();
-                    let lease = book.lease(level).map_or(watchdog, Duration::from_nanos);
+                    let lease = Duration::from_nanos(book.lease(level).unwrap_or_else(|| book.watched_for()));
                     (book.end_of(level), book.until(level), lease)
                 };
                 match end {
@@ -204,7 +204,10 @@ impl Guard {
             let call = renewal.call(armed, std::iter::once((&**hold.name(), &hold.owner)));
             let reply = engine.topology.node(hold.name()).run(call).await;
             let reply = reply.map_err(|fault| {
-                if !fault.in_doubt() {
+                if fault.in_doubt() {
+                    // A late copy may shorten the lease of whatever this owner holds then.
+                    hold.book().doubt();
+                } else {
                     hold.book().uncapped(level, before);
                 }
                 Error::from_fault(&fault, &hold.name().plain)

@@ -3,8 +3,8 @@
 -- KEYS   4 a lock: hash, queue, deadlines, prefix of the waiters' channels
 -- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
 --        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none)
--- Reply  {at, answers ..}; for every lock: 1 when somebody was served, else 0; or a text: the server's reason for failing;
---        then for every waiter: 1 it stands in the queue, 0 it does not, n > 1 it was passed the lock, with n ms left
+-- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as PTTL gives
+--        them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the queue, 0 it does not, n > 1 it was passed the lock, with n ms left
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
@@ -82,8 +82,8 @@ while arg <= #ARGV do
     local standing = set(keys, known)
     -- After their refresh: those who are alive do not go.
     head(keys, at, wait, publish)
-    answers[1] = 0
-    if redis.call('exists', keys[1]) == 0 then
+    answers[1], answers[2] = 0, redis.call('pttl', keys[1])
+    if answers[2] == -2 then
       local served = serve(keys, at, wait, first_lease, publish)
       answers[1] = type(served) == 'table' and 1 or served
     end
@@ -94,13 +94,13 @@ while arg <= #ARGV do
       elseif standing[owner] then
         answer = 1
       end
-      answers[i + 1] = answer
+      answers[i + 2] = answer
     end
   end)
   if not ok then
     local text = type(failed) == 'table' and failed.err or tostring(failed)
-    answers = {text}
-    for i = 1, #owners do answers[i + 1] = 1 end
+    answers = {text, 0}
+    for i = 1, #owners do answers[i + 2] = 1 end
   end
   for i = 1, #answers do out[#out + 1] = answers[i] end
 end

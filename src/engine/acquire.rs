@@ -58,10 +58,9 @@ enum Tried {
     Displaced,
 }
 
-/// A place in a queue in Redis, confirmed at the server's time `at` by the answer to a command sent at `sent`.
+/// A place in a queue in Redis.
 struct Placed {
-    sent: Moment,
-    at: i64,
+    stand: Stand,
     undo: Undo,
 }
 
@@ -256,7 +255,7 @@ impl Wish {
 
     /// One attempt, to be carried through whatever becomes of the caller.
     fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
-        let (target, lease) = (Arc::clone(target), self.lease);
+        let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
             let _order = hold.order.lock().await;
@@ -287,8 +286,16 @@ impl Wish {
             let attempt = protocol.acquired(reply).map_err(odd)?;
             match attempt {
                 Attempt::Held | Attempt::Passed => {}
-                Attempt::Busy(_, at) if before == 0 && queues => {
-                    return Ok(Tried::Standing(Placed { sent, at, undo: Undo::new(&target, false) }));
+                Attempt::Busy(ttl, at) if before == 0 && queues => {
+                    let undo = Undo::new(&target, false);
+                    let station = station.unwrap_or_else(|| protocol.name().station(hold.owner.text()));
+                    let stand = engine.queues.stand(&target, station, sent, at);
+                    if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
+                        engine.queues.look_in(protocol, engine.now(), ttl);
+                    }
+                    // Closing gives up the places that it finds; what comes in behind it is given up here.
+                    engine.check_open()?;
+                    return Ok(Tried::Standing(Placed { stand, undo }));
                 }
                 Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
                 Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
@@ -386,9 +393,8 @@ struct Seek<'a> {
     /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
     doubt: Option<Undo>,
     turn: Turn,
-    station: Option<Arc<LockName>>,
     /// The place in a queue in Redis.
-    place: Option<(Stand, Undo)>,
+    place: Option<Placed>,
     found: Found,
     failing: Option<(Moment, Error)>,
     failures: u32,
@@ -411,7 +417,6 @@ impl<'a> Seek<'a> {
             nap,
             doubt: None,
             turn: Turn::Join,
-            station: wish.station.clone(),
             place: None,
             found: Found::Nothing,
             failing: None,

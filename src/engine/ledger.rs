@@ -121,6 +121,11 @@ impl Book {
         self.levels.iter().filter(|level| counts(level)).map(until).max().unwrap_or(0)
     }
 
+    /// How long the watchdog's last confirmed lease is: shorter than the watchdog for a lock that was passed on.
+    pub(crate) fn watched_for(&self) -> u64 {
+        self.watched.saturating_sub(self.renewed)
+    }
+
     /// Until when the watchdog's last confirmed renewal lasts.
     pub(crate) fn watched(&self) -> u64 {
         self.watched

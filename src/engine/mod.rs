@@ -175,6 +175,9 @@ impl Engine {
             // Ignored: nobody listens any more when every task has ended.
             let _ = engine.closing.send(true);
             engine.registry.wake_all();
+            for target in engine.queues.targets() {
+                release::undo(target, false);
+            }
             for hold in engine.holds.collect(|book| book.end().is_none()) {
                 engine.lose(&hold, End::Closed);
             }

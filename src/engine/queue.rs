@@ -15,7 +15,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
 
 use super::Engine;
-use super::hold::Key;
+use super::hold::{Key, Target};
 use super::names::{LockName, ReadyHash};
 use super::protocol::{Protocol, Queue};
 use super::registry::Passed;
@@ -23,7 +23,6 @@ use super::renewal::{self, Which};
 use super::sync::Mutex;
 use super::transport::{Arg, Call, Moment, Reply};
 use crate::error::Error;
-use crate::owner::Owner;
 
 /// The most waiters that one command refreshes: a script blocks the server for as long as it runs.
 const MOST: usize = 500;
@@ -31,8 +30,7 @@ const MOST: usize = 500;
 /// One waiter's place.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    protocol: Arc<dyn Protocol>,
-    owner: Owner,
+    target: Arc<Target>,
     station: Arc<LockName>,
     /// When the last command was sent that was answered: it stands in the queue.
     confirmed: AtomicU64,
@@ -44,6 +42,15 @@ impl Standing {
     /// When the last command was sent that was answered: it stands in the queue.
     pub(crate) fn confirmed(&self) -> Moment {
         Moment::from_nanos(self.confirmed.load(Ordering::Relaxed))
+    }
+
+    /// Where the waiter is told that its turn has come.
+    pub(crate) fn station(&self) -> &Arc<LockName> {
+        &self.station
+    }
+
+    fn protocol(&self) -> &Arc<dyn Protocol> {
+        &self.target.hold.protocol
     }
 
     fn confirm(&self, sent: Moment, at: i64) {
@@ -63,16 +70,11 @@ impl Stand {
     pub(crate) fn standing(&self) -> &Standing {
         &self.standing
     }
-
-    /// Another answer came.
-    pub(crate) fn confirm(&self, sent: Moment, at: i64) {
-        self.standing.confirm(sent, at);
-    }
 }
 
 impl Drop for Stand {
     fn drop(&mut self) {
-        let key = (Arc::clone(self.standing.protocol.name()), self.standing.owner.clone());
+        let key = self.standing.target.hold.key();
         let mut standing = self.queues.standing.lock();
         if standing.get(&key).is_some_and(|found| Arc::ptr_eq(found, &self.standing)) {
             standing.remove(&key);
@@ -80,12 +82,15 @@ impl Drop for Stand {
     }
 }
 
+/// A lock, and when to look at it.
+type Due = (Arc<dyn Protocol>, Moment);
+
 /// A client's places in queues, and what it has to look after in them.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     standing: Mutex<HashMap<Key, Arc<Standing>, ReadyHash>>,
     /// Locks that this client passed on or told somebody of, and when to look whether they were taken.
-    after: Mutex<HashMap<Arc<LockName>, (Arc<dyn Protocol>, Moment), ReadyHash>>,
+    after: Mutex<HashMap<Arc<LockName>, Due, ReadyHash>>,
     /// True when locks were passed on to this client since the last beat.
     passed: AtomicBool,
     kick: Notify,
@@ -95,29 +100,37 @@ impl Queues {
     /// Keeps a place that an answer to a command sent at `sent` has confirmed.
     pub(crate) fn stand(
         self: &Arc<Self>,
-        protocol: &Arc<dyn Protocol>,
-        owner: &Owner,
-        station: &Arc<LockName>,
+        target: &Arc<Target>,
+        station: Arc<LockName>,
         sent: Moment,
         at: i64,
     ) -> Stand {
         let standing = Arc::new(Standing {
-            protocol: Arc::clone(protocol),
-            owner: owner.clone(),
-            station: Arc::clone(station),
+            target: Arc::clone(target),
+            station,
             confirmed: AtomicU64::new(sent.as_nanos()),
             at: AtomicI64::new(at),
         });
-        let key = (Arc::clone(protocol.name()), owner.clone());
-        self.standing.lock().insert(key, Arc::clone(&standing));
+        self.standing.lock().insert(target.hold.key(), Arc::clone(&standing));
         self.kick.notify_one();
         Stand { queues: Arc::clone(self), standing }
     }
 
+    /// Everybody who waits.
+    pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
+        self.standing.lock().values().map(|standing| Arc::clone(&standing.target)).collect()
+    }
+
     /// This client passed a lock on, or told somebody to take it: looks after its first lease whether that was done.
     pub(crate) fn look_after(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
-        let Some(queue) = protocol.queue() else { return };
-        let due = now + Duration::from_millis(queue.first_lease_ms.unsigned_abs() + 2);
+        if let Some(queue) = protocol.queue() {
+            self.look_in(protocol, now, queue.first_lease_ms.unsigned_abs());
+        }
+    }
+
+    /// Looks at a lock when its lease is over, in so many ms.
+    pub(crate) fn look_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
+        let due = now + Duration::from_millis(ms + 2);
         let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));
         if before.is_none() {
             self.kick.notify_one();
@@ -199,10 +212,10 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
     let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
     if whole {
         let mut standing: Vec<_> = engine.queues.standing.lock().values().cloned().collect();
-        standing.sort_by(|a, b| a.protocol.name().key.cmp(&b.protocol.name().key));
-        for same in standing.chunk_by(|a, b| a.protocol.name() == b.protocol.name()) {
+        standing.sort_by(|a, b| a.protocol().name().key.cmp(&b.protocol().name().key));
+        for same in standing.chunk_by(|a, b| a.protocol().name() == b.protocol().name()) {
             for part in same.chunks(MOST) {
-                locks.extend(part.first().map(|first| (Arc::clone(&first.protocol), part.to_vec())));
+                locks.extend(part.first().map(|first| (Arc::clone(first.protocol()), part.to_vec())));
             }
         }
     }
@@ -253,7 +266,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     for (_, standing) in &batch {
         words.push(Arg::Int(i64::try_from(standing.len()).unwrap_or(i64::MAX)));
         for one in standing {
-            words.extend([Arg::Text(one.owner.bytes()), Arg::Int(one.at.load(Ordering::Relaxed))]);
+            words.extend([Arg::Text(one.target.hold.owner.bytes()), Arg::Int(one.at.load(Ordering::Relaxed))]);
         }
     }
     let sent = engine.now();
@@ -280,10 +293,18 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
     let mut answers = answers.iter();
     let Some(Reply::Int(at)) = answers.next() else { return Err(odd()) };
     for (protocol, standing) in batch {
-        match answers.next() {
-            Some(Reply::Int(0)) => {}
-            Some(Reply::Int(_)) => engine.queues.look_after(protocol, engine.now()),
-            Some(Reply::Text(reason)) => {
+        let now = engine.now();
+        match (answers.next(), answers.next()) {
+            (Some(Reply::Int(1)), _) => engine.queues.look_after(protocol, now),
+            (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
+                // Nobody says so when a lease runs out. One that lasts beyond the next beat is looked at then.
+                let left =
+                    u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < engine.options.beat());
+                if let Some(left) = left {
+                    engine.queues.look_in(protocol, now, left);
+                }
+            }
+            (Some(Reply::Text(reason)), _) => {
                 let reason = String::from_utf8_lossy(reason);
                 tracing::warn!(lock.name = %protocol.name().plain, %reason, "the server refused to keep a queue");
                 for one in standing {
@@ -301,7 +322,12 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
                 Some(Reply::Int(0)) => engine.registry.wake(&one.station),
                 Some(Reply::Int(left)) => {
                     let lease = Duration::from_millis(left.unsigned_abs());
-                    engine.registry.pass(&one.station, Passed { lease, since: Some(sent) });
+                    let standing = engine.queues.standing.lock();
+                    // Under the lock, and only for the very place that was asked about: its owner may have been in since,
+                    // and wait anew.
+                    if standing.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
+                        engine.registry.pass(&one.station, Passed { lease, since: Some(sent) });
+                    }
                 }
                 _ => return Err(odd()),
             }

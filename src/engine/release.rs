@@ -106,7 +106,8 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let patience = if patient { watchdog.max(lease) } else { engine.patience() };
     let sent = engine.now();
     let outcome = send(&engine, &hold.protocol, &hold.owner, lease, change, sent + patience).await;
-    let result = match outcome {
+    let repeated = outcome.as_ref().is_ok_and(|sent| sent.repeated);
+    let result = match outcome.map(|sent| sent.release) {
         Ok(Release::Left(left)) => {
             let mut book = hold.book();
             let ours = book.counted_down();
@@ -125,7 +126,8 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             if told > 0 {
                 engine.queues.look_after(&hold.protocol, engine.now());
             }
-            if let Some(station) = hold.station.get().filter(|_| !doubted && !hold.owner.is_known()) {
+            let clean = !doubted && !repeated && !hold.owner.is_known();
+            if let Some(station) = hold.station.get().filter(|_| clean) {
                 engine.registry.keep(&hold.owner, station);
             }
             Ok(Released::Free)
@@ -184,6 +186,13 @@ fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool, told: u32) {
     }
 }
 
+/// What was answered to a release.
+struct Sent {
+    release: Release,
+    /// True when it was sent more than once: a late copy may still come in.
+    repeated: bool,
+}
+
 /// Sends a release until it is answered, or `until` is reached. In doubt it is sent again where a repeat changes nothing.
 async fn send(
     engine: &Arc<Engine>,
@@ -192,7 +201,7 @@ async fn send(
     lease: Duration,
     count: Count,
     until: Moment,
-) -> Result<Release> {
+) -> Result<Sent> {
     let again = count != Count::ByOne;
     let emptied = count == Count::Exactly(0);
     repeat(engine, protocol, until, again, emptied, || protocol.release(owner, millis(lease), count)).await
@@ -207,7 +216,7 @@ async fn repeat(
     again: bool,
     emptied: bool,
     call: impl Fn() -> Call,
-) -> Result<Release> {
+) -> Result<Sent> {
     let node = engine.topology.node(protocol.name());
     let (mut doubted, mut failures) = (false, 0);
     loop {
@@ -215,8 +224,9 @@ async fn repeat(
             Ok(reply) => {
                 let release = protocol.released(reply)?;
                 // A repeat finds nothing where the first one was carried out.
-                let repeat = doubted && emptied && matches!(release, Release::NotHeld(_));
-                return Ok(if repeat { Release::Free(0) } else { release });
+                let done = doubted && emptied && matches!(release, Release::NotHeld(_));
+                let release = if done { Release::Free(0) } else { release };
+                return Ok(Sent { release, repeated: doubted });
             }
             Err(fault) => fault,
         };
@@ -264,8 +274,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
 async fn undo_to(engine: &Arc<Engine>, hold: &Hold, count: u32, lease: Duration, until: Moment) -> Result<Release> {
     // In a queue, others may have changed what a shared owner holds; its place is to be given up all the same.
     let left = (!hold.owner.is_shared() || hold.protocol.queue().is_none()).then_some(count);
-    repeat(engine, &hold.protocol, until, true, count == 0, || hold.protocol.undo(&hold.owner, millis(lease), left))
-        .await
+    let call = || hold.protocol.undo(&hold.owner, millis(lease), left);
+    Ok(repeat(engine, &hold.protocol, until, true, count == 0, call).await?.release)
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of an acquire took the lock once more.
@@ -311,7 +321,8 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End) {
         for _ in 0..times {
             let watchdog = engine.options.watchdog;
             let until = engine.now() + watchdog;
-            let relieved = send(&engine, &hold.protocol, &hold.owner, watchdog, change, until).await;
+            let sent = send(&engine, &hold.protocol, &hold.owner, watchdog, change, until).await;
+            let relieved = sent.map(|sent| sent.release);
             tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
             if !matches!(relieved, Ok(Release::Left(_))) {
                 break;
@@ -332,9 +343,10 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     Finished::new(&reaper, async move {
         let name = Arc::clone(&protocol.name().plain);
         let until = engine.now() + engine.patience();
-        match send(&engine, &protocol, &owner, engine.options.watchdog, Count::ByOne, until).await? {
+        match send(&engine, &protocol, &owner, engine.options.watchdog, Count::ByOne, until).await?.release {
             Release::Free(_) | Release::Untold(_) => {
                 engine.registry.released(protocol.name(), 0);
+                engine.queues.look_after(&protocol, engine.now());
                 Ok(Released::Free)
             }
             Release::Left(left) => Ok(Released::StillHeld(left)),
@@ -365,6 +377,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
             engine.refuted(hold, tenure);
         }
         engine.registry.released(protocol.name(), 0);
+        engine.queues.look_after(&protocol, engine.now());
         Ok(forced)
     })
     .await

@@ -35,8 +35,9 @@ impl Wish {
                     return seek.give_up();
                 }
             }
-            let station = seek.station.get_or_insert_with(|| self.protocol.name().station(self.owner.text()));
-            let station = Arc::clone(station);
+            let station = seek.place.as_ref().map(|placed| Arc::clone(placed.stand.standing().station()));
+            let station = station.or_else(|| self.station.clone());
+            let station = station.unwrap_or_else(|| self.protocol.name().station(self.owner.text()));
             let mut place = self.engine.registry.enter(&station, false);
             match self.stand(&mut place, &mut seek, &station).await? {
                 Stood::Held(grant) => {
@@ -132,9 +133,8 @@ impl Wish {
     /// True when the server has said of late that the place is kept: no need to ask.
     fn is_confirmed(&self, seek: &Seek<'_>) -> bool {
         let now = self.engine.now();
-        seek.place
-            .as_ref()
-            .is_some_and(|(stand, _)| now.since(stand.standing().confirmed()) < self.engine.options.poll_cap)
+        let confirmed = seek.place.as_ref().map(|placed| placed.stand.standing().confirmed());
+        confirmed.is_some_and(|confirmed| now.since(confirmed) < self.engine.options.poll_cap)
     }
 
     /// The lock, if the server has passed it on to this waiter. Only to an owner that nobody else knows, for as long as
@@ -142,11 +142,11 @@ impl Wish {
     fn passed(&self, place: &Place, seek: &mut Seek<'_>, station: &Arc<LockName>) -> Option<Grant> {
         let passed = place.passed()?;
         let engine = &self.engine;
-        let (stand, _) = seek.place.as_ref()?;
+        let standing = seek.place.as_ref()?.stand.standing();
         if !self.fresh || self.lease.is_some() || engine.check_open().is_err() {
             return None;
         }
-        let since = passed.since.unwrap_or_else(|| stand.standing().confirmed());
+        let since = passed.since.unwrap_or_else(|| standing.confirmed());
         let until = valid_until(since, passed.lease.min(engine.options.watchdog));
         if until.since(engine.now()) < engine.options.beat() {
             return None;
@@ -181,24 +181,17 @@ impl Seek<'_> {
 
     /// The place is confirmed.
     pub(super) fn stand(&mut self, placed: Placed) {
-        let Placed { sent, at, undo } = placed;
         self.turn = Turn::Stay;
-        if let Some((stand, _)) = &self.place {
-            stand.confirm(sent, at);
+        if let Some(Placed { undo, .. }) = self.place.replace(placed) {
+            // The same place, confirmed.
             Undo::settle(&mut Some(undo));
-            return;
         }
-        let (protocol, owner) = (&self.wish.protocol, &self.wish.owner);
-        let station = self.station.get_or_insert_with(|| protocol.name().station(owner.text()));
-        let stand = self.wish.engine.queues.stand(protocol, owner, station, sent, at);
-        self.place = Some((stand, undo));
     }
 
     /// The lock is held: there is nothing to undo, and no place any more.
     pub(super) fn settle(&mut self) {
         Undo::settle(&mut self.doubt);
-        if let Some((stand, undo)) = self.place.take() {
-            drop(stand);
+        if let Some(Placed { undo, .. }) = self.place.take() {
             Undo::settle(&mut Some(undo));
         }
     }

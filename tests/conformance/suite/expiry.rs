@@ -127,9 +127,13 @@ pub async fn a_lapsed_lease_does_not_stick_to_the_handle(bed: &Bed) {
     let start = Instant::now();
     let guard = lock.lock().await.unwrap();
     assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
-    let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+    // At once, or, where the lock was passed on for a short while, a moment later.
     let watchdog = client.options().watchdog;
-    assert!(ttl <= watchdog && ttl > watchdog - secs(1), "{ttl:?}");
+    let whole = async || {
+        let ttl = lock.remaining_ttl().await.unwrap().unwrap();
+        ttl <= watchdog && ttl > watchdog - secs(1)
+    };
+    eventually("the lease is the watchdog's", secs(2), whole).await;
     drop(lapsed);
     tokio::time::sleep(ms(100)).await;
     assert!(guard.is_held() && lock.is_locked().await.unwrap());
