@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 mod queued;
+mod seek;
 
 use super::Engine;
 use super::hold::{Grant, Hold, Target, lease_until, valid_until};
@@ -21,13 +22,13 @@ use crate::config::millis;
 use crate::error::{Error, Result, Step};
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
+use seek::{Pace, Seek};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 const GRACE: Duration = Duration::from_millis(15);
 
-/// The pause between attempts that nothing but impatience asks for, and the burst of wake-ups answered at once.
+/// The pause between attempts that nothing but impatience asks for.
 const FLOOR: Duration = Duration::from_millis(10);
-const BURST: u32 = 64;
 
 /// What an acquire wants.
 struct Wish {
@@ -204,7 +205,7 @@ impl Wish {
     /// Speaks to Redis until the lock is ours or the wait is over.
     async fn contend(&self, place: &mut Place, seek: &mut Seek<'_>) -> Result<Option<Grant>> {
         let options = &self.engine.options;
-        let mut pace = Pace { left: BURST, at: self.began };
+        let mut pace = Pace::new(self.began);
         let mut heard = false;
         loop {
             place.give_way().await;
@@ -381,138 +382,6 @@ impl Wish {
                 tracing::debug!(lock.name = %name, lock.flavour = flavour, %error, "acquire failed");
             }
         }
-    }
-}
-
-/// One acquire's attempts, across errors and doubts.
-struct Seek<'a> {
-    wish: &'a Wish,
-    target: Arc<Target>,
-    /// How long to sleep before the next attempt.
-    nap: Duration,
-    /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
-    doubt: Option<Undo>,
-    turn: Turn,
-    /// The place in a queue in Redis.
-    place: Option<Placed>,
-    found: Found,
-    failing: Option<(Moment, Error)>,
-    failures: u32,
-}
-
-/// What the last attempt found out about a queue in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Passed,
-    Displaced,
-}
-
-impl<'a> Seek<'a> {
-    fn new(wish: &'a Wish) -> Self {
-        let nap = wish.engine.options.poll_cap;
-        Self {
-            wish,
-            target: wish.target(),
-            nap,
-            doubt: None,
-            turn: Turn::Join,
-            place: None,
-            found: Found::Nothing,
-            failing: None,
-            failures: 0,
-        }
-    }
-
-    /// Makes one attempt. Sets `nap` when it brings nothing.
-    async fn ask(&mut self) -> Result<Option<Grant>> {
-        let wish = self.wish;
-        self.found = Found::Nothing;
-        match wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await {
-            Ok(Tried::Held(grant)) => {
-                self.settle();
-                return Ok(Some(grant));
-            }
-            Ok(Tried::Passed(grant)) => {
-                self.found = Found::Passed;
-                self.settle();
-                return Ok(Some(grant));
-            }
-            Ok(Tried::Standing(placed)) => {
-                (self.failing, self.failures) = (None, 0);
-                self.nap = wish.engine.options.poll_cap;
-                self.stand(placed);
-            }
-            Ok(Tried::Displaced) => {
-                (self.failing, self.failures) = (None, 0);
-                self.found = Found::Displaced;
-            }
-            Ok(Tried::Busy(ttl)) => {
-                (self.failing, self.failures) = (None, 0);
-                self.nap = wish.nap(ttl);
-            }
-            Ok(Tried::Gone) => {
-                // Even a fresh owner is known by now: its release may still be under way.
-                self.target = Target::reserve(&wish.engine, Hold::new(Arc::clone(&wish.protocol), wish.owner.clone()));
-                self.nap = Duration::from_millis(1);
-            }
-            Err(Failed { error, doubt, last }) => {
-                match doubt {
-                    Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
-                    mut known => Undo::settle(&mut known),
-                }
-                if self.doubt.is_some() {
-                    // It may have a place unseen.
-                    self.turn = Turn::Stay;
-                }
-                let now = wish.engine.now();
-                let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
-                let patience = wish.engine.patience();
-                if last || !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
-                    return Err(error);
-                }
-                self.failing = Some((since, error));
-                self.nap = wish.engine.pause(self.failures);
-                self.failures += 1;
-            }
-        }
-        Ok(None)
-    }
-
-    fn is_failing(&self) -> bool {
-        self.failing.is_some()
-    }
-
-    /// The wait is over. Only what is known is told as busy.
-    fn give_up(&mut self) -> Result<Option<Grant>> {
-        self.failing.take().map_or(Ok(None), |(_, error)| Err(error))
-    }
-}
-
-/// Answers a burst of wake-ups at once, and after that one every [`FLOOR`]: a flood of messages is no reason to flood
-/// the server.
-struct Pace {
-    left: u32,
-    at: Moment,
-}
-
-impl Pace {
-    fn refill(&mut self, now: Moment) {
-        let gained = now.since(self.at).as_nanos() / FLOOR.as_nanos();
-        if gained > 0 {
-            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(BURST)).min(BURST);
-            self.at = now;
-        }
-    }
-
-    fn spend(&mut self, now: Moment) {
-        self.refill(now);
-        self.left = self.left.saturating_sub(1);
-    }
-
-    fn allows(&mut self, now: Moment) -> bool {
-        self.refill(now);
-        self.left > 0
     }
 }
 

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BURST, FLOOR, Found, Pace, Placed, Seek, Undo, Wish};
+use super::seek::{Found, Pace, Seek};
+use super::{FLOOR, Wish};
 use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
 use crate::engine::names::LockName;
@@ -75,7 +76,7 @@ impl Wish {
                 return Ok(Stood::Over);
             }
         }
-        let mut pace = Pace { left: BURST, at: self.began };
+        let mut pace = Pace::new(self.began);
         // A place that was taken before anybody listened: what has happened since is found out by asking.
         let mut ask = !seek.is_standing() || place.is_listening();
         loop {
@@ -170,29 +171,5 @@ impl Wish {
             let _ = hold.station.set(Arc::clone(station));
         }
         Some(grant)
-    }
-}
-
-impl Seek<'_> {
-    /// True when this has a place in the queue.
-    fn is_standing(&self) -> bool {
-        self.place.is_some()
-    }
-
-    /// The place is confirmed.
-    pub(super) fn stand(&mut self, placed: Placed) {
-        self.turn = Turn::Stay;
-        if let Some(Placed { undo, .. }) = self.place.replace(placed) {
-            // The same place, confirmed.
-            Undo::settle(&mut Some(undo));
-        }
-    }
-
-    /// The lock is held: there is nothing to undo, and no place any more.
-    pub(super) fn settle(&mut self) {
-        Undo::settle(&mut self.doubt);
-        if let Some(Placed { undo, .. }) = self.place.take() {
-            Undo::settle(&mut Some(undo));
-        }
     }
 }

@@ -1,0 +1,171 @@
+//! One acquire's attempts, across errors and doubts, and their pace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{FLOOR, Failed, Placed, Tried, Undo, Wish};
+use crate::engine::hold::{Grant, Hold, Target};
+use crate::engine::protocol::Turn;
+use crate::engine::transport::Moment;
+use crate::error::{Error, Result};
+
+/// The burst of wake-ups answered at once.
+const BURST: u32 = 64;
+
+/// One acquire's attempts, across errors and doubts.
+pub(super) struct Seek<'a> {
+    wish: &'a Wish,
+    pub(super) target: Arc<Target>,
+    /// How long to sleep before the next attempt.
+    pub(super) nap: Duration,
+    /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
+    pub(super) doubt: Option<Undo>,
+    pub(super) turn: Turn,
+    /// The place in a queue in Redis.
+    pub(super) place: Option<Placed>,
+    pub(super) found: Found,
+    failing: Option<(Moment, Error)>,
+    failures: u32,
+}
+
+/// What the last attempt found out about a queue in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    Passed,
+    Displaced,
+}
+
+impl<'a> Seek<'a> {
+    pub(super) fn new(wish: &'a Wish) -> Self {
+        let nap = wish.engine.options.poll_cap;
+        Self {
+            wish,
+            target: wish.target(),
+            nap,
+            doubt: None,
+            turn: Turn::Join,
+            place: None,
+            found: Found::Nothing,
+            failing: None,
+            failures: 0,
+        }
+    }
+
+    /// Makes one attempt. Sets `nap` when it brings nothing.
+    pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
+        let wish = self.wish;
+        self.found = Found::Nothing;
+        match wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await {
+            Ok(Tried::Held(grant)) => {
+                self.settle();
+                return Ok(Some(grant));
+            }
+            Ok(Tried::Passed(grant)) => {
+                self.found = Found::Passed;
+                self.settle();
+                return Ok(Some(grant));
+            }
+            Ok(Tried::Standing(placed)) => {
+                (self.failing, self.failures) = (None, 0);
+                self.nap = wish.engine.options.poll_cap;
+                self.stand(placed);
+            }
+            Ok(Tried::Displaced) => {
+                (self.failing, self.failures) = (None, 0);
+                self.found = Found::Displaced;
+            }
+            Ok(Tried::Busy(ttl)) => {
+                (self.failing, self.failures) = (None, 0);
+                self.nap = wish.nap(ttl);
+            }
+            Ok(Tried::Gone) => {
+                // Even a fresh owner is known by now: its release may still be under way.
+                self.target = Target::reserve(&wish.engine, Hold::new(Arc::clone(&wish.protocol), wish.owner.clone()));
+                self.nap = Duration::from_millis(1);
+            }
+            Err(Failed { error, doubt, last }) => {
+                match doubt {
+                    Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
+                    mut known => Undo::settle(&mut known),
+                }
+                if self.doubt.is_some() {
+                    // It may have a place unseen.
+                    self.turn = Turn::Stay;
+                }
+                let now = wish.engine.now();
+                let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
+                let patience = wish.engine.patience();
+                if last || !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
+                    return Err(error);
+                }
+                self.failing = Some((since, error));
+                self.nap = wish.engine.pause(self.failures);
+                self.failures += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// True when this has a place in the queue.
+    pub(super) fn is_standing(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The place is confirmed.
+    pub(super) fn stand(&mut self, placed: Placed) {
+        self.turn = Turn::Stay;
+        if let Some(Placed { undo, .. }) = self.place.replace(placed) {
+            // The same place, confirmed.
+            Undo::settle(&mut Some(undo));
+        }
+    }
+
+    /// The lock is held: there is nothing to undo, and no place any more.
+    pub(super) fn settle(&mut self) {
+        Undo::settle(&mut self.doubt);
+        if let Some(Placed { undo, .. }) = self.place.take() {
+            Undo::settle(&mut Some(undo));
+        }
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+
+    /// The wait is over. Only what is known is told as busy.
+    pub(super) fn give_up(&mut self) -> Result<Option<Grant>> {
+        self.failing.take().map_or(Ok(None), |(_, error)| Err(error))
+    }
+}
+
+/// Answers a burst of wake-ups at once, and after that one every [`FLOOR`]: a flood of messages is no reason to flood
+/// the server.
+pub(super) struct Pace {
+    left: u32,
+    at: Moment,
+}
+
+impl Pace {
+    pub(super) fn new(began: Moment) -> Self {
+        Self { left: BURST, at: began }
+    }
+
+    fn refill(&mut self, now: Moment) {
+        let gained = now.since(self.at).as_nanos() / FLOOR.as_nanos();
+        if gained > 0 {
+            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(BURST)).min(BURST);
+            self.at = now;
+        }
+    }
+
+    pub(super) fn spend(&mut self, now: Moment) {
+        self.refill(now);
+        self.left = self.left.saturating_sub(1);
+    }
+
+    pub(super) fn allows(&mut self, now: Moment) -> bool {
+        self.refill(now);
+        self.left > 0
+    }
+}
