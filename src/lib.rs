@@ -21,7 +21,7 @@
 //! | you need | flavour | state |
 //! |---|---|---|
 //! | one holder at a time | [reentrant](mod@reentrant) | here |
-//! | turns in order of arrival, over all processes | fair | planned |
+//! | turns in order of arrival, over all processes | [fair](mod@fair) | here |
 //! | many readers or one writer | read, write | planned |
 //! | a number that the storage can check | fenced | planned |
 //! | no messages, many short holds | spin | planned |

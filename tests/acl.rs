@@ -39,6 +39,23 @@ async fn the_minimal_access_list_is_enough() {
         let guard = tokio::time::timeout(secs(2), waiter).await.expect("not woken").unwrap();
         assert!(one.reentrant("x").force_unlock().await.unwrap());
         drop(guard);
+        // Each of these in turn: queueing, being passed the lock, giving up, being asked, forcing.
+        let fair = one.fair("fair");
+        let guard = fair.lock().await.unwrap();
+        let lock = two.fair("fair");
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let queued = async |n| fair.queue_len().await.unwrap() == n;
+        eventually("it queues", secs(5), async || queued(1).await).await;
+        assert!(one.fair("fair").lock_for(ms(50)).await.unwrap().is_none());
+        eventually("one gave up", secs(5), async || queued(1).await).await;
+        let left = async || fair.queue().await.unwrap().waiters[0].remaining;
+        let mut last = left().await;
+        let refreshed = async || std::mem::replace(&mut last, left().await) < last;
+        eventually("its place is refreshed", secs(5), refreshed).await;
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        let guard = tokio::time::timeout(secs(2), waiter).await.expect("not served").unwrap();
+        assert!(fair.force_unlock().await.unwrap());
+        drop(guard);
         // Many at a time share commands; that needs no more.
         let many = (0..64).map(|n| {
             let lock = one.reentrant(&format!("many{n}"));
