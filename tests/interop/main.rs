@@ -5,6 +5,9 @@ use std::time::Duration;
 mod counter;
 mod ear;
 mod expiry;
+mod fair_order;
+mod fair_rig;
+mod fair_state;
 mod force;
 mod mapper;
 mod names;
@@ -43,6 +46,10 @@ beside!(redisson_4_7_0, "4.7.0":
     waits::waits_run_out, waits::waits_are_met,
     share::java_is_not_starved, share::we_are_not_starved,
     watchdog::both_keep_what_they_hold,
+    fair_order::fair_turns_are_in_order_of_arrival,
+    fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
+    fair_order::fair_chain_has_no_gaps,
+    fair_state::fair_states_are_the_same, fair_state::fair_deadlines_move_with_us,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -54,6 +61,9 @@ beside!(redisson_3_52_0, "3.52.0":
     mapper::prefixes_meet,
     counter::two_and_two,
     watchdog::both_keep_what_they_hold,
+    fair_order::fair_turns_are_in_order_of_arrival,
+    fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
+    fair_state::fair_states_are_the_same,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.

@@ -17,7 +17,7 @@ const MEDIAN: Duration = ms(10);
 /// One round is out of bounds when the machine was busy with something else; all series have one when we are slow.
 const SERIES: usize = 3;
 
-fn judge(what: &str, series: &[Times]) -> bool {
+pub fn judge(what: &str, series: &[Times]) -> bool {
     let times = series.last().expect("a series");
     times.tell(what);
     let fine = times.median() < MEDIAN && times.worst() < EACH;

@@ -1,0 +1,150 @@
+//! What the tests of the fair lock look at: the keys of one, and who waits for it.
+
+use std::collections::BTreeMap;
+
+use distlock::{Client, Guard};
+use distlock_support::agent::{Call, JavaLock, Kind, monotonic_ns};
+use tokio::task::JoinHandle;
+
+use crate::rig::{Rig, soon, until, until_is};
+
+/// Redisson's `fairLockWaitTimeout`, the wait of its `lock()`.
+pub const JAVAS_WAIT: i64 = 300_000;
+/// Our wait by default: 5 s less the beat.
+pub const OUR_WAIT: i64 = 4_000;
+
+/// A fair lock as it stands in Redis.
+#[derive(Clone, Copy)]
+pub struct Lane<'a> {
+    pub rig: &'a Rig,
+    pub name: &'a str,
+}
+
+impl<'a> Lane<'a> {
+    pub const fn new(rig: &'a Rig, name: &'a str) -> Self {
+        Self { rig, name }
+    }
+
+    pub fn queue_key(&self) -> String {
+        format!("redisson_lock_queue:{{{}}}", self.name)
+    }
+
+    pub fn deadlines_key(&self) -> String {
+        format!("redisson_lock_timeout:{{{}}}", self.name)
+    }
+
+    pub fn channel(&self, owner: &str) -> String {
+        format!("redisson_lock__channel:{{{}}}:{owner}", self.name)
+    }
+
+    /// This lock in an agent.
+    pub fn java(&self, agent: usize, thread: i64) -> JavaLock {
+        self.rig.agents[agent].at(Kind::Fair, self.name, thread)
+    }
+
+    pub fn java_owner(&self, agent: usize, thread: i64) -> String {
+        self.rig.agents[agent].holder(Kind::Fair, thread)
+    }
+
+    pub async fn queue(&self) -> Vec<String> {
+        self.rig.admin.cmd(&["LRANGE", &self.queue_key(), "0", "-1"]).await
+    }
+
+    pub async fn score(&self, owner: &str) -> Option<i64> {
+        let score: Option<f64> = self.rig.admin.cmd(&["ZSCORE", &self.deadlines_key(), owner]).await;
+        score.map(|score| score as i64)
+    }
+
+    /// All deadlines, at one time.
+    pub async fn scores(&self) -> BTreeMap<String, i64> {
+        let flat: Vec<(String, f64)> =
+            self.rig.admin.cmd(&["ZRANGE", &self.deadlines_key(), "0", "-1", "WITHSCORES"]).await;
+        flat.into_iter().map(|(owner, score)| (owner, score as i64)).collect()
+    }
+
+    pub async fn holders(&self) -> BTreeMap<String, String> {
+        self.rig.admin.hgetall(self.name).await
+    }
+
+    /// Waits until so many wait and the last of them hears its own channel; who that is.
+    pub async fn joined(&self, count: usize) -> String {
+        let queue = async || self.queue().await;
+        until_is(&format!("{count} in the queue of {:?}", self.name), queue, |queue| queue.len() == count).await;
+        let last = queue().await.pop().expect("a waiter");
+        self.rig.listeners(&self.channel(&last), 1).await;
+        last
+    }
+
+    /// Waits until this one is the only holder.
+    pub async fn held_by(&self, owner: &str) {
+        let alone = |held: &BTreeMap<String, String>| held.len() == 1 && held.contains_key(owner);
+        until_is(&format!("{owner} to hold {:?}", self.name), async || self.holders().await, alone).await;
+    }
+
+    /// Waits until just after a refresh of this waiter of ours, so that none comes for most of a beat.
+    pub async fn refreshed(&self, owner: &str) {
+        let before = self.score(owner).await;
+        until("a refresh", async || self.score(owner).await != before).await;
+    }
+
+    /// Nothing of it is left.
+    pub async fn is_gone(&self) {
+        for key in [self.name, &self.queue_key(), &self.deadlines_key()] {
+            until(&format!("{key:?} gone"), async || !self.rig.admin.exists(key).await).await;
+        }
+    }
+
+    /// The lock is gone and nobody is told.
+    pub async fn vanish(&self) {
+        assert!(self.rig.admin.cmd::<bool>(&["DEL", self.name]).await, "nobody held it");
+    }
+
+    /// Puts a waiter into the queue that does not exist, with so many ms left; the queue's end.
+    pub async fn haunt(&self, owner: &str, left: i64) {
+        let (seconds, micros): (i64, i64) = self.rig.admin.cmd(&["TIME"]).await;
+        let due = (seconds * 1000 + micros / 1000 + left).to_string();
+        self.rig.admin.cmd::<()>(&["ZADD", &self.deadlines_key(), &due, owner]).await;
+        self.rig.admin.cmd::<()>(&["RPUSH", &self.queue_key(), owner]).await;
+    }
+
+    pub async fn exorcise(&self, owner: &str) {
+        self.rig.admin.cmd::<()>(&["LREM", &self.queue_key(), "0", owner]).await;
+        self.rig.admin.cmd::<()>(&["ZREM", &self.deadlines_key(), owner]).await;
+    }
+}
+
+/// A waiter of Java that never existed.
+pub const GHOST: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
+
+/// Waits for a fair lock of ours in a task of its own; tells when it had it.
+pub fn fair_wait(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
+    let lock = client.fair(name);
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("the lock");
+        (monotonic_ns(), guard)
+    })
+}
+
+/// A waiter, and what it is to do when it has the lock.
+pub enum Waiter {
+    Java(JavaLock, Call),
+    Ours(JoinHandle<(u64, Guard)>),
+}
+
+impl Waiter {
+    /// Waits until it has the lock and gives that back at once; when it had it and when it began to give it back.
+    pub async fn turn(self) -> (u64, u64) {
+        match self {
+            Self::Java(lock, call) => {
+                let taken = soon(call).await.expect("the lock").t1;
+                (taken, soon(lock.unlock()).await.expect("a lock held").t0)
+            }
+            Self::Ours(task) => {
+                let (taken, guard) = soon(task).await.expect("the waiter");
+                let from = monotonic_ns();
+                guard.unlock().await.expect("a lock held");
+                (taken, from)
+            }
+        }
+    }
+}

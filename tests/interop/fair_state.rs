@@ -1,0 +1,283 @@
+//! What stands in Redis after each step of a fair lock: the same, whichever language takes which step.
+
+use std::time::Duration;
+
+use distlock::{Acquire, Client, Guard, Owner};
+use distlock_support::agent::{AgentOptions, Call, JavaLock};
+use tokio::task::JoinHandle;
+
+use crate::fair_rig::{JAVAS_WAIT, Lane, OUR_WAIT, fair_wait};
+use crate::rig::{Rig, ms, replied, soon, until};
+
+const SHORT: Duration = ms(500);
+const LEASE: Duration = Duration::from_secs(30);
+/// How many take part.
+const CAST: usize = 4;
+
+/// One who takes the steps, in either language.
+struct Actor {
+    owner: String,
+    side: Side,
+}
+
+enum Side {
+    Java(JavaLock),
+    Ours(Client, Owner, Vec<Guard>),
+}
+
+/// A wait under way.
+enum Waiting {
+    Java(Call),
+    Ours(JoinHandle<Option<Guard>>),
+}
+
+impl Actor {
+    fn new(lane: &Lane<'_>, client: &Client, java: bool, number: usize) -> Self {
+        if java {
+            let thread = number as i64 + 1;
+            return Self { owner: lane.java_owner(0, thread), side: Side::Java(lane.java(0, thread)) };
+        }
+        let owner = client.owner();
+        Self { owner: owner.as_str().to_owned(), side: Side::Ours(client.clone(), owner, Vec::new()) }
+    }
+
+    /// Comes to wait; `short` is given up after a while.
+    fn ask(&self, name: &str, short: bool) -> Waiting {
+        match &self.side {
+            Side::Java(lock) if short => Waiting::Java(lock.start_try_lock(SHORT, Some(LEASE))),
+            Side::Java(lock) => Waiting::Java(lock.start_lock()),
+            Side::Ours(client, owner, _) => {
+                let (lock, mut how) = (client.fair(name), Acquire::new().owner(owner));
+                if short {
+                    how = how.wait(SHORT);
+                }
+                Waiting::Ours(tokio::spawn(async move { lock.acquire(how).await.expect("an answer") }))
+            }
+        }
+    }
+
+    /// Hears how the wait ended: true with the lock.
+    async fn hear(&mut self, waiting: Waiting) -> bool {
+        match (&mut self.side, waiting) {
+            (Side::Java(_), Waiting::Java(call)) => replied(call).await.value == true,
+            (Side::Ours(_, _, guards), Waiting::Ours(task)) => {
+                let guard = soon(task).await.expect("the waiter");
+                let held = guard.is_some();
+                guards.extend(guard);
+                held
+            }
+            _ => unreachable!("each hears its own"),
+        }
+    }
+
+    async fn lock(&mut self, name: &str) {
+        let waiting = self.ask(name, false);
+        assert!(self.hear(waiting).await);
+    }
+
+    async fn unlock(&mut self) {
+        match &mut self.side {
+            Side::Java(lock) => drop(replied(lock.unlock()).await),
+            Side::Ours(_, _, guards) => {
+                guards.pop().expect("a hold").unlock().await.expect("a lock held");
+            }
+        }
+    }
+}
+
+/// The names of holders and waiters as letters, in the order of the cast.
+async fn seen(lane: &Lane<'_>, cast: &[Actor], step: &str) -> String {
+    let letter = |owner: &String| {
+        let at = cast.iter().position(|actor| &actor.owner == owner);
+        at.map_or_else(|| owner.clone(), |at| char::from(b'A' + at as u8).to_string())
+    };
+    let held: Vec<_> = lane.holders().await.iter().map(|(owner, count)| letter(owner) + count).collect();
+    let queue: Vec<_> = lane.queue().await.iter().map(letter).collect();
+    let mut due: Vec<_> = lane.scores().await.keys().map(letter).collect();
+    due.sort();
+    format!("{step}: held [{}] queue [{}] deadlines [{}]", held.join(" "), queue.join(" "), due.join(" "))
+}
+
+/// Takes all steps with this cast; what was seen after each.
+async fn play(rig: &Rig, client: &Client, name: &str, java: u32) -> Vec<String> {
+    let lane = Lane::new(rig, name);
+    let mut cast: Vec<_> = (0..CAST).map(|i| Actor::new(&lane, client, java >> i & 1 == 1, i)).collect();
+    let mut all = Vec::new();
+    cast[0].lock(name).await;
+    all.push(seen(&lane, &cast, "A holds").await);
+    cast[0].lock(name).await;
+    all.push(seen(&lane, &cast, "A holds twice").await);
+    let b = cast[1].ask(name, false);
+    lane.joined(1).await;
+    all.push(seen(&lane, &cast, "B waits").await);
+    let c = cast[2].ask(name, true);
+    lane.joined(2).await;
+    all.push(seen(&lane, &cast, "C waits").await);
+    let d = cast[3].ask(name, false);
+    lane.joined(3).await;
+    all.push(seen(&lane, &cast, "D waits").await);
+    // Past the queue.
+    cast[0].lock(name).await;
+    all.push(seen(&lane, &cast, "A holds three times").await);
+    assert!(!cast[2].hear(c).await);
+    // Our giver-up does not wait for the answer.
+    until("C gone", async || lane.queue().await.len() == 2).await;
+    all.push(seen(&lane, &cast, "C gave up").await);
+    for step in ["A holds twice", "A holds once"] {
+        cast[0].unlock().await;
+        all.push(seen(&lane, &cast, step).await);
+    }
+    cast[0].unlock().await;
+    assert!(cast[1].hear(b).await);
+    all.push(seen(&lane, &cast, "B holds").await);
+    cast[1].unlock().await;
+    assert!(cast[3].hear(d).await);
+    all.push(seen(&lane, &cast, "D holds").await);
+    cast[3].unlock().await;
+    all.push(seen(&lane, &cast, "free").await);
+    lane.is_gone().await;
+    all
+}
+
+/// Every cast of the two languages leaves what Redisson alone leaves.
+pub async fn fair_states_are_the_same(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let all_java = (1 << CAST) - 1;
+    let right = play(&rig, &client, "cast", all_java).await;
+    assert_eq!(right[4], "D waits: held [A2] queue [B C D] deadlines [B C D]");
+    assert_eq!(right[9], "B holds: held [B1] queue [D] deadlines [D]");
+    for java in 0..all_java {
+        let seen = play(&rig, &client, &format!("cast:{java}"), java).await;
+        assert_eq!(seen, right, "with Java at {java:04b}");
+    }
+    rig.end([client]).await;
+}
+
+/// Java's deadlines behind ours: further by Java's wait, and nearer when ours goes.
+pub async fn fair_deadlines_move_with_us(version: &str) {
+    let rig = Rig::start(vec![AgentOptions::version(version)]).await;
+    let client = rig.client().await;
+    ours_acquires(&rig, &client).await;
+    ours_gives_up(&rig, &client).await;
+    java_between(&rig, &client).await;
+    rig.end([client]).await;
+}
+
+/// A waiter of Java's.
+struct Java(JavaLock, Call, String);
+
+impl Java {
+    async fn join(lane: &Lane<'_>, thread: i64, wait: Option<Duration>, count: usize) -> Self {
+        let java = lane.java(0, thread);
+        let call = match wait {
+            Some(wait) => java.start_try_lock(wait, Some(LEASE)),
+            None => java.start_lock(),
+        };
+        Self(java, call, lane.joined(count).await)
+    }
+
+    async fn turn(self) {
+        assert_eq!(replied(self.1).await.value, true);
+        replied(self.0.unlock()).await;
+    }
+}
+
+async fn ours_acquires(rig: &Rig, client: &Client) {
+    let lane = Lane::new(rig, "acquires");
+    let wait = Duration::from_secs(20);
+    let guard = client.fair(lane.name).lock().await.expect("a free lock");
+    let waiter = fair_wait(client, lane.name);
+    let ours = lane.joined(1).await;
+    let first = Java::join(&lane, 1, None, 2).await;
+    let second = Java::join(&lane, 2, Some(wait), 3).await;
+    for round in 0..3 {
+        let due = lane.scores().await;
+        assert_eq!(due[&first.2] - due[&ours], JAVAS_WAIT, "round {round}");
+        assert_eq!(due[&second.2] - due[&first.2], wait.as_millis() as i64, "round {round}");
+        lane.refreshed(&ours).await;
+    }
+    let before = lane.scores().await;
+    guard.unlock().await.expect("a lock held");
+    let after = lane.scores().await;
+    assert_eq!(after.len(), 2, "{after:?}");
+    for java in [&first.2, &second.2] {
+        assert_eq!(after[java], before[java] - OUR_WAIT, "{java}");
+    }
+    soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
+    assert_eq!(replied(first.1).await.value, true);
+    assert_eq!(lane.scores().await[&second.2], after[&second.2] - JAVAS_WAIT);
+    replied(first.0.unlock()).await;
+    second.turn().await;
+    lane.is_gone().await;
+}
+
+async fn ours_gives_up(rig: &Rig, client: &Client) {
+    // Behind one of Java's, and behind one of ours; then as the head.
+    for java_ahead in [true, false] {
+        let name = format!("gives up:{java_ahead}");
+        let lane = Lane::new(rig, &name);
+        let guard = client.fair(&name).lock().await.expect("a free lock");
+        let (mut java, mut other) = (None, None);
+        if java_ahead {
+            java = Some(Java::join(&lane, 1, None, 1).await);
+        } else {
+            other = Some(fair_wait(client, &name));
+        }
+        let head = lane.joined(1).await;
+        let waiter = fair_wait(client, &name);
+        let ours = lane.joined(2).await;
+        let behind = Java::join(&lane, 2, None, 3).await;
+        lane.refreshed(&ours).await;
+        let before = lane.scores().await;
+        assert_eq!(before[&behind.2] - before[&ours], JAVAS_WAIT);
+        waiter.abort();
+        until("it gone", async || lane.queue().await.len() == 2).await;
+        let after = lane.scores().await;
+        assert_eq!(after[&head], before[&head]);
+        assert_eq!(after[&behind.2] - after[&head], JAVAS_WAIT, "{before:?} {after:?}");
+        if let Some(other) = other {
+            lane.refreshed(&head).await;
+            let before = lane.scores().await;
+            assert_eq!(before[&behind.2] - before[&head], JAVAS_WAIT);
+            other.abort();
+            until("it gone", async || lane.queue().await.len() == 1).await;
+            assert_eq!(lane.scores().await[&behind.2], before[&behind.2] - OUR_WAIT);
+        }
+        guard.unlock().await.expect("a lock held");
+        if let Some(java) = java {
+            java.turn().await;
+        }
+        behind.turn().await;
+        lane.is_gone().await;
+    }
+}
+
+/// J R J R J: each of Java's stands behind the one ahead of it, to the end.
+async fn java_between(rig: &Rig, client: &Client) {
+    let lane = Lane::new(rig, "between");
+    let guard = client.fair(lane.name).lock().await.expect("a free lock");
+    let j1 = Java::join(&lane, 1, None, 1).await;
+    let r1 = fair_wait(client, lane.name);
+    let first = lane.joined(2).await;
+    let j2 = Java::join(&lane, 2, None, 3).await;
+    let r2 = fair_wait(client, lane.name);
+    let second = lane.joined(4).await;
+    let j3 = Java::join(&lane, 3, None, 5).await;
+    for _ in 0..3 {
+        lane.refreshed(&second).await;
+        let due = lane.scores().await;
+        assert_eq!(due[&j2.2] - due[&first], JAVAS_WAIT);
+        assert_eq!(due[&j3.2] - due[&second], JAVAS_WAIT);
+    }
+    guard.unlock().await.expect("a lock held");
+    j1.turn().await;
+    let (_, guard) = soon(r1).await.expect("the waiter");
+    let due = lane.scores().await;
+    assert_eq!(due[&j3.2] - due[&second], JAVAS_WAIT);
+    guard.unlock().await.expect("a lock held");
+    j2.turn().await;
+    soon(r2).await.expect("the waiter").1.unlock().await.expect("a lock held");
+    j3.turn().await;
+    lane.is_gone().await;
+}
