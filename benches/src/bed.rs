@@ -13,6 +13,9 @@ use crate::report::Row;
 use crate::subject::{Any, Who};
 use crate::worker::Worker;
 
+/// How many processes the benches of several processes have.
+pub const PROCESSES: usize = 8;
+
 /// No measurement takes longer, its waits for the lock included.
 const SAMPLE_WITHIN: Duration = Duration::from_secs(120);
 
@@ -71,6 +74,7 @@ pub struct Bed {
 struct Rounds {
     samples: Vec<Sample>,
     commands: Vec<f64>,
+    scripts: Vec<f64>,
     /// Processor time by pair, in µs: the clients' and the server's.
     cpu: Vec<(f64, f64)>,
 }
@@ -95,10 +99,31 @@ impl Bed {
         for &who in &self.args.subjects {
             let side = if who == Who::Redisson {
                 let java = Java::start(1, &self.server.url(), 1024, true).await;
-                java.warm_up(Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
+                java.warm_up(false, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
                 Side::Java(java)
             } else {
                 Side::Here(Any::connect(who, &self.server.url(), self.args.pool).await)
+            };
+            sides.push((who, side));
+        }
+        sides
+    }
+
+    /// Clients of these subjects in processes of their own, for benches of reentrant locks, of fair ones or of both.
+    pub async fn apart(&self, subjects: &[Who], fair: &[bool]) -> Sides {
+        let (url, quick) = (self.server.url(), self.args.quick);
+        let mut sides = Sides::new();
+        for &who in subjects {
+            let side = if who == Who::Redisson {
+                // In a quick run eight compilers at work would leave nothing to measure.
+                let java = Java::start(PROCESSES, &url, 256, !quick).await;
+                for &fair in fair {
+                    java.warm_up(fair, Duration::from_millis(if quick { 600 } else { 10_000 })).await;
+                }
+                Side::Java(java)
+            } else {
+                let starts = (0..PROCESSES).map(|_| Worker::start(who, &url, self.args.pool));
+                Side::Apart(futures::future::join_all(starts).await)
             };
             sides.push((who, side));
         }
@@ -131,7 +156,8 @@ impl Bed {
             }
             for index in order {
                 let (who, side) = &mut sides[index];
-                let mut plan = Plan { name: format!("{bench}:{}", who.name()), ..plan.clone() };
+                let fair = plan.fair && *who != Who::Reentrant;
+                let mut plan = Plan { fair, name: format!("{bench}:{}", who.name()), ..plan.clone() };
                 if round == 0 {
                     plan.length = (plan.length / 3).clamp(Duration::from_millis(100), Duration::from_millis(500));
                 }
@@ -141,11 +167,12 @@ impl Bed {
                 let sample = tokio::time::timeout(SAMPLE_WITHIN, side.run(&plan)).await;
                 let sample = sample.unwrap_or_else(|_| panic!("{bench}: {} does not end", who.name()));
                 let used = (cpu::seconds_of(&pids) - cpu, cpu::seconds(server) - server_cpu);
-                let commands = commands(*who, &before, &self.admin.commandstats().await);
+                let after = self.admin.commandstats().await;
                 if round > 0 {
                     let rounds = found.entry(*who).or_default();
                     let pairs = sample.pairs() as f64;
-                    rounds.commands.push(commands as f64 / pairs);
+                    rounds.commands.push(commands(*who, &before, &after) as f64 / pairs);
+                    rounds.scripts.push(scripts(&before, &after) as f64 / pairs);
                     rounds.cpu.push((used.0 * 1e6 / pairs, used.1 * 1e6 / pairs));
                     rounds.samples.push(sample);
                 }
@@ -172,7 +199,7 @@ impl Bed {
             let sample = &mut rounds.samples[median];
             let [p50_us, p99_us, worst_us] = sample.times_us();
             let (share_min, share_max) = sample.shares();
-            let pooled = matches!(who, Who::Distlock | Who::Raw);
+            let pooled = matches!(who, Who::Distlock | Who::Raw | Who::Reentrant);
             rows.push(Row {
                 bench,
                 subject: *who,
@@ -185,6 +212,7 @@ impl Bed {
                 share_min,
                 share_max,
                 commands_per_op,
+                scripts_per_op: Some(rounds.scripts[median]),
                 cpu_us_per_op: cpu.0,
                 server_cpu_us_per_op: Some(cpu.1),
                 pool: pooled.then_some(self.args.pool),
@@ -202,6 +230,12 @@ fn score(sample: &mut Sample, by: By) -> f64 {
         By::Rate => sample.rate(),
         By::Median => 1e6 / sample.times_us()[0].max(0.001),
     }
+}
+
+/// The scripts that clients had the server run between two looks at its counters.
+fn scripts(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
+    let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
+    calls("eval") + calls("evalsha")
 }
 
 /// The commands that clients sent between two looks at the server's counters. These count what scripts call as well, so
@@ -229,7 +263,7 @@ pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<Strin
         Who::Rslock | Who::Rlock => names.push("set"),
         // It deletes its latch after each release, whose script deletes once and publishes once.
         Who::Redisson => sum += calls("del").saturating_sub(calls("publish")),
-        Who::Distlock | Who::Raw => {}
+        Who::Distlock | Who::Raw | Who::Reentrant => {}
     }
     sum + names.iter().map(|name| calls(name)).sum::<u64>()
 }

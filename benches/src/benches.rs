@@ -4,17 +4,15 @@ use std::time::{Duration, Instant};
 
 use distlock_support::agent::{Agent, AgentOptions};
 
-use crate::bed::{Bed, By, Side, Sides, commands};
+use crate::bed::{Bed, By, PROCESSES, Sides, commands};
 use crate::cpu;
 use crate::drive::{Plan, Timed};
-use crate::java::Java;
 use crate::report::{HeldFigures, Row};
 use crate::subject::Who;
 use crate::worker::Worker;
 
 /// How long a contended lock is held.
-const HOLD: Duration = Duration::from_millis(1);
-const PROCESSES: usize = 8;
+pub const HOLD: Duration = Duration::from_millis(1);
 const HELD: usize = 100_000;
 
 const fn ms(ms: u64) -> Duration {
@@ -26,7 +24,15 @@ pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (5, ms(150)) } else { (13, ms(350)) };
     let mut rows = Vec::new();
     for tasks in [1, 64, 1024] {
-        let plan = Plan { tasks, name: String::new(), own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
+        let plan = Plan {
+            tasks,
+            fair: false,
+            name: String::new(),
+            own: true,
+            timed: Timed::Pair,
+            hold: Duration::ZERO,
+            length,
+        };
         rows.extend(bed.rounds("uncontended", 1, sides, &plan, rounds, By::Rate).await);
     }
     rows
@@ -35,14 +41,22 @@ pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
 /// The time from asking to having, one task.
 pub async fn latency(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (5, ms(100)) } else { (13, ms(300)) };
-    let plan = Plan { tasks: 1, name: String::new(), own: false, timed: Timed::Wait, hold: Duration::ZERO, length };
+    let plan = Plan {
+        tasks: 1,
+        fair: false,
+        name: String::new(),
+        own: false,
+        timed: Timed::Wait,
+        hold: Duration::ZERO,
+        length,
+    };
     bed.rounds("latency", 1, sides, &plan, rounds, By::Median).await
 }
 
 /// Eight tasks of one process on one name.
 pub async fn contended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (1, ms(1200)) } else { (5, ms(3000)) };
-    let plan = Plan { tasks: 8, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+    let plan = Plan { tasks: 8, fair: false, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
     let (raw, mut others): (Sides, Sides) = std::mem::take(sides).into_iter().partition(|(who, _)| *who == Who::Raw);
     let rows = bed.rounds("contended", 1, &mut others, &plan, rounds, By::Rate).await;
     sides.extend(raw);
@@ -51,28 +65,13 @@ pub async fn contended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
 }
 
 /// Eight processes on one name.
-pub async fn processes(bed: &Bed) -> Vec<Row> {
+pub async fn processes(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (1, ms(1200)) } else { (3, ms(4000)) };
-    let mut sides = Sides::new();
-    for &who in bed.args.subjects.iter().filter(|who| **who != Who::Raw) {
-        let url = bed.server.url();
-        let side = if who == Who::Redisson {
-            // In a quick run eight compilers at work would leave nothing to measure.
-            let java = Java::start(PROCESSES, &url, 256, !bed.args.quick).await;
-            java.warm_up(ms(if bed.args.quick { 600 } else { 10_000 })).await;
-            Side::Java(java)
-        } else {
-            let starts = (0..PROCESSES).map(|_| Worker::start(who, &url, bed.args.pool));
-            Side::Apart(futures::future::join_all(starts).await)
-        };
-        sides.push((who, side));
-    }
     let mut rows = Vec::new();
     for tasks in [1, 8] {
-        let plan = Plan { tasks, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
-        rows.extend(bed.rounds("processes", PROCESSES, &mut sides, &plan, rounds, By::Rate).await);
+        let plan = Plan { tasks, fair: false, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+        rows.extend(bed.rounds("processes", PROCESSES, sides, &plan, rounds, By::Rate).await);
     }
-    bed.close(sides).await;
     rows
 }
 
@@ -86,7 +85,7 @@ pub async fn held(bed: &Bed) -> Vec<Row> {
             Who::Raw | Who::Rlock => rows.push(held_apart(bed, who).await),
             Who::Redisson => rows.push(held_java(bed).await),
             // It keeps no lock alive.
-            Who::Rslock => {}
+            Who::Rslock | Who::Reentrant => {}
         }
     }
     let ours = rows.iter().find(|row| row.subject == Who::Distlock).map(|row| row.ops_per_s);
@@ -186,6 +185,7 @@ fn held_row(bed: &Bed, who: Who, mut times: Vec<f64>, commands_per_op: f64, figu
         share_min: 1.0,
         share_max: 1.0,
         commands_per_op,
+        scripts_per_op: None,
         cpu_us_per_op: figures.cpu_us_per_round / figures.renewed_per_round.max(1) as f64,
         server_cpu_us_per_op: None,
         pool: matches!(who, Who::Distlock | Who::Raw).then_some(bed.args.pool),

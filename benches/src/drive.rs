@@ -21,6 +21,8 @@ pub enum Timed {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub tasks: usize,
+    /// Fair locks rather than reentrant ones.
+    pub fair: bool,
     /// The lock's name; with `own`, what each task's name begins with.
     pub name: String,
     /// Every task has a name of its own.

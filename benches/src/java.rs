@@ -19,9 +19,9 @@ impl Java {
     }
 
     /// Lets the just-in-time compiler see the code.
-    pub async fn warm_up(&self, length: Duration) {
-        let name = "warm-up".to_owned();
-        let own = Plan { tasks: 16, name, own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
+    pub async fn warm_up(&self, fair: bool, length: Duration) {
+        let name = format!("warm-up:{fair}");
+        let own = Plan { tasks: 16, fair, name, own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
         self.run(&own).await;
         self.run(&Plan { own: false, timed: Timed::Wait, tasks: 4, length: length / 2, ..own }).await;
     }
@@ -41,7 +41,7 @@ impl Java {
                 };
                 agent.start_call(json!({
                     "op": op,
-                    "flavour": "reentrant",
+                    "flavour": if plan.fair { "fair" } else { "reentrant" },
                     "prefix": prefix,
                     "name": plan.name,
                     "tasks": plan.tasks,

@@ -6,6 +6,7 @@ mod bed;
 mod benches;
 mod cpu;
 mod drive;
+mod fair;
 mod held;
 mod java;
 mod raw;
@@ -19,6 +20,7 @@ use std::time::Instant;
 
 use args::Args;
 use bed::Bed;
+use subject::Who;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
@@ -66,9 +68,26 @@ async fn run(args: Args) -> ExitCode {
         }
         bed.close(sides).await;
     }
-    if args.wants("processes") {
-        step("processes");
-        rows.extend(benches::processes(&bed).await);
+    let (plain, fair) = (args.wants("processes"), args.wants("fair"));
+    if fair && args.subjects.contains(&Who::Distlock) {
+        step("fair, alone");
+        rows.extend(fair::alone(&bed).await);
+    }
+    if plain || fair {
+        // One set of processes for both: eight Java processes take long to start.
+        let here = |who: &Who| (plain && *who != Who::Raw) || fair::WITH.contains(who);
+        let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
+        let flavours: &[bool] = if plain && fair { &[false, true] } else { &[fair] };
+        let mut sides = bed.apart(&subjects, flavours).await;
+        if plain {
+            step("processes");
+            rows.extend(benches::processes(&bed, &mut sides).await);
+        }
+        if fair {
+            step("fair");
+            rows.extend(fair::handed_on(&bed, &mut sides).await);
+        }
+        bed.close(sides).await;
     }
     if args.wants("held") {
         step("held");

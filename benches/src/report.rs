@@ -26,6 +26,9 @@ pub struct Row {
     pub share_max: f64,
     /// As the server counted them, without what scripts call.
     pub commands_per_op: f64,
+    /// Those of them that run a script.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scripts_per_op: Option<f64>,
     /// Processor time of the clients and of the server. Those of a busy machine are truer than its times.
     pub cpu_us_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +109,9 @@ fn line(row: &Row) -> [String; 13] {
         Some(ahead) if row.subject != Who::Distlock => format!("x {ahead:.2}"),
         _ => String::new(),
     };
-    let note = row.held.map_or(String::new(), |held| {
+    let scripts = row.scripts_per_op.filter(|_| row.bench == "fair");
+    let scripts = scripts.map_or(String::new(), |scripts| format!("{scripts:.2} EVALSHA/op"));
+    let note = row.held.map_or(scripts, |held| {
         let memory =
             format!("{:.0} B a lock ({:.0} after renewals)", held.bytes_per_lock, held.bytes_per_lock_after_rounds);
         if held.renewed_per_round == 0 {

@@ -19,6 +19,8 @@ pub enum Who {
     Redisson,
     Rslock,
     Rlock,
+    /// Our own reentrant lock, where `Distlock` is another of ours. Not to be asked for.
+    Reentrant,
 }
 
 impl Who {
@@ -31,6 +33,7 @@ impl Who {
             Self::Redisson => "redisson",
             Self::Rslock => "rslock",
             Self::Rlock => "rlock",
+            Self::Reentrant => "reentrant",
         }
     }
 
@@ -72,6 +75,29 @@ impl Lock for distlock::ReentrantLock {
 
     async fn release(&mut self, guard: Self::Guard) {
         guard.unlock().await.map_or_else(|error| panic!("distlock: unlock: {error}"), drop);
+    }
+}
+
+/// Makes fair locks.
+struct Fair(distlock::Client);
+
+impl Subject for Fair {
+    type Lock = distlock::FairLock;
+
+    fn lock(&self, name: String) -> Self::Lock {
+        self.0.fair(&name)
+    }
+}
+
+impl Lock for distlock::FairLock {
+    type Guard = distlock::Guard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        Self::lock(self).await.unwrap_or_else(|error| panic!("distlock: fair lock: {error}"))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) {
+        guard.unlock().await.map_or_else(|error| panic!("distlock: fair unlock: {error}"), drop);
     }
 }
 
@@ -136,7 +162,7 @@ impl Any {
     /// Connects, with one round trip done.
     pub async fn connect(who: Who, url: &str, pool: usize) -> Self {
         match who {
-            Who::Distlock => {
+            Who::Distlock | Who::Reentrant => {
                 let client = distlock::Client::builder(url).pool_size(pool).connect().await;
                 Self::Distlock(client.unwrap_or_else(|error| panic!("distlock: {error}")))
             }
@@ -157,6 +183,8 @@ impl Any {
     /// Measures once.
     pub async fn run(&self, plan: &Plan) -> Sample {
         match self {
+            Self::Distlock(client) if plan.fair => drive::run(&Fair(client.clone()), plan).await,
+            _ if plan.fair => panic!("no fair locks here"),
             Self::Distlock(client) => drive::run(client, plan).await,
             Self::Raw(client) => drive::run(client, plan).await,
             Self::Rslock(client) => drive::run(client, plan).await,

@@ -10,6 +10,14 @@ const ROUND_WITHIN: f64 = 2e6;
 /// Of our own memory, a held lock.
 const BYTES: f64 = 1024.0;
 
+/// The fair lock: of Redisson's rate; of its median wait; scripts an acquire with its release; how far a contender's share
+/// may be from an even one; of the reentrant lock's rate.
+const FAIR_RATE: f64 = 1.8;
+const FAIR_WAIT: f64 = 0.5;
+const FAIR_SCRIPTS: f64 = 2.2;
+const FAIR_SHARE: f64 = 0.1;
+const FAIR_ALONE: f64 = 0.85;
+
 /// One target, or something beside them that is worth knowing.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -63,6 +71,37 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                         format!("{} of {} locks renewed in a round", held.renewed_per_round, held.locks),
                     );
                 }
+            }
+            ("fair", Who::Distlock) if row.processes > 1 => {
+                let scripts = row.scripts_per_op.unwrap_or(f64::INFINITY);
+                judge(
+                    true,
+                    scripts <= FAIR_SCRIPTS,
+                    row,
+                    format!("{scripts:.2} EVALSHA an acquire (<= {FAIR_SCRIPTS})"),
+                );
+                let (least, most) = (row.share_min, row.share_max);
+                let even = least >= 1.0 - FAIR_SHARE && most <= 1.0 + FAIR_SHARE;
+                judge(true, even, row, format!("shares from {least:.2} to {most:.2} (within {FAIR_SHARE} of 1)"));
+            }
+            ("fair", Who::Reentrant) => {
+                let ratio = row.distlock_ahead.unwrap_or(0.0);
+                judge(
+                    true,
+                    ratio >= FAIR_ALONE,
+                    row,
+                    format!("{ratio:.3} of our {peer} lock's rate (>= {FAIR_ALONE})"),
+                );
+            }
+            ("fair", Who::Redisson) => {
+                let ahead = row.distlock_ahead.unwrap_or(0.0);
+                judge(true, ahead >= FAIR_RATE, row, format!("{ahead:.2} of {peer}'s rate (>= {FAIR_RATE})"));
+                let (our, its) = (time(ours.p50_us), time(row.p50_us));
+                let ratio = ours.p50_us / row.p50_us;
+                let text = format!("p50 {our}, {peer} {its}: {ratio:.2} of it (<= {FAIR_WAIT})");
+                judge(true, ratio <= FAIR_WAIT, row, text);
+                let (our, its) = (time(ours.worst_us), time(row.worst_us));
+                judge(false, ours.worst_us < row.worst_us, row, format!("worst wait {our}, {peer} {its}"));
             }
             (_, Who::Distlock) => {}
             ("held", Who::Raw) => {}
