@@ -5,6 +5,8 @@ use std::time::Duration;
 mod counter;
 mod ear;
 mod expiry;
+mod fair_grants;
+mod fair_kills;
 mod fair_order;
 mod fair_rig;
 mod fair_state;
@@ -50,6 +52,8 @@ beside!(redisson_4_7_0, "4.7.0":
     fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
     fair_order::fair_chain_has_no_gaps,
     fair_state::fair_states_are_the_same, fair_state::fair_deadlines_move_with_us,
+    fair_kills::fair_waiters_killed_hold_java_up_for_seconds,
+    fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -64,6 +68,7 @@ beside!(redisson_3_52_0, "3.52.0":
     fair_order::fair_turns_are_in_order_of_arrival,
     fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
     fair_state::fair_states_are_the_same,
+    fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.

@@ -43,6 +43,11 @@ impl JavaLock {
         self.start("try_lock", times(Some(wait), lease))
     }
 
+    /// `tryLock(wait, SECONDS)`, not awaited. The unit matters for fair locks (protocol 9.8).
+    pub fn start_try_lock_seconds(&self, wait: u64) -> Call {
+        self.start("try_lock", json!({"wait_s": wait}))
+    }
+
     /// `lock()`.
     pub async fn lock(&self) -> CallResult {
         self.start_lock().await

@@ -1,6 +1,7 @@
 package distlock.interop;
 
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
+import static java.util.concurrent.TimeUnit.SECONDS;
 
 import java.util.concurrent.CompletionStage;
 import org.redisson.api.RFencedLock;
@@ -59,6 +60,10 @@ final class LockOps {
         }
         if (request.has("wait_ms")) {
             return lock.tryLock(request.number("wait_ms"), MILLISECONDS);
+        }
+        // A fair lock takes the number for milliseconds here and there, whatever the unit.
+        if (request.has("wait_s")) {
+            return lock.tryLock(request.number("wait_s"), SECONDS);
         }
         return lock.tryLock();
     }

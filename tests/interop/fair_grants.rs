@@ -1,0 +1,146 @@
+//! A lock is passed on to our waiters only; Java's are told to take it, as Redisson does it.
+
+use distlock::DistLock as _;
+use distlock_support::agent::{Call, JavaLock};
+
+use crate::ear::{Ear, Message};
+use crate::fair_rig::{Lane, fair_wait};
+use crate::rig::{Rig, replied, soon, until_is};
+
+/// Messages to waiters of this lock.
+async fn heard(lane: &Lane<'_>, ear: &Ear) -> Vec<(String, String)> {
+    let prefix = lane.channel("");
+    let told = |message: &Message| {
+        let owner = message.channel.strip_prefix(&prefix)?.to_owned();
+        Some((owner, String::from_utf8_lossy(&message.payload).into_owned()))
+    };
+    ear.take(&lane.rig.admin).await.iter().filter_map(told).collect()
+}
+
+/// A head of Java's whose process stands still: it has been told once, and nothing is done in its name.
+async fn only_told(lane: &Lane<'_>, ear: &Ear, head: &str) {
+    let messages = heard(lane, ear).await;
+    assert_eq!(messages, [(head.to_owned(), "0".to_owned())], "{}", lane.name);
+    assert!(lane.holders().await.is_empty(), "{}: {:?}", lane.name, lane.holders().await);
+    assert_eq!(lane.queue().await.first().map(String::as_str), Some(head));
+    assert!(lane.score(head).await.is_some());
+}
+
+/// Lets Java go on: it takes the lock itself.
+async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
+    lane.rig.agents[0].cont();
+    replied(call).await;
+    lane.held_by(head).await;
+    replied(java.unlock()).await;
+}
+
+/// Whatever of ours frees the lock or finds it free.
+pub async fn fair_grants_never_go_to_java(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let ear = Ear::open(&rig.server).await;
+
+    for how in ["released", "forced"] {
+        let lane = Lane::new(&rig, how);
+        let guard = client.fair(how).lock().await.expect("a free lock");
+        let java = lane.java(0, 1);
+        let call = java.start_lock();
+        let head = lane.joined(1).await;
+        heard(&lane, &ear).await;
+        rig.agents[0].stop();
+        if how == "forced" {
+            assert!(client.fair(how).force_unlock().await.expect("an answer"));
+        } else {
+            guard.unlock().await.expect("a lock held");
+        }
+        only_told(&lane, &ear, &head).await;
+        takes_it(&lane, java, call, &head).await;
+        lane.is_gone().await;
+    }
+
+    // One of ours gives up as the head of a free lock.
+    let lane = Lane::new(&rig, "left");
+    let guard = client.fair(lane.name).lock().await.expect("a free lock");
+    let ours = fair_wait(&client, lane.name);
+    let first = lane.joined(1).await;
+    let java = lane.java(0, 2);
+    let call = java.start_lock();
+    let head = lane.joined(2).await;
+    rig.agents[0].stop();
+    lane.refreshed(&first).await;
+    heard(&lane, &ear).await;
+    lane.vanish().await;
+    ours.abort();
+    until_is("its leaving", async || lane.queue().await.len(), |len| *len == 1).await;
+    only_told(&lane, &ear, &head).await;
+    takes_it(&lane, java, call, &head).await;
+    let _ = guard.unlock().await;
+    lane.is_gone().await;
+
+    // A waiter of ours finds it free with Java ahead.
+    let lane = Lane::new(&rig, "found");
+    let guard = client.fair(lane.name).lock().await.expect("a free lock");
+    let java = lane.java(0, 3);
+    let call = java.start_lock();
+    let head = lane.joined(1).await;
+    let ours = fair_wait(&client, lane.name);
+    let second = lane.joined(2).await;
+    rig.agents[0].stop();
+    heard(&lane, &ear).await;
+    lane.refreshed(&second).await;
+    lane.vanish().await;
+    lane.refreshed(&second).await;
+    only_told(&lane, &ear, &head).await;
+    takes_it(&lane, java, call, &head).await;
+    soon(ours).await.expect("the waiter").1.unlock().await.expect("a lock held");
+    let _ = guard.unlock().await;
+    lane.is_gone().await;
+
+    drop(ear);
+    rig.end([client]).await;
+}
+
+/// A head of ours is made the holder by whatever of ours frees the lock, and told for how long; Java tells it to take it.
+pub async fn fair_grants_go_to_us(version: &str) {
+    let rig = Rig::with(version).await;
+    let (client, other) = (rig.client().await, rig.client().await);
+    let ear = Ear::open(&rig.server).await;
+    for (name, holder) in [("of its own", &client), ("of another", &other)] {
+        let lane = Lane::new(&rig, name);
+        let guard = holder.fair(name).lock().await.expect("a free lock");
+        let ours = fair_wait(&client, name);
+        let head = lane.joined(1).await;
+        // Behind it, and left alone.
+        let java = lane.java(0, 1);
+        let call = java.start_lock();
+        lane.joined(2).await;
+        heard(&lane, &ear).await;
+        guard.unlock().await.expect("a lock held");
+        let messages = heard(&lane, &ear).await;
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        let lease: i64 = messages[0].1.parse().expect("a number");
+        assert!(messages[0].0 == head && lease > 1, "{messages:?}");
+        let (_, guard) = soon(ours).await.expect("the waiter");
+        assert_eq!(guard.owner().as_str(), head);
+        lane.held_by(&head).await;
+        guard.unlock().await.expect("a lock held");
+        replied(call).await;
+        replied(java.unlock()).await;
+        lane.is_gone().await;
+    }
+
+    let lane = Lane::new(&rig, "of Java's");
+    let java = lane.java(0, 1);
+    replied(java.start_lock()).await;
+    let ours = fair_wait(&client, lane.name);
+    let head = lane.joined(1).await;
+    heard(&lane, &ear).await;
+    replied(java.unlock()).await;
+    let (_, guard) = soon(ours).await.expect("the waiter");
+    assert_eq!(heard(&lane, &ear).await, [(head, "0".to_owned())]);
+    guard.unlock().await.expect("a lock held");
+    lane.is_gone().await;
+
+    drop(ear);
+    rig.end([client, other]).await;
+}
