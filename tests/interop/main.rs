@@ -8,6 +8,7 @@ mod expiry;
 mod fair_grants;
 mod fair_kills;
 mod fair_order;
+mod fair_place;
 mod fair_rig;
 mod fair_state;
 mod force;
@@ -54,6 +55,7 @@ beside!(redisson_4_7_0, "4.7.0":
     fair_state::fair_states_are_the_same, fair_state::fair_deadlines_move_with_us,
     fair_kills::fair_waiters_killed_hold_java_up_for_seconds,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us,
+    fair_place::fair_place_of_ours_is_kept, fair_place::fair_place_of_ours_is_kept_behind_asyncs,
 );
 
 beside!(redisson_3_52_0, "3.52.0":

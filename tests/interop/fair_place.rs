@@ -1,0 +1,151 @@
+//! A waiter of ours that lives keeps its place, however long those of Java ahead take and whatever they take off the
+//! deadlines behind them.
+
+use std::time::Duration;
+
+use distlock::Client;
+use distlock_support::agent::{AgentOptions, Call, JavaLock};
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::fair_rig::{Lane, fair_wait};
+use crate::rig::{Rig, ms, replied, soon};
+
+const LEASE: Duration = Duration::from_secs(60);
+/// What a waiter of Java's asks for.
+#[derive(Clone, Copy)]
+enum Ask {
+    /// `lock()`.
+    Lock,
+    /// `tryLock(wait, lease, MILLISECONDS)`.
+    Try(u64),
+    /// `tryLock(wait, SECONDS)`: queues for as many milliseconds, and takes off the seconds when it gives up.
+    Seconds(u64),
+    /// `tryLockAsync(wait, lease)`: takes off 300 s when it gives up.
+    Async(u64),
+}
+
+/// What those ahead of ours ask for, for how long we hold the lock, and for how long each of them holds it after.
+struct Case {
+    name: &'static str,
+    ahead: &'static [Ask],
+    held: Duration,
+    hold: Duration,
+}
+
+use Ask::{Async, Lock, Seconds, Try};
+
+/// They acquire, or give up, or both; for longer than a place of ours lasts unkept.
+const CASES: [Case; 8] = [
+    Case { name: "lock", ahead: &[Lock], held: ms(6000), hold: ms(6000) },
+    Case { name: "two locks", ahead: &[Lock, Lock], held: ms(0), hold: ms(5000) },
+    Case { name: "tries that end", ahead: &[Try(1000), Try(2500)], held: ms(7000), hold: ms(0) },
+    Case { name: "tries behind a lock", ahead: &[Lock, Try(1000), Try(3000)], held: ms(4500), hold: ms(5000) },
+    Case { name: "tries that acquire", ahead: &[Try(60_000), Lock, Try(50_000)], held: ms(0), hold: ms(2500) },
+    Case { name: "seconds", ahead: &[Seconds(10)], held: ms(11_500), hold: ms(0) },
+    Case { name: "seconds in a row", ahead: &[Lock, Seconds(10), Seconds(9)], held: ms(11_500), hold: ms(500) },
+    Case { name: "seconds that acquire", ahead: &[Seconds(20), Seconds(30)], held: ms(3000), hold: ms(1500) },
+];
+
+const ASYNCS: [Case; 2] = [
+    Case { name: "async", ahead: &[Async(1500)], held: ms(4000), hold: ms(0) },
+    Case { name: "async behind a lock", ahead: &[Lock, Async(1500)], held: ms(4000), hold: ms(0) },
+];
+
+/// Ours behind those of Java, and another of Java's behind ours; at every moment somebody purges what is out of date.
+pub async fn fair_place_of_ours_is_kept(version: &str) {
+    keep(version, &CASES).await;
+}
+
+/// The same behind waiters that give up with more than they came with, unseen.
+pub async fn fair_place_of_ours_is_kept_behind_asyncs(version: &str) {
+    keep(version, &ASYNCS).await;
+}
+
+async fn keep(version: &str, cases: &'static [Case]) {
+    let rig = Rig::alone(vec![AgentOptions::version(version); 2]).await;
+    let client = rig.client().await;
+    let margins =
+        join_all(cases.iter().enumerate().map(|(i, case)| run(&rig, &client, case, 100 * (i as i64 + 1)))).await;
+    for (case, margin) in cases.iter().zip(&margins) {
+        println!("{version}: behind {}: ours was within {margin} ms of being out of date, at the least", case.name);
+    }
+    for (case, margin) in cases.iter().zip(margins) {
+        assert!(margin > 0, "behind {}: out of date by {} ms for a while", case.name, -margin);
+    }
+    rig.end([client]).await;
+}
+
+/// Starts a request; the answer in Java is true or false.
+fn start(java: &JavaLock, ask: Ask) -> Call {
+    let lease = LEASE.as_millis() as u64;
+    match ask {
+        Lock => java.start_lock(),
+        Try(wait) => java.start_try_lock(Duration::from_millis(wait), Some(LEASE)),
+        Seconds(wait) => java.start_try_lock_seconds(wait),
+        Async(wait) => java.start("try_lock_as", json!({"wait_ms": wait, "lease_ms": lease})),
+    }
+}
+
+/// What was the least left to the deadline of ours.
+async fn run(rig: &Rig, client: &Client, case: &Case, thread: i64) -> i64 {
+    let lane = Lane::new(rig, case.name);
+    let guard = client.fair(case.name).lock().await.expect("a free lock");
+    let mut ahead = Vec::new();
+    for (i, ask) in case.ahead.iter().enumerate() {
+        let java = lane.java(0, thread + i as i64);
+        let call = start(&java, *ask);
+        lane.joined(i + 1).await;
+        ahead.push(tokio::spawn(turn(java, call, case.hold)));
+    }
+    let mut waiter = fair_wait(client, case.name);
+    let ours = lane.joined(ahead.len() + 1).await;
+    let java = lane.java(0, thread + 50);
+    let behind = java.start_lock();
+    let last = lane.joined(ahead.len() + 2).await;
+
+    let free = tokio::time::sleep(case.held);
+    tokio::pin!(free);
+    let (mut guard, mut margin) = (Some(guard), i64::MAX);
+    let purger = lane.java(1, thread + 60);
+    let guard = loop {
+        tokio::select! {
+            biased;
+            had = &mut waiter => break had.expect("the waiter").1,
+            () = &mut free, if guard.is_some() => {
+                guard.take().expect("a guard").unlock().await.expect("a lock held");
+            }
+            () = tokio::time::sleep(ms(10)) => {
+                margin = margin.min(left(&lane, &ours).await.unwrap_or(margin));
+                // What a look of any other client does, too.
+                assert!(!purger.try_lock().await.expect("an answer"), "{}: got in past the queue", case.name);
+            }
+        }
+    };
+    assert_eq!(guard.owner().as_str(), ours, "{}: ours lost its place", case.name);
+    assert_eq!(lane.queue().await, [last], "{}: the one behind", case.name);
+    for turn in ahead {
+        soon(turn).await.expect("its turn came before ours");
+    }
+    guard.unlock().await.expect("a lock held");
+    replied(behind).await;
+    replied(java.unlock()).await;
+    lane.is_gone().await;
+    margin
+}
+
+/// What is left to a deadline, if it stands there.
+async fn left(lane: &Lane<'_>, owner: &str) -> Option<i64> {
+    let look = "local now = redis.call('time') \
+                local due = redis.call('zscore', KEYS[1], ARGV[1]) \
+                return due and due - (now[1] * 1000 + math.floor(now[2] / 1000))";
+    lane.rig.admin.cmd(&["EVAL", look, "1", &lane.deadlines_key(), owner]).await
+}
+
+/// Waits, and holds for this long if it gets it.
+async fn turn(java: JavaLock, call: Call, hold: Duration) {
+    if call.await.expect("an answer").value == true {
+        tokio::time::sleep(hold).await;
+        replied(java.unlock()).await;
+    }
+}
