@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use distlock::Client;
-use distlock_support::agent::{AgentOptions, Call, JavaLock, monotonic_ns};
+use distlock_support::agent::{AgentOptions, monotonic_ns};
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
 
-use crate::fair_rig::Lane;
-use crate::rig::{Rig, ms, replied};
+use crate::fair_rig::{Lane, Waiter, fair_wait};
+use crate::rig::{Rig, ms};
 
 /// From the moment the lock could be had to the lock in Java's hands.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -16,9 +16,12 @@ const LEASE: Duration = Duration::from_secs(40);
 const AT: &str = "INTEROP_URL";
 const NAME: &str = "INTEROP_LOCK";
 
-/// Who waits, in order: K = ours, to be killed; J = Java's `lock()`; T = Java's `tryLock(40 s, lease)`. And for how long
-/// each of Java's holds the lock.
-const CASES: [(&str, Duration); 9] = [
+/// Who waits, in order: K = ours, to be killed; R = ours, alive; J = Java's `lock()`; T = Java's `tryLock(40 s, lease)`.
+/// And for how long each holds the lock.
+const CASES: [(&str, Duration); 12] = [
+    ("KRJ", ms(0)),
+    ("JKRJ", ms(0)),
+    ("TKJKR", ms(1000)),
     ("KJ", ms(0)),
     ("JKJ", ms(0)),
     ("JKJ", ms(2000)),
@@ -40,7 +43,7 @@ pub async fn fair_waiters_killed_hold_java_up_for_seconds(version: &str) {
     });
     let all = join_all(cases).await;
     for (order, hold, delays) in &all {
-        println!("{version}: killed in {order}, Java holding for {hold:?}: Java's delays {delays:?}");
+        println!("{version}: killed in {order}, each holding for {hold:?}: delays {delays:?}");
     }
     for (order, hold, delays) in all {
         assert!(delays.iter().all(|delay| *delay <= LIMIT), "{order}, holding for {hold:?}: {delays:?}");
@@ -48,18 +51,19 @@ pub async fn fair_waiters_killed_hold_java_up_for_seconds(version: &str) {
     rig.end([client]).await;
 }
 
-/// How long each of Java's waited after the lock could be had.
+/// How long each that lives waited after the lock could be had.
 async fn case(rig: &Rig, client: &Client, name: &str, order: &str, hold: Duration) -> Vec<Duration> {
     let lane = Lane::new(rig, name);
     let guard = client.fair(name).lock().await.expect("a free lock");
-    let (mut killed, mut java): (Vec<Child>, Vec<(JavaLock, Call)>) = (Vec::new(), Vec::new());
+    let (mut killed, mut alive) = (Vec::new(), Vec::new());
     for (i, who) in order.chars().enumerate() {
         let lock = lane.java(0, thread(name, i));
         match who {
             'K' => killed
                 .push(Child::spawn("fair_kills::fair_waiter_to_be_killed", &[(AT, &rig.server.url()), (NAME, name)])),
-            'J' => java.push((lock.clone(), lock.start_lock())),
-            _ => java.push((lock.clone(), lock.start_try_lock(LEASE, Some(LEASE)))),
+            'R' => alive.push(Waiter::Ours(fair_wait(client, name))),
+            'J' => alive.push(Waiter::Java(lock.clone(), lock.start_lock())),
+            _ => alive.push(Waiter::Java(lock.clone(), lock.start_try_lock(LEASE, Some(LEASE)))),
         }
         let from = monotonic_ns();
         while lane.queue().await.len() != i + 1 {
@@ -73,12 +77,10 @@ async fn case(rig: &Rig, client: &Client, name: &str, order: &str, hold: Duratio
     let mut free = monotonic_ns();
     guard.unlock().await.expect("a lock held");
     let mut delays = Vec::new();
-    for (lock, call) in java {
-        let taken = tokio::time::timeout(LEASE, call).await.expect("the lock in time").expect("the lock");
-        assert_eq!(taken.value, true, "{name}");
-        delays.push(Duration::from_nanos(taken.t1.saturating_sub(free)));
-        tokio::time::sleep(hold).await;
-        free = replied(lock.unlock()).await.t0;
+    for waiter in alive {
+        let (taken, freed) = tokio::time::timeout(LEASE, waiter.hold(hold)).await.expect("the lock in time");
+        delays.push(Duration::from_nanos(taken.saturating_sub(free)));
+        free = freed;
     }
     lane.is_gone().await;
     delays

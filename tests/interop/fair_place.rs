@@ -116,7 +116,10 @@ async fn run(rig: &Rig, client: &Client, case: &Case, thread: i64) -> i64 {
                 guard.take().expect("a guard").unlock().await.expect("a lock held");
             }
             () = tokio::time::sleep(ms(10)) => {
-                margin = margin.min(left(&lane, &ours).await.unwrap_or(margin));
+                match left(&lane, &ours).await {
+                    Some(left) => margin = margin.min(left),
+                    None => assert!(lane.holders().await.contains_key(&ours), "{}: ours lost its place", case.name),
+                }
                 // What a look of any other client does, too.
                 assert!(!purger.try_lock().await.expect("an answer"), "{}: got in past the queue", case.name);
             }

@@ -1,6 +1,7 @@
 //! What the tests of the fair lock look at: the keys of one, and who waits for it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use distlock::{Client, Guard};
 use distlock_support::agent::{Call, JavaLock, Kind, monotonic_ns};
@@ -134,13 +135,21 @@ pub enum Waiter {
 impl Waiter {
     /// Waits until it has the lock and gives that back at once; when it had it and when it began to give it back.
     pub async fn turn(self) -> (u64, u64) {
+        soon(self.hold(Duration::ZERO)).await
+    }
+
+    /// The same, however long it waits, and holding the lock for a while.
+    pub async fn hold(self, hold: Duration) -> (u64, u64) {
         match self {
             Self::Java(lock, call) => {
-                let taken = soon(call).await.expect("the lock").t1;
-                (taken, soon(lock.unlock()).await.expect("a lock held").t0)
+                let taken = call.await.expect("an answer");
+                assert_eq!(taken.value, true, "gave up");
+                tokio::time::sleep(hold).await;
+                (taken.t1, lock.unlock().await.expect("a lock held").t0)
             }
             Self::Ours(task) => {
-                let (taken, guard) = soon(task).await.expect("the waiter");
+                let (taken, guard) = task.await.expect("the waiter");
+                tokio::time::sleep(hold).await;
                 let from = monotonic_ns();
                 guard.unlock().await.expect("a lock held");
                 (taken, from)

@@ -1,0 +1,135 @@
+//! Clients of both languages take turns at a counter, and some give up: no update is lost, and nothing is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::Client;
+use distlock_support::Admin;
+use distlock_support::agent::{AgentOptions, JavaLock};
+use futures::future::join_all;
+
+use crate::fair_rig::Lane;
+use crate::rig::{Rig, ms};
+
+const NAME: &str = "mixed";
+const COUNTER: &str = "counter";
+/// Of each kind, in each client.
+const TASKS: u64 = 3;
+/// Two of each language.
+const CLIENTS: usize = 2;
+const ROUNDS: u64 = 1000;
+/// Naps that nobody ends last as long as a lease.
+const WATCHDOG: Duration = Duration::from_secs(3);
+
+/// Numbers that look random; the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// What came of all rounds.
+#[derive(Default)]
+struct Tally {
+    rounds: AtomicU64,
+    counted: AtomicU64,
+    given_up: AtomicU64,
+    inside: AtomicU64,
+}
+
+impl Tally {
+    /// True while there are rounds left to take.
+    fn take(&self) -> bool {
+        self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS
+    }
+
+    /// Reads, adds one, writes back.
+    async fn count(&self, admin: &Admin) {
+        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two had the lock at once");
+        let old: Option<u64> = admin.cmd(&["GET", COUNTER]).await;
+        admin.cmd::<()>(&["SET", COUNTER, &(old.unwrap_or(0) + 1).to_string()]).await;
+        self.counted.fetch_add(1, Ordering::Relaxed);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn give_up(&self) {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+async fn in_java(tally: Arc<Tally>, lock: JavaLock, admin: Admin, mut dice: Dice) {
+    while tally.take() {
+        let call = match dice.roll(10) {
+            0..=5 => lock.start_lock(),
+            6..=7 => lock.start_try_lock(ms(1 + dice.roll(40)), None),
+            _ => lock.start_try_lock(ms(1 + dice.roll(40)), Some(WATCHDOG)),
+        };
+        if call.await.expect("an answer").value == true {
+            tally.count(&admin).await;
+            lock.unlock().await.expect("a lock held");
+        } else {
+            tally.give_up();
+        }
+    }
+}
+
+async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Dice) {
+    let lock = client.fair(NAME);
+    while tally.take() {
+        let guard = match dice.roll(10) {
+            0..=5 => Some(lock.lock().await.expect("the lock")),
+            6..=7 => lock.lock_for(ms(1 + dice.roll(40))).await.expect("an answer"),
+            // Dropped while it waits, or while it gets the lock.
+            _ => tokio::time::timeout(ms(dice.roll(40)), lock.lock()).await.ok().map(|guard| guard.expect("the lock")),
+        };
+        match guard {
+            Some(guard) => {
+                tally.count(&admin).await;
+                if dice.roll(4) == 0 {
+                    drop(guard);
+                } else {
+                    guard.unlock().await.expect("a lock held");
+                }
+            }
+            None => tally.give_up(),
+        }
+    }
+}
+
+/// A thousand rounds, shared by all.
+pub async fn fair_rounds_with_cancels_count_exactly(version: &str) {
+    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
+    let rig = Rig::start(vec![options; CLIENTS]).await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(rig.watched_client(WATCHDOG).await);
+    }
+    let lane = Lane::new(&rig, NAME);
+    let (tally, began) = (Arc::new(Tally::default()), Instant::now());
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        for (i, client) in clients.iter().enumerate() {
+            let seed = 100 * task + 10 * i as u64;
+            let (java, rust) = (Admin::connect(&rig.server).await, Admin::connect(&rig.server).await);
+            tasks.push(tokio::spawn(in_java(Arc::clone(&tally), lane.java(i, task as i64 + 1), java, Dice(seed + 1))));
+            tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, Dice(seed + 2))));
+        }
+    }
+    for ended in join_all(tasks).await {
+        ended.expect("the rounds of one");
+    }
+    let took = began.elapsed();
+    let (counted, given_up) = (tally.counted.load(Ordering::Relaxed), tally.given_up.load(Ordering::Relaxed));
+    println!("{version}: {ROUNDS} rounds in {took:?}: {counted} counted, {given_up} given up");
+    assert_eq!(counted + given_up, ROUNDS);
+    assert!(counted > ROUNDS / 2 && given_up > ROUNDS / 50, "not mixed: {counted}, {given_up}");
+    assert_eq!(rig.admin.cmd::<u64>(&["GET", COUNTER]).await, counted, "updates were lost");
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    lane.is_gone().await;
+    rig.admin.cmd::<()>(&["DEL", COUNTER]).await;
+    rig.end(clients).await;
+}
