@@ -1,0 +1,111 @@
+//! All that happens to a queue, as the server itself tells it (`MONITOR`, commands inside scripts included).
+
+use std::sync::Arc;
+
+use distlock_support::RedisServer;
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::bed::{Bed, eventually, secs};
+use crate::rig::queue_key;
+
+/// Watches a server; ends when dropped.
+pub struct Monitor {
+    heard: Arc<Mutex<Vec<Vec<String>>>>,
+    task: JoinHandle<()>,
+}
+
+impl Monitor {
+    pub async fn start(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(server.addr()).await.unwrap();
+        stream.write_all(b"MONITOR\r\n").await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("+OK"));
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&heard);
+        let task = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                // Scripts' sources and hashes are of no interest.
+                let words: Vec<String> = line.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+                let wanted = ["rpush", "lpop", "lrem", "hset", "echo"];
+                if words.first().is_some_and(|word| wanted.contains(&word.to_lowercase().as_str())) {
+                    told.lock().push(words);
+                }
+            }
+        });
+        Self { heard, task }
+    }
+
+    /// What has happened to a lock up to now.
+    pub async fn story(&self, bed: &Bed, name: &str) -> Story {
+        let _: String = bed.admin.cmd(&["ECHO", "all told"]).await;
+        let all = async || self.heard.lock().iter().any(|words| words.last().is_some_and(|word| word == "all told"));
+        eventually("the monitor has told all", secs(10), all).await;
+        Story::read(&self.heard.lock(), name)
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What has happened to a lock. Owners may come more than once.
+#[derive(Debug, Default)]
+pub struct Story {
+    /// Who took a place, in order.
+    pub arrived: Vec<String>,
+    /// Who became the owner, in order.
+    pub granted: Vec<String>,
+    /// Who gave up its place.
+    pub left: Vec<String>,
+    /// Whose place was taken away.
+    pub purged: Vec<String>,
+    /// Who became the owner while somebody else was the head of the queue.
+    pub jumped: Vec<String>,
+    /// Who is in the queue still.
+    pub waiting: Vec<String>,
+}
+
+impl Story {
+    fn read(commands: &[Vec<String>], name: &str) -> Self {
+        let (queue, mut story, mut entering) = (queue_key(name), Self::default(), None);
+        for words in commands {
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            match words[..] {
+                ["rpush", key, owner] if key == queue => {
+                    story.arrived.push(owner.to_owned());
+                    story.waiting.push(owner.to_owned());
+                }
+                ["hset", key, owner, count] if key == name => {
+                    assert_eq!(count, "1", "nobody comes in again here");
+                    if story.waiting.first().is_some_and(|head| head != owner) {
+                        story.jumped.push(owner.to_owned());
+                    }
+                    story.granted.push(owner.to_owned());
+                    entering = Some(owner.to_owned());
+                }
+                ["lpop", key] if key == queue => {
+                    let head = story.waiting.remove(0);
+                    if entering.take().as_deref() != Some(&head) {
+                        story.purged.push(head);
+                    }
+                }
+                ["lrem", key, _, owner] if key == queue => {
+                    let at = story.waiting.iter().rposition(|other| other == owner).unwrap();
+                    story.left.push(story.waiting.remove(at));
+                }
+                _ => {}
+            }
+        }
+        story
+    }
+}
+
+/// The client of an owner.
+pub fn client_of(owner: &str) -> &str {
+    owner.rsplit_once(':').map_or(owner, |(client, _)| client)
+}

@@ -1,0 +1,89 @@
+//! Who waits: `queue()`, `queue_len()`, `position()`.
+
+use distlock::{Acquire, DistLock as _};
+
+use crate::bed::{idle, ms, secs};
+use crate::rig::{DEAD_JAVA, fair, plant, queue, queue_key, queued};
+
+#[tokio::test]
+async fn the_queue_can_be_read() {
+    fair(async |bed| {
+        let (holder, client) = (bed.client().await, bed.client().await);
+        let lock = holder.fair("a");
+        assert!(lock.queue().await.unwrap().is_empty());
+        assert_eq!((lock.queue_len().await.unwrap(), lock.position(&holder.owner()).await.unwrap()), (0, None));
+        let guard = lock.lock().await.unwrap();
+        let owners = [client.owner(), holder.owner(), client.owner()];
+        let mut tasks = Vec::new();
+        for (n, owner) in owners.iter().enumerate() {
+            let client = if n == 1 { &holder } else { &client };
+            let (waiting, how) = (client.fair("a"), Acquire::new().owner(owner));
+            tasks.push(tokio::spawn(async move { waiting.acquire(how).await.unwrap().unwrap() }));
+            queued(bed, "a", n + 1).await;
+        }
+        let found = lock.queue().await.unwrap();
+        let texts: Vec<_> = found.waiters.iter().map(|waiter| waiter.owner.clone()).collect();
+        assert_eq!(texts, owners.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(texts, queue(bed, "a").await);
+        for waiter in &found.waiters {
+            let remaining = waiter.remaining.unwrap();
+            assert!(remaining > secs(1) && remaining <= secs(4), "{waiter:?}");
+        }
+        assert_eq!((found.len(), found.is_empty(), lock.queue_len().await.unwrap()), (3, false, 3));
+        for (n, owner) in owners.iter().enumerate() {
+            assert_eq!((found.position(owner), client.fair("a").position(owner).await.unwrap()), (Some(n), Some(n)));
+        }
+        assert_eq!(lock.position(guard.owner()).await.unwrap(), None, "who holds does not wait");
+        let mut guard = guard;
+        for (n, task) in tasks.into_iter().enumerate() {
+            guard.unlock().await.unwrap();
+            guard = task.await.unwrap();
+            assert!(lock.is_held_by(&owners[n]).await.unwrap());
+            assert_eq!(lock.position(&owners[n]).await.unwrap(), None);
+            assert_eq!(lock.queue_len().await.unwrap(), 2 - n);
+        }
+        guard.unlock().await.unwrap();
+        assert_eq!(lock.queue_len().await.unwrap(), 0);
+        idle(&client).await;
+    })
+    .await;
+}
+
+/// Waiters of Java's, one whose time is over, and one without a deadline.
+#[tokio::test]
+async fn odd_places_can_be_read() {
+    fair(async |bed| {
+        let client = bed.client().await;
+        let lock = client.fair("a");
+        plant(bed, "a", DEAD_JAVA, 300_000.0).await;
+        plant(bed, "a", "over", -1000.0).await;
+        let _: u64 = bed.admin.cmd(&["RPUSH", &queue_key("a"), "none"]).await;
+        let found = lock.queue().await.unwrap();
+        let remaining: Vec<_> = found.waiters.iter().map(|waiter| waiter.remaining).collect();
+        assert!(remaining[0].is_some_and(|left| left > secs(299) && left <= secs(300)), "{remaining:?}");
+        assert_eq!(remaining[1..], [Some(ms(0)), None]);
+        assert_eq!(lock.position(&DEAD_JAVA.parse().unwrap()).await.unwrap(), Some(0));
+        let _: u64 = bed.admin.cmd(&["DEL", &queue_key("a"), &crate::rig::deadlines_key("a")]).await;
+    })
+    .await;
+}
+
+/// The cost: one command, which reads only.
+#[tokio::test]
+async fn reading_the_queue_is_one_command_and_changes_nothing() {
+    fair(async |bed| {
+        let client = bed.client().await;
+        let lock = client.fair("a");
+        lock.queue().await.unwrap();
+        plant(bed, "a", "over", -1000.0).await;
+        bed.admin.reset_stats().await;
+        lock.queue().await.unwrap();
+        lock.queue_len().await.unwrap();
+        lock.position(&client.owner()).await.unwrap();
+        let stats = bed.admin.commandstats().await;
+        assert_eq!((stats.get("evalsha"), stats.get("eval"), stats.get("zrem")), (Some(&3), None, None), "{stats:?}");
+        assert_eq!(queue(bed, "a").await, ["over"]);
+        let _: u64 = bed.admin.cmd(&["DEL", &queue_key("a"), &crate::rig::deadlines_key("a")]).await;
+    })
+    .await;
+}
