@@ -8,7 +8,7 @@ use distlock_support::agent::{AgentOptions, Call, JavaLock};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::fair_rig::{Lane, fair_wait};
+use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{Rig, ms, replied, soon};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -151,4 +151,36 @@ async fn turn(java: JavaLock, call: Call, hold: Duration) {
         tokio::time::sleep(hold).await;
         replied(java.unlock()).await;
     }
+}
+
+/// Java's waiters of the unit bug keep their places behind ours for as long as behind Java's: their deadlines are of
+/// milliseconds, and live by what those ahead have left.
+pub async fn fair_place_of_javas_is_kept_behind_ours(version: &str) {
+    let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
+    let client = rig.client().await;
+    for ours_ahead in [false, true] {
+        let name = format!("javas behind ours: {ours_ahead}");
+        let lane = Lane::new(&rig, &name);
+        let guard = client.fair(&name).lock().await.expect("a free lock");
+        let ahead = if ours_ahead {
+            Waiter::Ours(fair_wait(&client, &name))
+        } else {
+            let java = lane.java(0, 1);
+            Waiter::Java(java.clone(), java.start_lock())
+        };
+        lane.joined(1).await;
+        let java = lane.java(0, 2);
+        let seconds = Waiter::Java(java.clone(), java.start_try_lock_seconds(10));
+        let owner = lane.joined(2).await;
+        let last = Waiter::Ours(fair_wait(&client, &name));
+        lane.joined(3).await;
+        let ahead = tokio::spawn(ahead.hold(ms(1500)));
+        let (seconds, last) = (tokio::spawn(seconds.turn()), tokio::spawn(last.turn()));
+        guard.unlock().await.expect("a lock held");
+        let (ahead, seconds, last) = (ahead.await, seconds.await, last.await);
+        let (ahead, seconds, last) = (ahead.expect("a turn"), seconds.expect("a turn"), last.expect("a turn"));
+        assert!(ahead.1 <= seconds.0 && seconds.1 <= last.0, "{name}: {owner} lost its place");
+        lane.is_gone().await;
+    }
+    rig.end([client]).await;
 }

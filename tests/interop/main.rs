@@ -13,6 +13,7 @@ mod fair_order;
 mod fair_place;
 mod fair_quirks;
 mod fair_rig;
+mod fair_share;
 mod fair_state;
 mod force;
 mod mapper;
@@ -59,6 +60,8 @@ beside!(redisson_4_7_0, "4.7.0":
     fair_kills::fair_waiters_killed_hold_java_up_for_seconds,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us,
     fair_place::fair_place_of_ours_is_kept, fair_place::fair_place_of_ours_is_kept_behind_asyncs,
+    fair_place::fair_place_of_javas_is_kept_behind_ours,
+    fair_share::fair_java_gets_its_turn, fair_share::fair_we_get_our_turn,
     fair_quirks::fair_dead_head_makes_nobody_spin, fair_quirks::fair_giver_up_wakes_the_next,
     fair_quirks::fair_long_waits_keep_places, fair_quirks::fair_negative_times_are_bounded,
     fair_expiry::fair_leases_that_lapse, fair_expiry::fair_killed_java_waiter_is_passed_over,
