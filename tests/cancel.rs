@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bed::{Bed, Numbers, eventually, ms, reentrant, secs};
-use distlock::{Acquire, Client, Error, ReentrantLock, Step};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Step};
 
 /// Acquires dropped in all.
 const DROPS: u64 = 10_000;
@@ -27,7 +27,11 @@ async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Outpu
     tokio::time::timeout(pause, work).await.ok()
 }
 
-async fn acquire_and_drop(lock: &ReentrantLock, client: &Client, numbers: &mut Numbers) -> bool {
+async fn fair(body: impl AsyncFnOnce(&Bed)) {
+    bed::run(|client, name| client.lock(Flavour::Fair, name), body).await;
+}
+
+async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mut Numbers) -> bool {
     let how = match numbers.below(5) {
         0 => Acquire::new().wait(ms(numbers.below(3))),
         1 => Acquire::new().lease(secs(20)),
@@ -63,82 +67,92 @@ async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
     let other = bed.client().await;
     for n in 0..names {
         let began = Instant::now();
-        let guard = other.reentrant(&format!("c{n}")).lock().await.unwrap();
+        let guard = bed.lock(&other, &format!("c{n}")).lock().await.unwrap();
         assert!(began.elapsed() < ms(50), "the next acquire took {:?}", began.elapsed());
         guard.unlock().await.unwrap();
     }
 }
 
-/// A third of them while the lock is held elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_acquires_dropped_at_random_points_leave_nothing() {
-    reentrant(async |bed| {
-        const NAMES: u64 = 12;
-        let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
-        let holder = bed.client().await;
-        // Every third name is held by another client throughout.
-        let mut held = Vec::new();
-        for n in (0..NAMES).step_by(3) {
-            held.push(holder.reentrant(&format!("c{n}")).lock().await.unwrap());
-        }
-        let tasks: Vec<_> = (0..NAMES)
-            .map(|n| {
-                let client = client.clone();
-                tokio::spawn(async move {
-                    let lock = client.reentrant(&format!("c{n}"));
-                    let mut numbers = Numbers::new(n + 1);
-                    let mut dropped = 0;
-                    let mut begun = 0;
-                    while dropped < DROPS / NAMES + 1 {
-                        begun += 1;
-                        dropped += u64::from(acquire_and_drop(&lock, &client, &mut numbers).await);
-                    }
-                    (begun, dropped)
-                })
+    reentrant(ten_thousand_drops).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_acquires_of_fair_locks_dropped_at_random_points_leave_nothing() {
+    fair(ten_thousand_drops).await;
+}
+
+/// A third of them while the lock is held elsewhere.
+async fn ten_thousand_drops(bed: &Bed) {
+    const NAMES: u64 = 12;
+    let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
+    let holder = bed.client().await;
+    // Every third name is held by another client throughout.
+    let mut held = Vec::new();
+    for n in (0..NAMES).step_by(3) {
+        held.push(bed.lock(&holder, &format!("c{n}")).lock().await.unwrap());
+    }
+    let tasks: Vec<_> = (0..NAMES)
+        .map(|n| {
+            let (client, lock) = (client.clone(), bed.lock(&client, &format!("c{n}")));
+            tokio::spawn(async move {
+                let mut numbers = Numbers::new(n + 1);
+                let mut dropped = 0;
+                let mut begun = 0;
+                while dropped < DROPS / NAMES + 1 {
+                    begun += 1;
+                    dropped += u64::from(acquire_and_drop(&*lock, &client, &mut numbers).await);
+                }
+                (begun, dropped)
             })
-            .collect();
-        let (mut begun, mut dropped) = (0, 0);
-        for task in tasks {
-            let (b, d) = task.await.unwrap();
-            (begun, dropped) = (begun + b, dropped + d);
-        }
-        assert!(dropped >= DROPS);
-        for guard in held {
-            guard.unlock().await.unwrap();
-        }
-        let began = Instant::now();
-        nothing_left(bed, &client, NAMES).await;
-        println!("{begun} acquires begun, {dropped} dropped before their end; clean after {:?}", began.elapsed());
-    })
-    .await;
+        })
+        .collect();
+    let (mut begun, mut dropped) = (0, 0);
+    for task in tasks {
+        let (b, d) = task.await.unwrap();
+        (begun, dropped) = (begun + b, dropped + d);
+    }
+    assert!(dropped >= DROPS);
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    let began = Instant::now();
+    nothing_left(bed, &client, NAMES).await;
+    println!("{begun} acquires begun, {dropped} dropped before their end; clean after {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_dropped_in_the_queue_hold_nobody_up() {
+    reentrant(waiters_dropped_in_the_queue).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_dropped_in_the_queue_of_a_fair_lock_hold_nobody_up() {
+    fair(waiters_dropped_in_the_queue).await;
 }
 
 /// Many local waiters on one name, dropped wherever they are in the queue, while the lock goes round.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_dropped_in_the_queue_hold_nobody_up() {
-    reentrant(async |bed| {
-        let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
-        let tasks: Vec<_> = (0..64)
-            .map(|n| {
-                let client = client.clone();
-                tokio::spawn(async move {
-                    let lock = client.reentrant("c0");
-                    let mut numbers = Numbers::new(1000 + n);
-                    for _ in 0..50 {
-                        acquire_and_drop(&lock, &client, &mut numbers).await;
-                    }
-                    // The last one is seen through: nobody is stuck.
-                    let guard = tokio::time::timeout(secs(30), lock.lock()).await.expect("stuck in the queue");
-                    guard.unwrap().unlock().await.unwrap();
-                })
+async fn waiters_dropped_in_the_queue(bed: &Bed) {
+    let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
+    let tasks: Vec<_> = (0..64)
+        .map(|n| {
+            let (client, lock) = (client.clone(), bed.lock(&client, "c0"));
+            tokio::spawn(async move {
+                let mut numbers = Numbers::new(1000 + n);
+                for _ in 0..50 {
+                    acquire_and_drop(&*lock, &client, &mut numbers).await;
+                }
+                // The last one is seen through: nobody is stuck.
+                let guard = tokio::time::timeout(secs(30), lock.lock()).await.expect("stuck in the queue");
+                guard.unwrap().unlock().await.unwrap();
             })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        nothing_left(bed, &client, 1).await;
-    })
-    .await;
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    nothing_left(bed, &client, 1).await;
 }
 
 #[tokio::test]
