@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Acquire, DistLock as _, Error, Guard, Lost, Owner};
+use distlock::{Acquire, Error, Guard, Lost, Owner};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::rig::{Numbers, ms};

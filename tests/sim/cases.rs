@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use distlock::sim::{LinkOptions, SimServer};
-use distlock::{Acquire, Client, DistLock as _, Error, Guard, Owner, ReentrantLock, Result};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Owner, Result};
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::rig::{Party, ms};
+use crate::rig::{self, Party, ms};
 
 pub const NAME: &str = "orders:42";
 
@@ -19,6 +19,8 @@ pub const TIMEOUT: Duration = ms(200);
 pub const ROUND_TRIP: Duration = ms(10);
 pub const LINGER: Duration = ms(20);
 pub const POLL_CAP: Duration = ms(150);
+/// How long the place of a fair lock's waiter lasts when nobody keeps it.
+pub const FAIR_WAIT: Duration = ms(500);
 
 /// The public async functions, some of them with different pasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +114,7 @@ pub enum Scene {
 /// Who calls the function under test.
 pub struct Subject {
     pub client: Client,
-    pub lock: ReentrantLock,
+    pub lock: Box<dyn DistLock>,
     pub owner: Owner,
     /// The guards it has.
     pub held: Vec<Guard>,
@@ -120,9 +122,9 @@ pub struct Subject {
 
 impl Subject {
     /// Everything that has to be there before the call.
-    pub async fn before(op: Op, us: &Party) -> Self {
+    pub async fn before(op: Op, flavour: Flavour, us: &Party) -> Self {
         let client = us.client.clone();
-        let lock = client.reentrant(NAME);
+        let lock = rig::lock(&client, flavour, NAME);
         let mut held = Vec::new();
         let owner = client.owner();
         let mine = || Acquire::new().owner(&owner);
@@ -203,13 +205,13 @@ pub fn party(server: &SimServer) -> Party {
         options.subscribe_timeout = TIMEOUT;
         options.subscription_linger = LINGER;
         options.poll_cap = POLL_CAP;
+        options.fair_wait = FAIR_WAIT;
         options.retry_delay = (ms(20), ms(40));
     })
 }
 
 /// Takes the lock however often that fails, holds it for a while and unlocks it. Only the end of the client stops that.
-async fn take(client: Client, hold: Duration) -> Result<()> {
-    let lock = client.reentrant(NAME);
+async fn take(lock: Box<dyn DistLock>, hold: Duration) -> Result<()> {
     loop {
         match lock.lock().await {
             Ok(guard) => return give(guard, hold).await,
@@ -228,7 +230,8 @@ async fn give(guard: Guard, hold: Duration) -> Result<()> {
 }
 
 /// The others of a scene, each at its place when this returns.
-pub async fn others(op: Op, scene: Scene, us: &Party, them: &Party) -> Vec<JoinHandle<Result<()>>> {
+pub async fn others(op: Op, flavour: Flavour, scene: Scene, us: &Party, them: &Party) -> Vec<JoinHandle<Result<()>>> {
+    let lock = |party: &Party| rig::lock(&party.client, flavour, NAME);
     let mut others = Vec::new();
     if op.begins_free() {
         let holder = match scene {
@@ -237,14 +240,14 @@ pub async fn others(op: Op, scene: Scene, us: &Party, them: &Party) -> Vec<JoinH
             Scene::Contended | Scene::Behind => Some((them, ms(30))),
         };
         if let Some((party, hold)) = holder {
-            let guard = party.client.reentrant(NAME).lock().await.unwrap();
+            let guard = lock(party).lock().await.unwrap();
             others.push(tokio::spawn(give(guard, hold)));
         }
     } else if matches!(scene, Scene::Contended | Scene::Behind) {
-        others.push(tokio::spawn(take(them.client.clone(), ms(5))));
+        others.push(tokio::spawn(take(lock(them), ms(5))));
     }
     if scene == Scene::Behind || (scene == Scene::Local && !op.begins_free()) {
-        others.push(tokio::spawn(take(us.client.clone(), ms(5))));
+        others.push(tokio::spawn(take(lock(us), ms(5))));
     }
     // Until those who wait have asked, and listen.
     sleep(if scene == Scene::Alone { ms(0) } else { ms(12) }).await;

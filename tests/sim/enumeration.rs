@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use distlock::DistLock as _;
+use distlock::Flavour;
 use distlock::sim::{Mishap, SimServer};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::cases::{LINGER, NAME, Op, POLL_CAP, ROUND_TRIP, Scene, Subject, TIMEOUT, WATCHDOG, others, party};
-use crate::rig::{Party, count, left_over, ms, settled, tasks, virtually};
+use crate::cases::{
+    FAIR_WAIT, LINGER, NAME, Op, POLL_CAP, ROUND_TRIP, Scene, Subject, TIMEOUT, WATCHDOG, others, party,
+};
+use crate::rig::{self, Party, count, left_over, ms, settled, tasks, virtually};
 
 /// What goes wrong with one command of the subject's client.
 const MISHAPS: [&[Mishap]; 11] = [
@@ -117,6 +119,7 @@ enum When {
 
 #[derive(Clone, Debug)]
 struct Case {
+    flavour: Flavour,
     op: Op,
     scene: Scene,
     fault: Fault,
@@ -182,17 +185,19 @@ fn bound(case: &Case) -> Duration {
     match case.fault {
         Fault::None => 2 * ROUND_TRIP + ms(50),
         // Attempts in doubt end, are undone for as long as the lease, and looked after once more.
+        // A place in a queue that nobody can give up lasts for some time more.
+        _ if case.flavour == Flavour::Fair => FAIR_WAIT + WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
         _ => WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
     }
 }
 
 async fn run(case: &Case) -> Result<Seen, String> {
-    let &Case { op, scene, polls, when, .. } = case;
+    let &Case { flavour, op, scene, polls, when, .. } = case;
     let tasks_before = tasks();
     let server = SimServer::new(7);
     let (us, them, next) = (party(&server), party(&server), party(&server));
-    let mut subject = Subject::before(op, &us).await;
-    let others = others(op, scene, &us, &them).await;
+    let mut subject = Subject::before(op, flavour, &us).await;
+    let others = others(op, flavour, scene, &us, &them).await;
     let sent = us.link.sent();
     let mut broken = None;
     match &case.fault {
@@ -269,13 +274,17 @@ async fn run(case: &Case) -> Result<Seen, String> {
         // can know of: a copy of a command that was answered, and what one more of a shared owner has done.
         let unseen = op.is_shared() || format!("{:?}", case.fault).contains("Duplicate");
         sleep(2 * TIMEOUT + 2 * ROUND_TRIP + if unseen { WATCHDOG } else { ms(0) }).await;
-        let left = left_over(&server, &[&us, &them]);
+        // Whoever looks after a fair lock that was passed on may do so just now, and with the command that the fault hits.
+        let mut left = left_over(&server, &[&us, &them]);
+        if flavour == Flavour::Fair && !left.contains("key") {
+            left = settled(&server, &[&us, &them], 2 * TIMEOUT).await.err().unwrap_or_default();
+        }
         if !left.is_empty() {
             return Err(format!("left after the second look: {left}; the call: {told}"));
         }
     }
 
-    let taken = next.client.reentrant(NAME).lock_for(ms(50)).await;
+    let taken = rig::lock(&next.client, flavour, NAME).lock_for(ms(50)).await;
     match taken {
         Ok(Some(guard)) => drop(guard.unlock().await),
         odd => return Err(format!("the next acquire: {odd:?}; the call: {told}")),
@@ -327,8 +336,8 @@ fn wanted(case: &Case) -> bool {
 }
 
 /// What the cases of one function brought.
-#[derive(Default)]
 struct Tally {
+    flavour: Flavour,
     cases: u64,
     failures: Vec<String>,
     /// The longest clean-up without a fault, and with one.
@@ -338,6 +347,11 @@ struct Tally {
 }
 
 impl Tally {
+    fn new(flavour: Flavour) -> Self {
+        let (calm, rough) = (Duration::ZERO, Duration::ZERO);
+        Self { flavour, cases: 0, failures: Vec::new(), calm, rough, deepest: 0 }
+    }
+
     /// Every k and both ends of it, with one fault. How many polls it takes to the end, and commands, at the most.
     async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, u64) {
         let mut sent = 0;
@@ -346,7 +360,7 @@ impl Tally {
                 if polls == 0 && when == When::Woken {
                     continue;
                 }
-                let case = Case { op, scene, fault: fault.clone(), polls, when };
+                let case = Case { flavour: self.flavour, op, scene, fault: fault.clone(), polls, when };
                 crate::trace::mute(!wanted(&case));
                 crate::trace::say(|| format!("{case:?}"));
                 self.cases += 1;
@@ -391,16 +405,16 @@ impl Tally {
     }
 }
 
-fn enumerate(op: Op) {
+fn enumerate(flavour: Flavour, op: Op) {
     let mut tally = virtually(async move || {
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(flavour);
         for scene in [Scene::Alone, Scene::Contended, Scene::Behind, Scene::Local] {
             tally.every_fault(op, scene).await;
         }
         tally
     });
     println!(
-        "C1 {op:?}: {} cases, up to {} await points, clean within {:?} without and {:?} with a fault",
+        "C1 {flavour} {op:?}: {} cases, up to {} await points, clean within {:?} without and {:?} with a fault",
         tally.cases, tally.deepest, tally.calm, tally.rough
     );
     let n = tally.failures.len();
@@ -411,7 +425,13 @@ fn enumerate(op: Op) {
 
 macro_rules! each {
     ($($test:ident: $op:ident;)*) => {
-        $(#[test] fn $test() { enumerate(Op::$op); })*
+        $(#[test] fn $test() { enumerate(Flavour::Reentrant, Op::$op); })*
+
+        mod fair {
+            use super::{Flavour, Op, enumerate};
+
+            $(#[test] fn $test() { enumerate(Flavour::Fair, Op::$op); })*
+        }
     };
 }
 

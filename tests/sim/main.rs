@@ -6,6 +6,7 @@ mod actor;
 mod cases;
 mod enumeration;
 mod history;
+mod order;
 mod random;
 mod rig;
 mod stage;

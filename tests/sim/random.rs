@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use distlock::{Flavour, Owner};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -20,10 +21,10 @@ struct Run {
     virtual_time: Duration,
 }
 
-async fn run(seed: u64, kind: Kind) -> Run {
+async fn run(seed: u64, flavour: Flavour, kind: Kind) -> Run {
     let tasks_before = tasks();
     let mut dice = Numbers::new(seed, 1);
-    let stage = Arc::new(Stage::new(seed, Weather::new(kind, &mut dice)));
+    let stage = Arc::new(Stage::new(seed, Weather::new(flavour, kind, &mut dice)));
     crate::trace::say(|| format!("seed {seed}: {:?}", stage.weather));
     let over = Arc::new(AtomicBool::new(false));
     let watcher = tokio::spawn({
@@ -36,7 +37,8 @@ async fn run(seed: u64, kind: Kind) -> Run {
     });
     let mut actors = Vec::new();
     for (party, with) in stage.parties.iter().enumerate() {
-        let owners: Vec<_> = (0..2).map(|_| with.client.owner()).collect();
+        let owners: Vec<Owner> = (0..2).map(|_| with.client.owner()).collect();
+        owners.iter().for_each(|owner| stage.shares(owner));
         for task in 0..stage.weather.tasks {
             let (stage, owners) = (Arc::clone(&stage), owners.clone());
             let dice = Numbers::new(seed, 100 + 10 * party as u64 + task as u64);
@@ -116,45 +118,41 @@ fn list() -> std::ops::Range<u64> {
     from..from + number("SIM_SEEDS").unwrap_or(25)
 }
 
-fn runs(kind: Kind) {
+fn runs(flavour: Flavour, kind: Kind) {
     let (mut holds, mut time, mut n) = (0, Duration::ZERO, 0);
     for seed in list() {
-        let run = virtually(async move || run(seed, kind).await);
+        let run = virtually(async move || run(seed, flavour, kind).await);
         let first: Vec<_> = run.wrong.iter().take(8).cloned().collect();
-        assert!(first.is_empty(), "SEED={seed} in {kind:?} weather: {} wrong:\n{}", run.wrong.len(), first.join("\n"));
+        assert!(
+            first.is_empty(),
+            "SEED={seed} of {flavour} in {kind:?} weather: {} wrong:\n{}",
+            run.wrong.len(),
+            first.join("\n")
+        );
         (holds, time, n) = (holds + run.holds, time + run.virtual_time, n + 1);
     }
-    println!("{kind:?}: {n} seeds, {holds} holds, {time:?} of virtual time");
+    println!("{flavour} {kind:?}: {n} seeds, {holds} holds, {time:?} of virtual time");
 }
 
-#[test]
-fn m1_to_k2_in_calm_weather() {
-    runs(Kind::Calm);
+macro_rules! weathers {
+    ($($test:ident: $kind:ident;)*) => {
+        $(#[test] fn $test() { runs(Flavour::Reentrant, Kind::$kind); })*
+
+        mod fair {
+            use super::{Flavour, Kind, runs};
+
+            $(#[test] fn $test() { runs(Flavour::Fair, Kind::$kind); })*
+        }
+    };
 }
 
-#[test]
-fn m1_to_k2_with_bad_messages() {
-    runs(Kind::Messages);
-}
-
-#[test]
-fn m1_to_k2_with_bad_commands() {
-    runs(Kind::Commands);
-}
-
-#[test]
-fn m1_to_k2_with_breaks() {
-    runs(Kind::Breaks);
-}
-
-#[test]
-fn m1_to_k2_with_jumps_of_the_clock() {
-    runs(Kind::Jumps);
-}
-
-#[test]
-fn m1_to_k2_in_a_storm() {
-    runs(Kind::Storm);
+weathers! {
+    m1_to_k2_in_calm_weather: Calm;
+    m1_to_k2_with_bad_messages: Messages;
+    m1_to_k2_with_bad_commands: Commands;
+    m1_to_k2_with_breaks: Breaks;
+    m1_to_k2_with_jumps_of_the_clock: Jumps;
+    m1_to_k2_in_a_storm: Storm;
 }
 
 /// The negative control: the checker sees two holders where the server lost its data, and nothing else breaks.
@@ -162,7 +160,7 @@ fn m1_to_k2_in_a_storm() {
 fn lost_data_is_found_as_two_holders() {
     let mut found = 0;
     for seed in list() {
-        let run = virtually(async move || run(seed, Kind::DataLoss).await);
+        let run = virtually(async move || run(seed, Flavour::Reentrant, Kind::DataLoss).await);
         found += run.wrong.iter().filter(|wrong| wrong.contains("M1")).count();
         // Nor can anybody tell a waiter of it, or count what is gone.
         let other: Vec<_> =

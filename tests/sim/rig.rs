@@ -3,12 +3,21 @@
 use std::time::Duration;
 
 use distlock::sim::{LinkOptions, SimLink, SimReply, SimServer};
-use distlock::{Client, Options};
+use distlock::{Client, DistLock, Flavour, Options};
 use tokio::time::{Instant, sleep};
 
 /// Milliseconds.
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
+}
+
+/// The lock of this name and flavour.
+pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> {
+    match flavour {
+        Flavour::Reentrant => Box::new(client.reentrant(name)),
+        Flavour::Fair => Box::new(client.fair(name)),
+        other => panic!("no simulated locks of flavour {other}"),
+    }
 }
 
 /// No test body takes so long.

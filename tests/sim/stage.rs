@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use distlock::sim::{SimReply, SimServer};
-use distlock::{Guard, Owner, ReentrantLock};
+use distlock::{DistLock, Flavour, Guard, Owner};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::history::History;
-use crate::rig::{Numbers, Party, count};
+use crate::order::Order;
+use crate::rig::{self, Numbers, Party, count};
 use crate::weather::Weather;
 
 /// A guard on the stage. Its task takes it away before it releases it.
@@ -42,6 +43,8 @@ pub struct Stage {
     /// When somebody last got each name.
     granted: Mutex<Vec<Instant>>,
     wrong: Mutex<Vec<String>>,
+    /// Of the waiters of fair locks.
+    order: Mutex<Vec<Order>>,
     /// True while the weather may still do harm.
     pub rough: AtomicBool,
 }
@@ -56,6 +59,7 @@ impl Stage {
         let server = SimServer::new(seed);
         let parties = (0..weather.clients).map(|_| weather.party(&server)).collect();
         let names: Vec<String> = (0..weather.names).map(|n| format!("lock:{n}")).collect();
+        let order = Mutex::new(names.iter().map(|name| Order::new(name)).collect());
         let granted = vec![Instant::now(); names.len()];
         let waiting = names.iter().map(|_| AtomicUsize::new(0)).collect();
         Self {
@@ -69,12 +73,13 @@ impl Stage {
             waiting,
             granted: Mutex::new(granted),
             wrong: Mutex::default(),
+            order,
             rough: AtomicBool::new(true),
         }
     }
 
-    pub fn lock(&self, party: usize, name: usize) -> ReentrantLock {
-        self.parties[party].client.reentrant(&self.names[name])
+    pub fn lock(&self, party: usize, name: usize) -> Box<dyn DistLock> {
+        rig::lock(&self.parties[party].client, self.weather.flavour, &self.names[name])
     }
 
     /// Notes a broken invariant.
@@ -107,6 +112,7 @@ impl Stage {
         let hold = self.history.begin(name, text(guard.owner()), Instant::now() + guard.remaining());
         crate::trace::say(|| format!("{:>12?} {hold} enters {guard:?}", self.start.elapsed()));
         self.granted.lock()[name] = Instant::now();
+        self.look_at_queue(name);
         self.held.lock().insert(hold, Held { guard, hold, name, watched });
         hold
     }
@@ -157,9 +163,22 @@ impl Stage {
             self.wrong(format!("M2: {owner} counts on {name} for {left:?}, and the server does not have it"));
         } else if has < left {
             self.wrong(format!("M2: {owner} counts on {name} for {left:?}, which has {pttl} ms left"));
-        } else if held.watched && self.weather.is_calm() && has < self.weather.watchdog / 3 {
+        } else if held.watched && self.weather.is_calm() && has < self.weather.shortest() {
             self.wrong(format!("L3: {name} has {pttl} ms left"));
         }
+    }
+
+    /// F1o: nobody is served who stands behind somebody else that still waits.
+    fn look_at_queue(&self, name: usize) {
+        if self.weather.flavour == Flavour::Fair && self.weather.is_calm() {
+            let wrong = self.order.lock()[name].look(&self.server);
+            wrong.into_iter().for_each(|wrong| self.wrong(wrong));
+        }
+    }
+
+    /// An owner that several tasks act as, so that its place is not one waiter's.
+    pub fn shares(&self, owner: &Owner) {
+        self.order.lock().iter_mut().for_each(|order| order.except(text(owner)));
     }
 
     /// Looks at everything every few ms, until told to stop.
@@ -172,6 +191,7 @@ impl Stage {
                 self.look_at(held);
             }
             for (n, name) in self.names.iter().enumerate() {
+                self.look_at_queue(n);
                 let pttl = self.server.pttl(name.as_bytes());
                 if pttl == -1 {
                     self.wrong(format!("L2: {name} never ends"));

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use distlock::Flavour;
 use distlock::sim::{Chaos, LinkOptions, SimServer};
 use tokio::time::sleep;
 
@@ -29,6 +30,7 @@ pub enum Kind {
 
 #[derive(Clone, Debug)]
 pub struct Weather {
+    pub flavour: Flavour,
     pub kind: Kind,
     pub clients: usize,
     pub tasks: usize,
@@ -39,6 +41,8 @@ pub struct Weather {
     pub poll_cap: Duration,
     pub linger: Duration,
     pub passes: u32,
+    /// How long the place of a fair lock's waiter lasts when nobody keeps it.
+    pub fair_wait: Duration,
     link: LinkOptions,
     chaos: Chaos,
     /// The name that is forced open now and then.
@@ -48,7 +52,7 @@ pub struct Weather {
 }
 
 impl Weather {
-    pub fn new(kind: Kind, dice: &mut Numbers) -> Self {
+    pub fn new(flavour: Flavour, kind: Kind, dice: &mut Numbers) -> Self {
         let timeout = ms(100 + dice.below(200));
         let rate = |dice: &mut Numbers, on: bool| if on { dice.below(12) as f64 / 100.0 } else { 0.0 };
         let (messages, commands) = match kind {
@@ -72,7 +76,8 @@ impl Weather {
             ordered: dice.once_in(2),
         };
         let names = 1 + dice.below(3) as usize;
-        Self {
+        let mut weather = Self {
+            flavour,
             kind,
             clients: 2 + dice.below(4) as usize,
             tasks: 1 + dice.below(4) as usize,
@@ -83,11 +88,17 @@ impl Weather {
             poll_cap: ms(60 + dice.below(300)),
             linger: ms(1 + dice.below(80)),
             passes: [0, 1, 16][dice.below(3) as usize],
+            fair_wait: ms(5000),
             link,
             chaos,
             forced: (kind == Kind::Storm && names > 1).then_some(0),
             plain: kind == Kind::Calm && dice.once_in(2),
+        };
+        // Last, so that the seeds of the other flavours bring what they always brought.
+        if flavour == Flavour::Fair {
+            weather.fair_wait = timeout * 2 + ms(dice.below(1000));
         }
+        weather
     }
 
     pub fn is_calm(&self) -> bool {
@@ -106,6 +117,7 @@ impl Weather {
             options.subscribe_timeout = self.timeout;
             options.subscription_linger = self.linger;
             options.poll_cap = self.poll_cap;
+            options.fair_wait = self.fair_wait;
             options.handoff_limit = self.passes;
             options.retry_delay = (ms(10), ms(40));
         });
@@ -113,9 +125,24 @@ impl Weather {
         party
     }
 
+    /// What a lock kept by the watchdog has left at the least (L3).
+    pub fn shortest(&self) -> Duration {
+        let kept = self.watchdog / 3;
+        match self.flavour {
+            // Passed on for four fifths of that at the least, and kept by the watchdog from the next beat on.
+            Flavour::Fair => kept.min((self.fair_wait * 3 / 5).saturating_sub(self.link.latency_max * 2 + ms(5))),
+            _ => kept,
+        }
+    }
+
     /// How long a free lock may wait for a waiter (W1).
     pub fn wake_bound(&self) -> Duration {
-        let trips = self.link.latency_max * 8 + ms(30);
+        let mut trips = self.link.latency_max * 8 + ms(30);
+        if self.flavour == Flavour::Fair {
+            // Who was passed the lock, or stands at the head, may have gone. Who is ahead of others may have gone, too: then
+            // the places end one after the other, but together if nobody keeps them.
+            trips += self.fair_wait * if self.is_calm() { 1 } else { 2 };
+        }
         match self.kind {
             Kind::Calm if self.plain => trips,
             // A lease that was made shorter ends without a message. Where messages are lost, somebody may have had it in
@@ -130,7 +157,8 @@ impl Weather {
     /// How long it takes until nothing is left, when nobody does anything any more.
     pub fn clean_bound(&self) -> Duration {
         // Locks of owners that were given away, or whose release was lost, end with their leases.
-        ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
+        let place = if self.flavour == Flavour::Fair { 2 * self.fair_wait } else { Duration::ZERO };
+        place + ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
     }
 
     /// Lets things happen until told to stop; then heals everything.
@@ -171,7 +199,7 @@ impl Weather {
                     if let Some(name) = self.forced {
                         let party = dice.below(stage.parties.len() as u64) as usize;
                         let lock = stage.lock(party, name);
-                        let _ = distlock::DistLock::force_unlock(&lock).await;
+                        let _ = lock.force_unlock().await;
                     }
                 }
                 _ => stage.server.restart(false),
