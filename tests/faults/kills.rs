@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::Client;
+use distlock::{Client, Flavour};
 use distlock_support::{Admin, TtlSampler};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -13,19 +13,19 @@ use crate::rig::brisk;
 
 /// What a [`Pest`] does.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+pub enum Deed {
     Kill(&'static str),
     Flush,
 }
 
 /// Does something to the server again and again until it is told to stop.
-struct Pest {
+pub struct Pest {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u64>,
 }
 
 impl Pest {
-    async fn start(bed: &Bed, every: Duration, deeds: &'static [Deed]) -> Self {
+    pub async fn start(bed: &Bed, every: Duration, deeds: &'static [Deed]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, admin) = (Arc::clone(&stop), Admin::connect(&bed.server).await);
         let task = tokio::spawn(async move {
@@ -48,7 +48,7 @@ impl Pest {
     }
 
     /// Ends it; how often it struck.
-    async fn stop(self) -> u64 {
+    pub async fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.unwrap()
     }
@@ -56,10 +56,21 @@ impl Pest {
 
 /// `tasks` tasks of some clients take one lock `rounds` times each, and never two at once.
 pub async fn contend(clients: &[Client], tasks: usize, rounds: usize, hold: Duration) -> Vec<Duration> {
+    contend_for(Flavour::Reentrant, clients, tasks, rounds, hold).await
+}
+
+/// As [`contend`], for a lock of this flavour.
+pub async fn contend_for(
+    flavour: Flavour,
+    clients: &[Client],
+    tasks: usize,
+    rounds: usize,
+    hold: Duration,
+) -> Vec<Duration> {
     let counter = Arc::new(Counter::default());
     let mut running = JoinSet::new();
     for n in 0..tasks {
-        let (lock, counter) = (clients[n % clients.len()].reentrant("hot"), Arc::clone(&counter));
+        let (lock, counter) = (clients[n % clients.len()].lock(flavour, "hot"), Arc::clone(&counter));
         running.spawn(async move {
             let mut waits = Vec::new();
             for _ in 0..rounds {

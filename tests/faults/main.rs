@@ -3,6 +3,7 @@
 #[path = "../bed/mod.rs"]
 mod bed;
 mod ears;
+mod fair;
 mod fake;
 mod hostile;
 mod kills;
