@@ -4,7 +4,7 @@ use distlock::DistLock as _;
 use distlock_support::agent::{Call, JavaLock};
 
 use crate::ear::{Ear, Message};
-use crate::fair_rig::{Lane, fair_wait};
+use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{Rig, replied, soon, until_is};
 
 /// Messages to waiters of this lock.
@@ -142,5 +142,28 @@ pub async fn fair_grants_go_to_us(version: &str) {
     lane.is_gone().await;
 
     drop(ear);
+    rig.end([client, other]).await;
+}
+
+/// Java forces our hold open: the head is served, in either language, and our guard learns of it.
+pub async fn fair_forced_open_in_java(version: &str) {
+    let rig = Rig::with(version).await;
+    let (client, other) = (rig.client().await, rig.client().await);
+    for ours in [true, false] {
+        let name = format!("forced by Java: {ours}");
+        let lane = Lane::new(&rig, &name);
+        let guard = client.fair(&name).lock().await.expect("a free lock");
+        let java = lane.java(0, 1);
+        let waiter =
+            if ours { Waiter::Ours(fair_wait(&other, &name)) } else { Waiter::Java(java.clone(), java.start_lock()) };
+        let head = lane.joined(1).await;
+        assert_eq!(lane.java(0, 2).force_unlock().await, Ok(true));
+        lane.held_by(&head).await;
+        client.renew_now().await;
+        assert!(!guard.is_held(), "it has not heard of it");
+        drop(guard);
+        waiter.turn().await;
+        lane.is_gone().await;
+    }
     rig.end([client, other]).await;
 }

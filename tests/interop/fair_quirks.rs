@@ -75,6 +75,9 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
     let client = rig.client().await;
 
     let lane = Lane::new(&rig, "theirs");
+    // The scripts are known to the server: each attempt is one command.
+    replied(lane.java(0, 1).start_lock()).await;
+    replied(lane.java(0, 1).unlock()).await;
     held_by_nobody(&lane, LEASE).await;
     // Each asks once more when it has subscribed: after that it sleeps.
     let before = rig.scripts().await;

@@ -58,7 +58,7 @@ beside!(redisson_4_7_0, "4.7.0":
     fair_order::fair_chain_has_no_gaps,
     fair_state::fair_states_are_the_same, fair_state::fair_deadlines_move_with_us,
     fair_kills::fair_waiters_killed_hold_java_up_for_seconds,
-    fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us,
+    fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
     fair_place::fair_place_of_ours_is_kept, fair_place::fair_place_of_ours_is_kept_behind_asyncs,
     fair_place::fair_place_of_javas_is_kept_behind_ours,
     fair_share::fair_java_gets_its_turn, fair_share::fair_we_get_our_turn,
@@ -80,7 +80,7 @@ beside!(redisson_3_52_0, "3.52.0":
     fair_order::fair_turns_are_in_order_of_arrival,
     fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
     fair_state::fair_states_are_the_same,
-    fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us,
+    fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.
