@@ -9,7 +9,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
-use crate::rig::{Rig, ms, replied, soon};
+use crate::rig::{Rig, connect, ms, replied, soon};
 
 const LEASE: Duration = Duration::from_secs(60);
 /// What a waiter of Java's asks for.
@@ -47,6 +47,13 @@ const CASES: [Case; 8] = [
     Case { name: "seconds that acquire", ahead: &[Seconds(20), Seconds(30)], held: ms(3000), hold: ms(1500) },
 ];
 
+/// The holder's lease is shorter than what they take off: their deadlines do not tell how much that is.
+const BRIEF: [Case; 3] = [
+    Case { name: "seconds, brief lease", ahead: &[Seconds(8)], held: ms(9500), hold: ms(0) },
+    Case { name: "seconds in a row, brief lease", ahead: &[Seconds(8), Seconds(8)], held: ms(9500), hold: ms(0) },
+    Case { name: "tries, brief lease", ahead: &[Try(20_000), Try(5000)], held: ms(6000), hold: ms(5000) },
+];
+
 const ASYNCS: [Case; 2] = [
     Case { name: "async", ahead: &[Async(1500)], held: ms(4000), hold: ms(0) },
     Case { name: "async behind a lock", ahead: &[Lock, Async(1500)], held: ms(4000), hold: ms(0) },
@@ -54,26 +61,38 @@ const ASYNCS: [Case; 2] = [
 
 /// Ours behind those of Java, and another of Java's behind ours; at every moment somebody purges what is out of date.
 pub async fn fair_place_of_ours_is_kept(version: &str) {
-    keep(version, &CASES).await;
+    keep(version, &CASES, Duration::from_secs(30)).await;
 }
 
-/// The same behind waiters that give up with more than they came with, unseen.
-pub async fn fair_place_of_ours_is_kept_behind_asyncs(version: &str) {
-    keep(version, &ASYNCS).await;
+/// The same under a lease of 3 s, renewed.
+pub async fn fair_place_of_ours_is_kept_under_brief_leases(version: &str) {
+    keep(version, &BRIEF, Duration::from_secs(3)).await;
 }
 
-async fn keep(version: &str, cases: &'static [Case]) {
+/// The same behind waiters that give up with more than they came with, unseen. Nobody is ahead of this one.
+pub async fn fair_place_of_ours_is_kept_behind_an_async(version: &str) {
+    keep(version, &ASYNCS[..1], Duration::from_secs(30)).await;
+}
+
+/// As before, with a `lock()` ahead that stays.
+pub async fn fair_place_of_ours_is_kept_behind_a_lock_and_an_async(version: &str) {
+    keep(version, &ASYNCS[1..], Duration::from_secs(30)).await;
+}
+
+async fn keep(version: &str, cases: &'static [Case], watchdog: Duration) {
     let rig = Rig::alone(vec![AgentOptions::version(version); 2]).await;
-    let client = rig.client().await;
+    let (client, holder) =
+        (rig.client().await, connect(rig.builder().watchdog(watchdog).command_timeout(ms(1000))).await);
     let margins =
-        join_all(cases.iter().enumerate().map(|(i, case)| run(&rig, &client, case, 100 * (i as i64 + 1)))).await;
+        join_all(cases.iter().enumerate().map(|(i, case)| run(&rig, [&client, &holder], case, 100 * (i as i64 + 1))))
+            .await;
     for (case, margin) in cases.iter().zip(&margins) {
         println!("{version}: behind {}: ours was within {margin} ms of being out of date, at the least", case.name);
     }
     for (case, margin) in cases.iter().zip(margins) {
         assert!(margin > 0, "behind {}: out of date by {} ms for a while", case.name, -margin);
     }
-    rig.end([client]).await;
+    rig.end([client, holder]).await;
 }
 
 /// Starts a request; the answer in Java is true or false.
@@ -88,9 +107,9 @@ fn start(java: &JavaLock, ask: Ask) -> Call {
 }
 
 /// What was the least left to the deadline of ours.
-async fn run(rig: &Rig, client: &Client, case: &Case, thread: i64) -> i64 {
+async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64) -> i64 {
     let lane = Lane::new(rig, case.name);
-    let guard = client.fair(case.name).lock().await.expect("a free lock");
+    let guard = holder.fair(case.name).lock().await.expect("a free lock");
     let mut ahead = Vec::new();
     for (i, ask) in case.ahead.iter().enumerate() {
         let java = lane.java(0, thread + i as i64);

@@ -26,16 +26,21 @@ impl<'a> Lane<'a> {
         Self { rig, name }
     }
 
+    /// In the same slot as the lock itself.
+    fn tagged(&self, prefix: &str) -> String {
+        if self.name.contains('{') { format!("{prefix}:{}", self.name) } else { format!("{prefix}:{{{}}}", self.name) }
+    }
+
     pub fn queue_key(&self) -> String {
-        format!("redisson_lock_queue:{{{}}}", self.name)
+        self.tagged("redisson_lock_queue")
     }
 
     pub fn deadlines_key(&self) -> String {
-        format!("redisson_lock_timeout:{{{}}}", self.name)
+        self.tagged("redisson_lock_timeout")
     }
 
     pub fn channel(&self, owner: &str) -> String {
-        format!("redisson_lock__channel:{{{}}}:{owner}", self.name)
+        format!("{}:{owner}", self.tagged("redisson_lock__channel"))
     }
 
     /// This lock in an agent.

@@ -9,6 +9,7 @@ mod fair_expiry;
 mod fair_grants;
 mod fair_kills;
 mod fair_mixed;
+mod fair_names;
 mod fair_order;
 mod fair_place;
 mod fair_quirks;
@@ -59,12 +60,15 @@ beside!(redisson_4_7_0, "4.7.0":
     fair_state::fair_states_are_the_same, fair_state::fair_deadlines_move_with_us,
     fair_kills::fair_waiters_killed_hold_java_up_for_seconds,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
-    fair_place::fair_place_of_ours_is_kept, fair_place::fair_place_of_ours_is_kept_behind_asyncs,
+    fair_place::fair_place_of_ours_is_kept, fair_place::fair_place_of_ours_is_kept_behind_an_async,
+    fair_place::fair_place_of_ours_is_kept_behind_a_lock_and_an_async,
+    fair_place::fair_place_of_ours_is_kept_under_brief_leases,
     fair_place::fair_place_of_javas_is_kept_behind_ours,
     fair_share::fair_java_gets_its_turn, fair_share::fair_we_get_our_turn,
     fair_quirks::fair_dead_head_makes_nobody_spin, fair_quirks::fair_giver_up_wakes_the_next,
     fair_quirks::fair_long_waits_keep_places, fair_quirks::fair_negative_times_are_bounded,
     fair_expiry::fair_leases_that_lapse, fair_expiry::fair_killed_java_waiter_is_passed_over,
+    fair_names::fair_odd_names_queue_up, fair_names::fair_prefixes_meet,
     fair_mixed::fair_rounds_with_cancels_count_exactly,
 );
 
@@ -79,7 +83,7 @@ beside!(redisson_3_52_0, "3.52.0":
     watchdog::both_keep_what_they_hold,
     fair_order::fair_turns_are_in_order_of_arrival,
     fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
-    fair_state::fair_states_are_the_same,
+    fair_state::fair_states_are_the_same, fair_names::fair_odd_names_queue_up,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
 );
 

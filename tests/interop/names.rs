@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::rig::{Rig, connect, ms, replied, soon, until_is, wait_for};
 
 /// Names with the channel that belongs to each (protocol §2.1).
-const NAMES: [(&str, &str); 19] = [
+pub const NAMES: [(&str, &str); 19] = [
     ("plain", "redisson_lock__channel:{plain}"),
     ("a:b:c", "redisson_lock__channel:{a:b:c}"),
     ("pre{tag}suf", "redisson_lock__channel:pre{tag}suf"),
