@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::Acquire;
+use distlock::{Acquire, Error};
 
 use crate::bed::{eventually, ms, secs};
 use crate::peer::{HISTORY, Peer};
@@ -112,6 +112,68 @@ async fn waiters_behind_a_dead_java_waiter_do_not_spin() {
             waiting.await.unwrap();
         }
         println!("all served {:?} after its end", gone.elapsed());
+        keys_gone(bed, secs(5)).await;
+    })
+    .await;
+}
+
+/// A client that shuts down takes its waiters out of the queue at once, and the one behind them is served by the release
+/// (#4661, #4323: queues left behind by restarts of applications).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_takes_its_waiters_out() {
+    fair(async |bed| {
+        let (holder, going, alive) = (bed.client().await, bed.client().await, bed.client().await);
+        let guard = holder.fair("a").lock().await.unwrap();
+        let leaving: Vec<_> = (0..16)
+            .map(|_| {
+                let lock = going.fair("a");
+                tokio::spawn(async move { lock.lock().await })
+            })
+            .collect();
+        queued(bed, "a", 16).await;
+        let behind = waiter(&alive, "a");
+        queued(bed, "a", 17).await;
+        let start = Instant::now();
+        going.shutdown(secs(5)).await.unwrap();
+        assert_eq!(queue(bed, "a").await.len(), 1, "after the shutdown");
+        println!("16 waiters left in {:?}", start.elapsed());
+        for task in leaving {
+            assert!(matches!(task.await.unwrap(), Err(Error::Closed)));
+        }
+        guard.unlock().await.unwrap();
+        let released = Instant::now();
+        let (guard, granted) = behind.await.unwrap();
+        let cost = granted.saturating_duration_since(released);
+        assert!(cost < ms(50), "{cost:?}");
+        guard.unlock().await.unwrap();
+        keys_gone(bed, secs(5)).await;
+    })
+    .await;
+}
+
+/// The head gives up while the lock is free for it alone: the next is served at once (idle gap, #3254, #6427).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_goes_serves_the_next() {
+    fair(async |bed| {
+        let (holder, going, alive) = (bed.client().await, bed.client().await, bed.client().await);
+        for _ in 0..50 {
+            let guard = holder.fair("a").lock().await.unwrap();
+            let lock = going.fair("a");
+            let head = tokio::spawn(async move { lock.lock().await.unwrap() });
+            queued(bed, "a", 1).await;
+            let behind = waiter(&alive, "a");
+            queued(bed, "a", 2).await;
+            // At the same time: it is passed on to somebody who goes, or to the next.
+            let unlock = tokio::spawn(guard.unlock());
+            head.abort();
+            unlock.await.unwrap().unwrap();
+            let released = Instant::now();
+            drop(head.await);
+            let (guard, granted) = behind.await.unwrap();
+            let cost = granted.saturating_duration_since(released);
+            assert!(cost < ms(100), "{cost:?}");
+            guard.unlock().await.unwrap();
+        }
         keys_gone(bed, secs(5)).await;
     })
     .await;
