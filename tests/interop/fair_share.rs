@@ -78,7 +78,7 @@ pub async fn fair_we_get_our_turn(version: &str) {
     let rig = Rig::alone(vec![AgentOptions::version(version)]).await;
     let client = rig.client().await;
     let lane = Lane::new(&rig, "theirs");
-    let fields = serde_json::json!({"counter": "turns", "rounds": 60, "hold_ms": HOLD.as_millis() as u64});
+    let fields = serde_json::json!({"counter": "turns", "rounds": 80, "hold_ms": HOLD.as_millis() as u64});
     let loops: Vec<_> =
         (1..=CROWD as i64).map(|thread| lane.java(0, thread).start("counter_loop", fields.clone())).collect();
     until("a crowd", async || lane.queue().await.len() as u64 == CROWD - 1).await;
@@ -91,6 +91,15 @@ pub async fn fair_we_get_our_turn(version: &str) {
     }
     times.tell(&format!("{version}: fair, ours in a crowd of {CROWD} of Java's"));
     assert!(times.median() < FAIR, "{:?}", times.median());
+    // For comparison: the same of Java's own that starves in a crowd of ours if deadlines behind ours are too near.
+    let (java, mut times) = (lane.java(0, 50), Times::default());
+    for _ in 0..TURNS {
+        let answer = java.start_try_lock_seconds(5).await.expect("an answer");
+        assert_eq!(answer.value, true);
+        times.note(answer.t0, answer.t1);
+        java.unlock().await.expect("a lock held");
+    }
+    times.tell(&format!("{version}: fair, Java's try for seconds in a crowd of {CROWD} of Java's"));
     for call in loops {
         call.await.expect("the loop in Java");
     }
