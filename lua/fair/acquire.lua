@@ -28,8 +28,12 @@ end
 local free = redis.call('exists', KEYS[1]) == 0
 local count = not free and redis.call('hget', KEYS[1], owner)
 if count then
-  if turn == '2' then
-    redis.call('pexpire', KEYS[1], ARGV[2])
+  if turn == '2' and want <= 1 then
+    -- A first lease is replaced by its own; one that is longer was promised since, and this is a late copy.
+    local left = redis.call('pttl', KEYS[1])
+    if left < tonumber(ARGV[2]) or left <= tonumber(first_lease) then
+      redis.call('pexpire', KEYS[1], ARGV[2])
+    end
     return -2
   end
   local before = count
@@ -72,8 +76,8 @@ if turn == '2' then
   end
 elseif turn == '1' then
   local due = at + wait
-  if first then
-    local last = redis.call('lindex', KEYS[2], -1)
+  local last = redis.call('lindex', KEYS[2], -1)
+  if last then
     local before = tonumber(redis.call('zscore', KEYS[3], last) or 0)
     -- Up to here no waiter of Java can be ahead.
     if not ours(last) or before > due then due = due + room(KEYS, at, wait) end

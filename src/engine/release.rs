@@ -264,6 +264,10 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         }
         engine.registry.released(hold.name(), 0);
         drop(order);
+        if count > 0 && doubted {
+            // It has come in anew meanwhile: the copy is looked for when that ends.
+            hold.book().doubt();
+        }
         if count == 0 && doubted {
             look_again(engine, hold);
         }
