@@ -178,3 +178,32 @@ async fn a_head_that_goes_serves_the_next() {
     })
     .await;
 }
+
+/// A dead process, and a watchdog shorter than a place: each of its waiters is passed the lock for that long, until
+/// their deadlines are over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "6 to 7 s: a dead waiter is passed the lock for longer than its place lasts"]
+async fn a_short_watchdog_does_not_make_the_dead_dearer() {
+    fair(async |bed| {
+        let (holder, alive) =
+            (bed.connect(bed.builder().watchdog(ms(3000)).command_timeout(ms(1000))).await, bed.client().await);
+        let mut peer = Peer::start(bed, &[]).await;
+        let guard = holder.fair("a").lock().await.unwrap();
+        peer.wait("a", 4);
+        queued(bed, "a", 4).await;
+        let behind = waiter(&alive, "a");
+        queued(bed, "a", 5).await;
+        // Right after a refresh.
+        tokio::time::sleep(ms(300)).await;
+        peer.child.kill9();
+        guard.unlock().await.unwrap();
+        let released = Instant::now();
+        let (guard, granted) = behind.await.unwrap();
+        let cost = granted.saturating_duration_since(released);
+        println!("served {cost:?} after the release");
+        guard.unlock().await.unwrap();
+        assert!(cost <= BOUND, "{cost:?}");
+        keys_gone(bed, secs(5)).await;
+    })
+    .await;
+}
