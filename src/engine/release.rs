@@ -250,6 +250,13 @@ async fn repeat(
 pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
+        // A hold that has ended leaves the table. Its owner may hold the lock anew, and that is not to be undone.
+        let ended = target.hold.book().is_closed() && target.hold.owner.is_known();
+        let target = if ended {
+            Target::reserve(&target.engine, Hold::new(Arc::clone(&target.hold.protocol), target.hold.owner.clone()))
+        } else {
+            target
+        };
         let Target { engine, hold, .. } = &*target;
         let order = hold.order.lock().await;
         let (count, lease) = {

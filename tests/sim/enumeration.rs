@@ -183,6 +183,8 @@ async fn polled<T>(
 /// The longest that anything may take in this case.
 fn bound(case: &Case) -> Duration {
     match case.fault {
+        // What was passed on to a shared owner as it gave up cannot be told from what somebody else holds as it.
+        Fault::None if case.flavour == Flavour::Fair && case.op.is_shared() => 2 * ROUND_TRIP + FAIR_WAIT.min(WATCHDOG),
         Fault::None => 2 * ROUND_TRIP + ms(50),
         // Attempts in doubt end, are undone for as long as the lease, and looked after once more.
         // A place in a queue that nobody can give up lasts for some time more.

@@ -25,8 +25,10 @@ enum Stood {
 impl Wish {
     /// Waits in the queue until the lock is ours or the wait is over.
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
+        let mut doubt = None;
         loop {
             let mut seek = Seek::new(self);
+            seek.doubt = doubt.take();
             // Alone and for the first time, a place is needed only if the lock is not free.
             if self.fresh && self.station.is_none() {
                 if let Some(grant) = seek.ask().await? {
@@ -48,6 +50,8 @@ impl Wish {
                 Stood::Over => return seek.give_up(),
                 Stood::Displaced => {}
             }
+            // Nothing is left to be undone of the place, but perhaps of an attempt whose reply was lost.
+            let old = seek.displaced();
             drop(seek);
             self.engine.check_open()?;
             if self.is_over() {
@@ -57,6 +61,9 @@ impl Wish {
             if self.fresh {
                 // A message that the old owner was passed the lock may be on its way still.
                 (self.owner, self.station) = (self.engine.owner(), None);
+            } else {
+                // Undone now, the place that is taken next would be lost with it.
+                doubt = old;
             }
         }
     }

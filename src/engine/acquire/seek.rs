@@ -121,6 +121,14 @@ impl<'a> Seek<'a> {
         }
     }
 
+    /// The place is gone, and nothing is held. Returns what may come in late.
+    pub(super) fn displaced(&mut self) -> Option<Undo> {
+        if let Some(Placed { undo, .. }) = self.place.take() {
+            Undo::settle(&mut Some(undo));
+        }
+        self.doubt.take()
+    }
+
     /// The lock is held: there is nothing to undo, and no place any more.
     pub(super) fn settle(&mut self) {
         Undo::settle(&mut self.doubt);
