@@ -1,0 +1,31 @@
+//! Random sequences on a fair lock, ours and Java's together: the scripts on the simulator and on a real server against
+//! a model of the queue in plain Rust. A failure prints its seed; `SEED=n` replays it alone, `SEQUENCES=n` and `STEPS=n`
+//! set the length. Time is a parameter: nothing sleeps.
+#![cfg(feature = "sim")]
+
+#[path = "fair_model/model.rs"]
+mod model;
+#[path = "fair_model/rig.rs"]
+mod rig;
+#[path = "fair_model/story.rs"]
+mod story;
+
+use rig::{Rig, Scripts};
+use story::Story;
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+#[test]
+fn scripts_do_as_the_model_says() {
+    let (scripts, mut rig) = (Scripts::new(), Rig::new());
+    let steps = from_env("STEPS").unwrap_or(150);
+    let seeds = match from_env("SEED") {
+        Some(seed) => seed..=seed,
+        None => 1..=from_env("SEQUENCES").unwrap_or(150),
+    };
+    for seed in seeds {
+        Story::new(seed, &scripts, &mut rig).play(steps);
+    }
+}

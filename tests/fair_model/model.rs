@@ -1,0 +1,356 @@
+//! The queue as the protocol describes it, in plain Rust.
+
+use std::collections::BTreeMap;
+
+/// Redisson's wait of one that has none of its own.
+pub const LONG: i64 = 300_000;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Nil,
+    Int(i64),
+    Text(String),
+    List(Vec<Reply>),
+}
+
+use Reply::{Int, List, Nil};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    pub owner: String,
+    pub count: i64,
+    pub end: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub now: i64,
+    pub wait: i64,
+    pub first_lease: i64,
+    pub hold: Option<Hold>,
+    pub queue: Vec<String>,
+    pub due: BTreeMap<String, i64>,
+}
+
+pub fn ours(owner: &str) -> bool {
+    owner.as_bytes().get(14) == Some(&b'8')
+}
+
+/// What one of Java's will take off those behind it, as far as that can be told. `gap`: to the one ahead of it.
+fn worth(gap: Option<i64>, left: Option<i64>) -> i64 {
+    match (gap, left) {
+        (Some(..0), _) => 0,
+        (Some(gap @ 0..1000), _) => (gap * 1000).min(LONG),
+        (Some(gap), _) => gap,
+        (None, None) => LONG,
+        (None, Some(left)) if left > LONG / 2 => left.max(LONG),
+        (None, Some(left)) => left.max(0),
+    }
+}
+
+impl Model {
+    pub fn new(now: i64, wait: i64, first_lease: i64) -> Self {
+        Self { now, wait, first_lease, hold: None, queue: Vec::new(), due: BTreeMap::new() }
+    }
+
+    pub fn left(&self) -> i64 {
+        self.hold.as_ref().map_or(-2, |hold| hold.end - self.now)
+    }
+
+    pub fn holds(&self, owner: &str) -> i64 {
+        self.hold.as_ref().filter(|hold| hold.owner == owner).map_or(0, |hold| hold.count)
+    }
+
+    /// All there is, as the servers tell it.
+    pub fn state(&self) -> Reply {
+        let text = |owner: &String| Reply::Text(owner.clone());
+        let hash = self.hold.iter().flat_map(|hold| [text(&hold.owner), Int(hold.count)]).collect();
+        let due = self.due.iter().flat_map(|(owner, due)| [text(owner), Int(*due)]).collect();
+        List(vec![List(hash), Int(self.left()), List(self.queue.iter().map(text).collect()), List(due)])
+    }
+
+    pub fn pass(&mut self, ms: i64) {
+        self.now += ms;
+        self.hold.take_if(|hold| hold.end <= self.now);
+    }
+
+    /// A place's deadline less that of the place ahead.
+    fn gap(&self, place: usize) -> Option<i64> {
+        let ahead = self.queue.get(place.checked_sub(1)?)?;
+        Some(self.due.get(&self.queue[place])? - self.due.get(ahead)?)
+    }
+
+    /// The room that one at the end of the queue needs.
+    fn room(&self) -> i64 {
+        (0..self.queue.len()).fold(0, |sum, place| {
+            let left = self.due.get(&self.queue[place]).map(|due| due - self.now);
+            match left {
+                _ if !ours(&self.queue[place]) => sum + worth(self.gap(place), left),
+                Some(left) if sum > 0 => sum.max(left - self.wait),
+                _ => sum,
+            }
+        })
+    }
+
+    /// Java's waiters from a place on, up to one of ours, move by what the one ahead of them took with it.
+    fn nearer(&mut self, from: usize, by: i64) {
+        for owner in self.queue.iter().skip(from).take_while(|owner| !ours(owner)) {
+            if let Some(due) = self.due.get_mut(owner) {
+                *due -= by;
+            }
+        }
+    }
+
+    fn drop_head(&mut self) {
+        let owner = self.queue.remove(0);
+        self.due.remove(&owner);
+    }
+
+    /// The head once those out of date are gone.
+    fn head(&mut self) -> Option<String> {
+        while let Some(owner) = self.queue.first().cloned() {
+            match self.due.get(&owner) {
+                Some(due) if *due <= self.now => self.drop_head(),
+                Some(_) => return Some(owner),
+                None => {
+                    self.due.insert(owner.clone(), self.now + self.wait);
+                    return Some(owner);
+                }
+            }
+        }
+        self.due.clear();
+        None
+    }
+
+    /// The free lock goes to a head of ours; one of Java's is told only. Whether anybody is there.
+    fn serve(&mut self) -> bool {
+        let Some(owner) = self.head() else { return false };
+        if ours(&owner) {
+            self.drop_head();
+            self.nearer(0, self.wait);
+            self.hold = Some(Hold { owner, count: 1, end: self.now + self.first_lease });
+        }
+        true
+    }
+
+    fn busy(&self) -> Reply {
+        List(vec![Int(self.left()), Int(self.now)])
+    }
+
+    pub fn acquire(&mut self, owner: &str, lease: i64, want: i64, turn: u8) -> Reply {
+        let (end, now) = (self.now + lease, self.now);
+        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.owner == owner) {
+            if turn == 2 && want <= 1 {
+                // Its first lease becomes its own, longer or shorter; a longer promise stands.
+                if hold.end < end || hold.end - now <= self.first_lease {
+                    hold.end = end;
+                }
+                return Int(-2);
+            }
+            hold.count = if want == 0 { hold.count + 1 } else { want };
+            hold.end = hold.end.max(end);
+            return Nil;
+        }
+        if want > 1 {
+            return Int(-3);
+        }
+        let first = match self.queue.first() {
+            Some(first) if first != owner => self.head(),
+            first => first.cloned(),
+        };
+        if self.hold.is_none() {
+            let mine = first.as_deref() == Some(owner);
+            if mine || (first.is_none() && turn != 2) {
+                if mine {
+                    self.drop_head();
+                    self.nearer(0, self.wait);
+                }
+                self.hold = Some(Hold { owner: owner.into(), count: 1, end });
+                return Nil;
+            }
+            if first.is_some() {
+                self.serve();
+            }
+        }
+        let alone = now + self.wait;
+        if turn == 2 && !self.due.contains_key(owner) {
+            if !self.queue.iter().any(|other| other == owner) {
+                return Int(-4);
+            }
+            self.due.insert(owner.into(), alone + self.room());
+        }
+        if turn == 1 {
+            let crowded = self.queue.last().is_some_and(|last| {
+                // Behind one of ours that needs no room nobody does.
+                !ours(last) || self.due.get(last).is_some_and(|due| *due > alone)
+            });
+            let due = alone + if crowded { self.room() } else { 0 };
+            if self.due.insert(owner.into(), due).is_none() {
+                self.queue.push(owner.into());
+            }
+        }
+        self.busy()
+    }
+
+    pub fn release(&mut self, owner: &str, left: i64, lease: i64) -> Reply {
+        let waited = !self.queue.is_empty();
+        let Some(hold) = &mut self.hold else {
+            if waited {
+                self.serve();
+            }
+            return Nil;
+        };
+        if hold.owner != owner {
+            return Reply::Text(hold.owner.clone());
+        }
+        let left = if left < 0 { hold.count - 1 } else { left };
+        if left > 0 {
+            (hold.count, hold.end) = (left, self.now + lease);
+            return Int(left);
+        }
+        self.hold = None;
+        Int(if waited && self.serve() { -1 } else { 0 })
+    }
+
+    pub fn force(&mut self) -> Reply {
+        let held = self.hold.take().is_some();
+        if !self.queue.is_empty() {
+            self.serve();
+        }
+        Int(held.into())
+    }
+
+    pub fn leave(&mut self, owner: &str, most: i64, lease: i64) -> Reply {
+        let mut reply = Nil;
+        if most >= 0 && self.holds(owner) > most {
+            match &mut self.hold {
+                Some(hold) if most > 0 => (hold.count, hold.end) = (most, self.now + lease),
+                hold => *hold = None,
+            }
+            reply = Int(most);
+        }
+        let waited = !self.queue.is_empty();
+        while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
+            let by = if place == 0 { Some(self.wait) } else { self.gap(place) };
+            self.queue.remove(place);
+            self.nearer(place, by.unwrap_or(0));
+        }
+        self.due.remove(owner);
+        if waited && self.hold.is_none() {
+            if self.serve() && reply == Int(0) {
+                reply = Int(-1);
+            }
+        } else if waited && self.queue.is_empty() {
+            self.due.clear();
+        }
+        reply
+    }
+
+    /// `alive`: waiters, each with the time of its last answer (0: none).
+    pub fn refresh(&mut self, alive: &[(String, i64)]) -> Reply {
+        let alone = self.now + self.wait;
+        let standing = self.queue.clone();
+        let old = self.due.clone();
+        // The waits of Java ahead, and those of them that are known for sure; the deadline ahead.
+        let (mut sum, mut sure, mut java, mut ahead) = (0, 0, false, None);
+        for (place, owner) in standing.iter().enumerate() {
+            let due = old.get(owner).copied();
+            let gap = place.checked_sub(1).and_then(|before| Some(due? - old.get(&standing[before])?));
+            let new = if ours(owner) {
+                match (alive.iter().rev().find(|(other, _)| other == owner), due) {
+                    (Some(_), _) if !java => Some(alone),
+                    (Some((_, last @ 1..)), Some(due)) => Some(alone + sure.max(due - last - self.wait)),
+                    (None, Some(due)) if java => Some(due),
+                    (None, Some(due)) => Some(due.min(self.now + self.wait.max(5000))),
+                    (_, _) => Some(alone + sum),
+                }
+            } else {
+                java = true;
+                sum += worth(gap, due.map(|due| due - self.now));
+                sure += gap.map_or(0, |gap| worth(Some(gap), None));
+                match (gap, due, ahead) {
+                    (Some(gap), _, Some(ahead)) => Some(ahead + gap),
+                    (_, Some(due), _) => Some(due),
+                    (_, None, Some(ahead)) => Some(ahead + LONG),
+                    (_, None, None) => Some(alone),
+                }
+            };
+            if new != due {
+                self.due.extend(new.map(|new| (owner.clone(), new)));
+            }
+            ahead = new;
+        }
+        self.due.retain(|owner, _| standing.contains(owner));
+        self.head();
+        let left = self.left();
+        let served = self.hold.is_none() && self.serve();
+        let mut out = vec![Int(self.now), Int(served.into()), Int(left)];
+        out.extend(alive.iter().map(|(owner, _)| match self.holds(owner) {
+            0 => Int(standing.contains(owner).into()),
+            _ => Int(self.left().max(2)),
+        }));
+        List(out)
+    }
+
+    fn java_purge(&mut self) {
+        while self.queue.first().and_then(|owner| self.due.get(owner)).is_some_and(|due| *due <= self.now) {
+            self.drop_head();
+        }
+    }
+
+    /// Java's attempt; a long one queues.
+    pub fn java_try(&mut self, owner: &str, lease: i64, wait: i64, long: bool) -> Reply {
+        self.java_purge();
+        let end = self.now + lease;
+        if self.hold.is_none() && self.queue.first().is_none_or(|first| first == owner) {
+            if !self.queue.is_empty() {
+                self.queue.remove(0);
+            }
+            self.due.remove(owner);
+            self.due.values_mut().for_each(|due| *due -= wait);
+            self.hold = Some(Hold { owner: owner.into(), count: 1, end });
+            return Nil;
+        }
+        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.owner == owner) {
+            (hold.count, hold.end) = (hold.count + 1, end);
+            return Nil;
+        }
+        if !long {
+            return Int(1);
+        }
+        if self.due.contains_key(owner) {
+            return Int(self.left().max(0));
+        }
+        let last = self.queue.last().filter(|last| *last != owner).and_then(|last| self.due.get(last));
+        let left = last.map_or(self.left(), |due| due - self.now);
+        self.due.insert(owner.into(), left + wait + self.now);
+        self.queue.push(owner.into());
+        Int(left)
+    }
+
+    pub fn java_unlock(&mut self, owner: &str, lease: i64) -> Reply {
+        self.java_purge();
+        match &mut self.hold {
+            None => Int(1),
+            Some(hold) if hold.owner != owner => Nil,
+            Some(hold) if hold.count > 1 => {
+                (hold.count, hold.end) = (hold.count - 1, self.now + lease);
+                Int(0)
+            }
+            hold => {
+                *hold = None;
+                Int(1)
+            }
+        }
+    }
+
+    pub fn java_fail(&mut self, owner: &str, wait: i64) -> Reply {
+        let place = self.queue.iter().position(|other| other == owner).unwrap_or(self.queue.len());
+        for other in self.queue.iter().skip(place + 1) {
+            *self.due.entry(other.clone()).or_default() -= wait;
+        }
+        self.due.remove(owner);
+        self.queue.retain(|other| other != owner);
+        Nil
+    }
+}

@@ -1,0 +1,183 @@
+//! The scripts on the simulator and on a real server, with the time for a parameter.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use distlock::sim::{SimReply, SimScript, SimServer};
+
+use crate::model::Reply;
+
+/// Stands before every script: the last argument is the time in ms. Leases are far longer on the server than they are
+/// said to be, so that none ends by itself; what is left of them is told in steps of 100 ms.
+const CLOCK: &str = "
+local now, redis = tonumber(table.remove(ARGV)), redis
+do
+  local server = redis
+  local function timed(run)
+    return function(command, key, ...)
+      local name = string.lower(command)
+      if name == 'time' then return {string.format('%d', math.floor(now / 1000)), string.format('%d', now % 1000 * 1000)} end
+      if name == 'pexpire' then return run(command, key, string.format('%d', (...) + 1000000000)) end
+      if name == 'pttl' then
+        local left = run(command, key)
+        return left < 0 and left or math.ceil((left - 1000000000) / 100) * 100
+      end
+      return run(command, key, ...)
+    end
+  end
+  redis = {call = timed(server.call), pcall = timed(server.pcall), error_reply = server.error_reply}
+end
+";
+
+/// All there is; the lease is set to what it should be by now.
+const STATE: &str = "
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then redis.call('pexpire', KEYS[1], left) end
+return {redis.call('hgetall', KEYS[1]), left, redis.call('lrange', KEYS[2], 0, -1),
+  redis.call('zrange', KEYS[3], 0, -1, 'withscores')}
+";
+
+/// Time passes for the lease.
+const PASS: &str = "
+local left = redis.call('pttl', KEYS[1]) - ARGV[1]
+if left > 0 then redis.call('pexpire', KEYS[1], left) else redis.call('del', KEYS[1]) end
+";
+
+macro_rules! fair {
+    ($file:literal) => {
+        concat!(include_str!("../../lua/fair/queue.lua"), include_str!(concat!("../../lua/fair/", $file, ".lua")))
+    };
+}
+
+pub struct Script {
+    source: String,
+    sim: SimScript,
+}
+
+impl Script {
+    fn new(source: &str) -> Self {
+        let source = format!("{CLOCK}{source}");
+        Self { sim: SimScript::new(&source), source }
+    }
+}
+
+pub struct Scripts {
+    pub acquire: Script,
+    pub release: Script,
+    pub leave: Script,
+    pub force: Script,
+    pub refresh: Script,
+    pub java: Script,
+    pub state: Script,
+    pub pass: Script,
+}
+
+impl Scripts {
+    pub fn new() -> Self {
+        Self {
+            acquire: Script::new(fair!("acquire")),
+            release: Script::new(fair!("release")),
+            leave: Script::new(fair!("leave")),
+            force: Script::new(fair!("force")),
+            refresh: Script::new(fair!("refresh")),
+            java: Script::new(include_str!("java.lua")),
+            state: Script::new(STATE),
+            pass: Script::new(PASS),
+        }
+    }
+}
+
+/// A server of our own on a socket in a directory of its own.
+struct Real {
+    process: Child,
+    dir: PathBuf,
+    connection: redis::Connection,
+}
+
+impl Real {
+    fn start() -> Self {
+        let dir = std::env::temp_dir().join(format!("distlock-fair-model-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let socket = dir.join("r.sock");
+        let process = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
+            .current_dir(&dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed (Debian: apt-get install redis-server)");
+        let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
+        let connection = (0..500)
+            .find_map(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                client.get_connection().ok()
+            })
+            .expect("redis-server takes connections within 5 s");
+        Self { process, dir, connection }
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub struct Rig {
+    sim: SimServer,
+    real: Real,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self { sim: SimServer::new(1), real: Real::start() }
+    }
+
+    /// The answers of the simulator and of the real server.
+    pub fn run(&mut self, script: &Script, keys: &[&str], args: &[String]) -> [Reply; 2] {
+        let key_bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        let arg_bytes: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+        let sim = from_sim(self.sim.run(&script.sim, &key_bytes, &arg_bytes));
+        let mut command = redis::cmd("EVAL");
+        command.arg(&script.source).arg(keys.len()).arg(keys).arg(args);
+        [sim, from_real(command.query(&mut self.real.connection).expect("the real server answers"))]
+    }
+
+    /// A command, of which the answer does not matter.
+    pub fn command(&mut self, words: &[&str]) {
+        let bytes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.sim.command(&bytes);
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        let _: redis::Value = command.query(&mut self.real.connection).expect("the real server answers");
+    }
+}
+
+fn text(bytes: &[u8]) -> Reply {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    // Scores and counts.
+    text.parse().map_or(Reply::Text(text), Reply::Int)
+}
+
+fn from_sim(reply: SimReply) -> Reply {
+    match reply {
+        SimReply::Nil => Reply::Nil,
+        SimReply::Int(n) => Reply::Int(n),
+        SimReply::Text(bytes) => text(&bytes),
+        SimReply::List(items) => Reply::List(items.into_iter().map(from_sim).collect()),
+        SimReply::Status(other) | SimReply::Error(other) => Reply::Text(other),
+    }
+}
+
+fn from_real(value: redis::Value) -> Reply {
+    match value {
+        redis::Value::Nil => Reply::Nil,
+        redis::Value::Int(n) => Reply::Int(n),
+        redis::Value::BulkString(bytes) => text(&bytes),
+        redis::Value::Array(items) => Reply::List(items.into_iter().map(from_real).collect()),
+        other => Reply::Text(format!("{other:?}")),
+    }
+}
