@@ -19,13 +19,16 @@ fn from_env(name: &str) -> Option<u64> {
 
 #[test]
 fn scripts_do_as_the_model_says() {
-    let (scripts, mut rig) = (Scripts::new(), Rig::new());
     let steps = from_env("STEPS").unwrap_or(150);
-    let seeds = match from_env("SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=from_env("SEQUENCES").unwrap_or(150),
-    };
-    for seed in seeds {
-        Story::new(seed, &scripts, &mut rig).play(steps);
-    }
+    let (first, last) = from_env("SEED").map_or((1, from_env("SEQUENCES").unwrap_or(150)), |seed| (seed, seed));
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            scope.spawn(move || {
+                let (scripts, mut rig) = (Scripts::new(), Rig::new(half));
+                for seed in (first..=last).filter(|seed| seed % 2 == half) {
+                    Story::new(seed, &scripts, &mut rig).play(steps);
+                }
+            });
+        }
+    });
 }

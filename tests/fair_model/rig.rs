@@ -30,12 +30,12 @@ do
 end
 ";
 
-/// All there is; the lease is set to what it should be by now.
+/// Stands behind every script: its answer comes with all there is. The lease is set to what it should be by now.
 const STATE: &str = "
 local left = redis.call('pttl', KEYS[1])
 if left > 0 then redis.call('pexpire', KEYS[1], left) end
-return {redis.call('hgetall', KEYS[1]), left, redis.call('lrange', KEYS[2], 0, -1),
-  redis.call('zrange', KEYS[3], 0, -1, 'withscores')}
+return {{redis.call('hgetall', KEYS[1]), left, redis.call('lrange', KEYS[2], 0, -1),
+  redis.call('zrange', KEYS[3], 0, -1, 'withscores')}, reply}
 ";
 
 /// Time passes for the lease.
@@ -44,10 +44,12 @@ local left = redis.call('pttl', KEYS[1]) - ARGV[1]
 if left > 0 then redis.call('pexpire', KEYS[1], left) else redis.call('del', KEYS[1]) end
 ";
 
-macro_rules! fair {
-    ($file:literal) => {
-        concat!(include_str!("../../lua/fair/queue.lua"), include_str!(concat!("../../lua/fair/", $file, ".lua")))
-    };
+/// A script of the fair lock with what all of them share in front, as it is put together at build time. `FAIR_LUA=dir`
+/// takes them from elsewhere.
+fn fair(name: &str) -> Script {
+    let dir = std::env::var("FAIR_LUA").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/lua/fair").into());
+    let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}.lua")).expect(name);
+    Script::new(&(read("queue") + &read(name)))
 }
 
 pub struct Script {
@@ -57,7 +59,7 @@ pub struct Script {
 
 impl Script {
     fn new(source: &str) -> Self {
-        let source = format!("{CLOCK}{source}");
+        let source = format!("{CLOCK}local function act()\n{source}\nend\nlocal reply = act()\n{STATE}");
         Self { sim: SimScript::new(&source), source }
     }
 }
@@ -69,20 +71,20 @@ pub struct Scripts {
     pub force: Script,
     pub refresh: Script,
     pub java: Script,
-    pub state: Script,
+    pub look: Script,
     pub pass: Script,
 }
 
 impl Scripts {
     pub fn new() -> Self {
         Self {
-            acquire: Script::new(fair!("acquire")),
-            release: Script::new(fair!("release")),
-            leave: Script::new(fair!("leave")),
-            force: Script::new(fair!("force")),
-            refresh: Script::new(fair!("refresh")),
+            acquire: fair("acquire"),
+            release: fair("release"),
+            leave: fair("leave"),
+            force: fair("force"),
+            refresh: fair("refresh"),
             java: Script::new(include_str!("java.lua")),
-            state: Script::new(STATE),
+            look: Script::new(""),
             pass: Script::new(PASS),
         }
     }
@@ -96,8 +98,8 @@ struct Real {
 }
 
 impl Real {
-    fn start() -> Self {
-        let dir = std::env::temp_dir().join(format!("distlock-fair-model-{}", std::process::id()));
+    fn start(name: u64) -> Self {
+        let dir = std::env::temp_dir().join(format!("distlock-fair-model-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let socket = dir.join("r.sock");
         let process = Command::new("redis-server")
@@ -132,18 +134,18 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new() -> Self {
-        Self { sim: SimServer::new(1), real: Real::start() }
+    pub fn new(name: u64) -> Self {
+        Self { sim: SimServer::new(1), real: Real::start(name) }
     }
 
-    /// The answers of the simulator and of the real server.
-    pub fn run(&mut self, script: &Script, keys: &[&str], args: &[String]) -> [Reply; 2] {
+    /// What the simulator and the real server have afterwards, and answer.
+    pub fn run(&mut self, script: &Script, keys: &[&str], args: &[String]) -> [(Reply, Reply); 2] {
         let key_bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         let arg_bytes: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
         let sim = from_sim(self.sim.run(&script.sim, &key_bytes, &arg_bytes));
         let mut command = redis::cmd("EVAL");
         command.arg(&script.source).arg(keys.len()).arg(keys).arg(args);
-        [sim, from_real(command.query(&mut self.real.connection).expect("the real server answers"))]
+        [sim, from_real(command.query(&mut self.real.connection).expect("the real server answers"))].map(parted)
     }
 
     /// A command, of which the answer does not matter.
@@ -153,6 +155,16 @@ impl Rig {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         let _: redis::Value = command.query(&mut self.real.connection).expect("the real server answers");
+    }
+}
+
+fn parted(answer: Reply) -> (Reply, Reply) {
+    match answer {
+        Reply::List(mut parts) if parts.len() < 3 && !parts.is_empty() => {
+            let reply = if parts.len() == 2 { parts.pop().unwrap() } else { Reply::Nil };
+            (parts.pop().unwrap(), reply)
+        }
+        failed => (Reply::Nil, failed),
     }
 }
 
