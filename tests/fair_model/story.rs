@@ -175,7 +175,7 @@ impl<'a> Story<'a> {
             for ahead in before.queue.iter().take_while(|owner| *owner != winner) {
                 let due = before.due.get(ahead).copied().unwrap_or(i64::MAX);
                 let alive = self.waiting.get(ahead.as_str()).is_some_and(|waiter| !waiter.guessed);
-                let java = !ours(ahead) && due > before.now && !step.starts_with("refresh");
+                let java = !ours(ahead) && due - self.model.wait > before.now && !step.starts_with("refresh");
                 if alive || java {
                     self.fail(&format!("{winner} passed {ahead}"));
                 }
