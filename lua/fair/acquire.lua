@@ -58,7 +58,7 @@ if free then
   if first == owner or (not first and turn ~= '2') then
     redis.call('hset', KEYS[1], owner, 1)
     local failed = lease(function() redis.call('del', KEYS[1]) end)
-    if not failed and first then advance(KEYS, owner, wait) end
+    if not failed and first then advance(KEYS, owner, at or time(), wait) end
     return failed
   end
   if first then serve(KEYS, at, wait, first_lease, publish) end
@@ -72,18 +72,17 @@ if turn == '2' then
       there = there or waiter == owner
     end
     if not there then return -4 end
-    redis.call('zadd', KEYS[3], at + wait + room(KEYS, at, wait), owner)
+    redis.call('zadd', KEYS[3], stamped(at + wait + room(KEYS, at, wait), at), owner)
   end
-elseif turn == '1' then
+elseif turn == '1' and not redis.call('zscore', KEYS[3], owner) then
   local due = at + wait
   local last = redis.call('lindex', KEYS[2], -1)
   if last then
     local before = tonumber(redis.call('zscore', KEYS[3], last) or 0)
     -- Up to here no waiter of Java can be ahead.
-    if not ours(last) or before > due then due = due + room(KEYS, at, wait) end
+    if not ours(last) or before >= due + 1 then due = due + room(KEYS, at, wait) end
   end
-  if redis.call('zadd', KEYS[3], due, owner) == 1 then
-    redis.call('rpush', KEYS[2], owner)
-  end
+  redis.call('zadd', KEYS[3], stamped(due, at), owner)
+  redis.call('rpush', KEYS[2], owner)
 end
 return {redis.call('pttl', KEYS[1]), at}

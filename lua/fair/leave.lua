@@ -33,7 +33,7 @@ for i = #queue, 1, -1 do
     if due and ahead then
       nearer(KEYS, i - 1, due - ahead)
     elseif i == 1 then
-      nearer(KEYS, 0, tonumber(ARGV[4]))
+      nearer(KEYS, 0, tonumber(ARGV[4]), time() + math.max(0, redis.call('pttl', KEYS[1])))
     end
   end
 end

@@ -6,9 +6,16 @@
 -- A deadline of ours (the client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose
 -- client stopped is out of date after `wait`. `room` is what the waiters of Java ahead will take off it when they go: their
 -- own waits. A deadline of Java's is that of the one ahead of it plus its own wait, and is moved with it.
+--
+-- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole milliseconds
+-- taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
 
 -- Redisson's fairLockWaitTimeout, for a waiter of Java whose own wait cannot be known.
 local LONG = 300000
+-- Redisson's lockWatchdogTimeout: what a lock that was just taken may be held for.
+local LEASE = 30000
+-- Clients refresh once a second, whatever their `wait` is.
+local SILENT = 4000
 
 local function time()
   local now = redis.call('time')
@@ -19,6 +26,17 @@ local function ours(owner)
   return string.byte(owner, 15) == 56
 end
 
+-- A deadline with the time when it was set.
+local function stamped(due, at)
+  return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
+end
+
+-- How long a waiter of ours may be silent still before it counts as dead, in ms.
+local function life(due, at, wait)
+  local age = (math.floor(at / 62.5) - due % 1 * 4096) % 4096 * 62.5
+  return math.max(wait, SILENT) - age
+end
+
 local function tell(keys, publish, owner, message)
   return redis.pcall(publish, keys[4] .. ':' .. owner, message)
 end
@@ -26,11 +44,11 @@ end
 -- What a waiter of Java takes off those behind it when it goes. `gap`: its deadline less that of the one ahead of it,
 -- which is its wait. A `tryLock` without a lease queues with the bare number of its wait, and takes off the milliseconds
 -- of it when it gives up: a tiny gap is taken for seconds. `left`: what is left until its deadline, when nobody is ahead
--- of it and its wait cannot be known: with much left, or for `lock()`, Redisson's default.
+-- of it and its wait cannot be known: with as much left as `lock()` has, that is Redisson's default.
 local function cost(gap, left)
   if not gap then
     if not left then return LONG end
-    if left > LONG / 2 then return math.max(LONG, left) end
+    if left > LONG / 2 and left < LONG + 2 * LEASE then return LONG end
     return math.max(left, 0)
   end
   if gap < 0 then return 0 end
@@ -56,23 +74,28 @@ local function room(keys, at, wait)
   return sum
 end
 
--- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes.
-local function nearer(keys, from, by)
+-- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
+-- first keeps `least` at the least, and those behind it their distance.
+local function nearer(keys, from, by, least)
   while true do
     local owner = redis.call('lindex', keys[2], from)
     if not owner or ours(owner) then return end
-    if redis.call('zscore', keys[3], owner) then
+    local due = redis.call('zscore', keys[3], owner)
+    if due then
+      if least then by = math.min(by, due - least) end
+      least = nil
       redis.call('zincrby', keys[3], -by, owner)
     end
     from = from + 1
   end
 end
 
--- The head leaves the queue because it gets the lock.
-local function advance(keys, owner, wait)
+-- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held then, as
+-- if it came now.
+local function advance(keys, owner, at, wait)
   redis.call('lpop', keys[2])
   redis.call('zrem', keys[3], owner)
-  nearer(keys, 0, wait)
+  nearer(keys, 0, wait, at + LEASE)
 end
 
 -- The head of the queue, after those whose time is over were taken out. One without a deadline gets a short one, so that
@@ -87,10 +110,12 @@ local function head(keys, at, wait, publish)
     end
     local due = redis.call('zscore', keys[3], owner)
     if not due then
-      redis.call('zadd', keys[3], at + wait, owner)
-      return owner
+      due = stamped(at + wait, at)
+      redis.call('zadd', keys[3], due, owner)
+      return owner, due
     end
-    if tonumber(due) > at then return owner end
+    due = tonumber(due)
+    if due > at and not (ours(owner) and life(due, at, wait) <= 0) then return owner, due end
     redis.call('lpop', keys[2])
     redis.call('zrem', keys[3], owner)
     -- If it lives all the same, it queues up again.
@@ -101,10 +126,12 @@ end
 -- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told to
 -- take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be told.
 local function serve(keys, at, wait, lease, publish)
-  local owner = head(keys, at, wait, publish)
+  local owner, due = head(keys, at, wait, publish)
   if not owner then return 0 end
   local message = '0'
   if ours(owner) then
+    -- If it is dead, it shall not cost more than if it were not passed the lock.
+    lease = math.max(1, math.floor(math.min(lease, due - at, life(due, at, wait))))
     redis.call('hset', keys[1], owner, 1)
     local leased = redis.pcall('pexpire', keys[1], lease)
     if type(leased) == 'table' and leased.err then
@@ -112,7 +139,7 @@ local function serve(keys, at, wait, lease, publish)
       redis.call('del', keys[1])
       return leased
     end
-    advance(keys, owner, wait)
+    advance(keys, owner, at, wait)
     message = lease
   end
   local told = tell(keys, publish, owner, message)

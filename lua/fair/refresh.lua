@@ -22,28 +22,31 @@ local function set(keys, known)
   -- Of the one ahead: its deadline as it was, and as it is now. `sum`: what those of Java ahead take with them;
   -- `certain`: the part of it that is no guess.
   local was, is, sum, certain, foreign = nil, nil, 0, 0, false
-  for i, owner in ipairs(queue) do
+  for _, owner in ipairs(queue) do
     local due = scores[owner]
     local set = due
     standing[owner] = true
-    if ours(owner) then
+    if ours(owner) and not known[owner] and due and life(due, at, wait) <= 0 then
+      -- Dead, and gone, wherever it stands.
+      standing[owner] = nil
+      redis.call('lrem', keys[2], 1, owner)
+      set = is
+    elseif ours(owner) then
       local last = known[owner]
       if last then
         local need = sum
         -- What it was given for a wait that was a guess stays, less what has been taken off since.
-        if foreign and due and last > 0 then need = math.max(certain, due - last - wait) end
-        set = at + wait + (foreign and need or 0)
+        if foreign and due and last > 0 then
+          need = math.max(sum >= LONG and sum or certain, math.floor(due) - last - wait)
+        end
+        set = stamped(at + wait + (foreign and need or 0), at)
       elseif not due then
-        set = at + wait + sum
-      elseif not foreign then
-        -- Of one that died while it had room for a wait that is over. Other clients may have longer waits than this one,
-        -- but all refresh once a second.
-        set = math.min(due, at + math.max(wait, 5000))
+        set = stamped(at + wait + sum, at)
       end
     else
       local gap = due and was and due - was
       if gap then
-        set = is + gap
+        set = is and is + gap or due
         certain = certain + cost(gap)
       elseif not due then
         -- With nobody ahead a short one, as in `head`.
@@ -52,7 +55,7 @@ local function set(keys, known)
       sum = sum + cost(gap, due and due - at)
       foreign = true
     end
-    if set ~= due then
+    if standing[owner] and set ~= due then
       new[#new + 1] = set
       new[#new + 1] = owner
     end

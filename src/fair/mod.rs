@@ -31,7 +31,7 @@
 //!
 //! Deadlines as Redisson's: that of the one ahead plus the own wait; who gets the lock or gives up takes its own wait off
 //! those of Java behind it. Where they differ: a deadline of ours is *now* + 4 s, plus the waits of the waiters of Java
-//! ahead, set anew at every refresh; the waiters of Java right behind it are moved along, so that the difference between
+//! ahead, set anew at every refresh (its fraction says when); the waiters of Java right behind it are moved along, so that the difference between
 //! two deadlines stays the wait of the second. `docs/wire-format.md` has it in full.
 
 use std::sync::Arc;

@@ -71,8 +71,11 @@ async fn acquisitions_do_not_move_deadlines() {
         let mut peer = Peer::start(bed, &[]).await;
         for round in 0..3 {
             let guard = client.fair("a").lock().await.unwrap();
-            let waiting: Vec<_> = (0..3).map(|_| waiter(&client, "a")).collect();
-            queued(bed, "a", 3).await;
+            let mut waiting = Vec::new();
+            for n in 1..=3 {
+                waiting.push(waiter(&client, "a"));
+                queued(bed, "a", n).await;
+            }
             if round == 2 {
                 peer.wait("a", 1);
                 queued(bed, "a", 4).await;

@@ -60,7 +60,7 @@ beside!(redisson_4_7_0, "4.7.0":
     fair_state::fair_states_are_the_same, fair_state::fair_deadlines_move_with_us,
     fair_kills::fair_waiters_killed_hold_java_up_for_seconds,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
-    fair_place::fair_place_of_ours_is_kept, fair_place::fair_place_of_ours_is_kept_behind_an_async,
+    fair_place::fair_place_of_ours_is_kept,
     fair_place::fair_place_of_ours_is_kept_behind_a_lock_and_an_async,
     fair_place::fair_place_of_ours_is_kept_under_brief_leases,
     fair_place::fair_place_of_javas_is_kept_behind_ours,
