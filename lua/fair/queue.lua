@@ -131,7 +131,7 @@ local function serve(keys, at, wait, lease, publish)
   local message = '0'
   if ours(owner) then
     -- If it is dead, it shall not cost more than if it were not passed the lock.
-    lease = math.max(1, math.floor(math.min(lease, due - at, life(due, at, wait))))
+    lease = math.min(lease, math.max(1, math.floor(math.min(due - at, life(due, at, wait)))))
     redis.call('hset', keys[1], owner, 1)
     local leased = redis.pcall('pexpire', keys[1], lease)
     if type(leased) == 'table' and leased.err then

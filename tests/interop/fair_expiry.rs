@@ -43,7 +43,8 @@ pub async fn fair_leases_that_lapse(version: &str) {
         }
         let after = Duration::from_nanos(turns[0].0.saturating_sub(from)).saturating_sub(LEASE);
         println!("{version}: fair, lapsed in {}, more waiters {more}: the head after {after:?}", who(javas));
-        assert!(turns[0].0 + 5_000_000 >= from + LEASE.as_nanos() as u64, "before the end of the lease");
+        // The lease began when the server had the command, some time before its answer was here.
+        assert!(turns[0].0 + 150_000_000 >= from + LEASE.as_nanos() as u64, "before the end of the lease");
         assert!(after < LOOK, "late");
         drop(guard);
         lane.is_gone().await;
