@@ -5,6 +5,15 @@ use std::collections::BTreeMap;
 /// Redisson's wait of one that has none of its own.
 pub const LONG: i64 = 300_000;
 
+/// Deadlines are in 4096ths of a millisecond: a score of the servers has no finer ones, and none of it is lost.
+pub const MS: i64 = 4096;
+
+/// What a lock that was just taken may be held for.
+const JAVA_LEASE: i64 = 30_000;
+
+/// A waiter is refreshed once a second.
+const SILENT: i64 = 4_000;
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     Nil,
@@ -29,6 +38,7 @@ pub struct Model {
     pub first_lease: i64,
     pub hold: Option<Hold>,
     pub queue: Vec<String>,
+    /// In 4096ths of a ms, like all that is reckoned with them.
     pub due: BTreeMap<String, i64>,
 }
 
@@ -38,12 +48,15 @@ pub fn ours(owner: &str) -> bool {
 
 /// What one of Java's will take off those behind it, as far as that can be told. `gap`: to the one ahead of it.
 fn worth(gap: Option<i64>, left: Option<i64>) -> i64 {
+    const MOST: i64 = LONG * MS;
+    const HALF: i64 = MOST / 2;
+    const MORE: i64 = MOST + 2 * JAVA_LEASE * MS;
     match (gap, left) {
         (Some(..0), _) => 0,
-        (Some(gap @ 0..1000), _) => (gap * 1000).min(LONG),
+        (Some(gap), _) if gap < 1000 * MS => (gap * 1000).min(MOST),
         (Some(gap), _) => gap,
-        (None, None) => LONG,
-        (None, Some(left)) if left > LONG / 2 => left.max(LONG),
+        (None, None) => MOST,
+        (None, Some(left)) if HALF < left && left < MORE => MOST,
         (None, Some(left)) => left.max(0),
     }
 }
@@ -74,6 +87,43 @@ impl Model {
         self.hold.take_if(|hold| hold.end <= self.now);
     }
 
+    /// 16ths of a second.
+    fn tick(&self) -> i64 {
+        self.now * 2 / 125
+    }
+
+    /// Whole milliseconds, and when that was said.
+    fn stamped(&self, due: i64) -> i64 {
+        due.div_euclid(MS) * MS + self.tick() % 4096
+    }
+
+    /// What is left until a deadline, in 4096ths too.
+    fn until(&self, due: i64) -> i64 {
+        due - self.now * MS
+    }
+
+    /// Scores are doubles: those beyond 2^41 ms, which only what somebody spoilt comes to, lose what is finest.
+    pub fn round(&mut self) {
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+        self.due.values_mut().for_each(|due| *due = *due as f64 as i64);
+    }
+
+    /// Whole ms until the deadline of a waiter that has one.
+    pub fn ms_until(&self, owner: &str) -> Option<i64> {
+        self.due.get(owner).map(|due| self.until(*due).div_euclid(MS))
+    }
+
+    /// For how long one of ours may be silent still.
+    fn life(&self, due: i64) -> i64 {
+        let ticks = (self.tick() - due.rem_euclid(MS)).rem_euclid(4096);
+        self.wait.max(SILENT) * MS - ticks * 125 * (MS / 2)
+    }
+
+    /// The deadline of one with so much room.
+    fn deadline(&self, room: i64) -> i64 {
+        self.stamped((self.now + self.wait) * MS + room)
+    }
+
     /// A place's deadline less that of the place ahead.
     fn gap(&self, place: usize) -> Option<i64> {
         let ahead = self.queue.get(place.checked_sub(1)?)?;
@@ -83,19 +133,22 @@ impl Model {
     /// The room that one at the end of the queue needs.
     fn room(&self) -> i64 {
         (0..self.queue.len()).fold(0, |sum, place| {
-            let left = self.due.get(&self.queue[place]).map(|due| due - self.now);
+            let left = self.due.get(&self.queue[place]).map(|due| self.until(*due));
             match left {
                 _ if !ours(&self.queue[place]) => sum + worth(self.gap(place), left),
-                Some(left) if sum > 0 => sum.max(left - self.wait),
+                Some(left) if sum > 0 => sum.max(left - self.wait * MS),
                 _ => sum,
             }
         })
     }
 
-    /// Java's waiters from a place on, up to one of ours, move by what the one ahead of them took with it.
-    fn nearer(&mut self, from: usize, by: i64) {
+    /// Java's waiters from a place on, up to one of ours, move by what the one ahead of them took with it; the first is
+    /// not moved below `least`, nor any other more than it.
+    fn nearer(&mut self, from: usize, by: i64, least: Option<i64>) {
+        let (mut by, mut least) = (by, least);
         for owner in self.queue.iter().skip(from).take_while(|owner| !ours(owner)) {
             if let Some(due) = self.due.get_mut(owner) {
+                by = least.take().map_or(by, |least| by.min(*due - least));
                 *due -= by;
             }
         }
@@ -106,14 +159,20 @@ impl Model {
         self.due.remove(&owner);
     }
 
-    /// The head once those out of date are gone.
+    /// The head has the lock now.
+    fn advance(&mut self) {
+        self.drop_head();
+        self.nearer(0, self.wait * MS, Some((self.now + JAVA_LEASE) * MS));
+    }
+
+    /// The head once those out of date and the dead are gone.
     fn head(&mut self) -> Option<String> {
         while let Some(owner) = self.queue.first().cloned() {
             match self.due.get(&owner) {
-                Some(due) if *due <= self.now => self.drop_head(),
+                Some(due) if self.until(*due) <= 0 || (ours(&owner) && self.life(*due) <= 0) => self.drop_head(),
                 Some(_) => return Some(owner),
                 None => {
-                    self.due.insert(owner.clone(), self.now + self.wait);
+                    self.due.insert(owner.clone(), self.deadline(0));
                     return Some(owner);
                 }
             }
@@ -122,13 +181,17 @@ impl Model {
         None
     }
 
-    /// The free lock goes to a head of ours; one of Java's is told only. Whether anybody is there.
+    /// The free lock goes to a head of ours, for no longer than it may live; one of Java's is told only. Whether anybody
+    /// is there.
     fn serve(&mut self) -> bool {
         let Some(owner) = self.head() else { return false };
         if ours(&owner) {
-            self.drop_head();
-            self.nearer(0, self.wait);
-            self.hold = Some(Hold { owner, count: 1, end: self.now + self.first_lease });
+            let due = self.due[&owner];
+            let most = self.until(due).min(self.life(due)) / MS;
+            let lease = self.first_lease.min(most).max(1);
+            self.advance();
+            // The rig tells what is left in steps of 100 ms.
+            self.hold = Some(Hold { owner, count: 1, end: self.now + (lease + 99) / 100 * 100 });
         }
         true
     }
@@ -162,8 +225,7 @@ impl Model {
             let mine = first.as_deref() == Some(owner);
             if mine || (first.is_none() && turn != 2) {
                 if mine {
-                    self.drop_head();
-                    self.nearer(0, self.wait);
+                    self.advance();
                 }
                 self.hold = Some(Hold { owner: owner.into(), count: 1, end });
                 return Nil;
@@ -172,22 +234,20 @@ impl Model {
                 self.serve();
             }
         }
-        let alone = now + self.wait;
         if turn == 2 && !self.due.contains_key(owner) {
             if !self.queue.iter().any(|other| other == owner) {
                 return Int(-4);
             }
-            self.due.insert(owner.into(), alone + self.room());
+            self.due.insert(owner.into(), self.deadline(self.room()));
         }
-        if turn == 1 {
+        if turn == 1 && !self.due.contains_key(owner) {
             let crowded = self.queue.last().is_some_and(|last| {
                 // Behind one of ours that needs no room nobody does.
-                !ours(last) || self.due.get(last).is_some_and(|due| *due > alone)
+                !ours(last) || self.due.get(last).is_some_and(|due| self.until(*due) >= (self.wait + 1) * MS)
             });
-            let due = alone + if crowded { self.room() } else { 0 };
-            if self.due.insert(owner.into(), due).is_none() {
-                self.queue.push(owner.into());
-            }
+            let room = if crowded { self.room() } else { 0 };
+            self.due.insert(owner.into(), self.deadline(room));
+            self.queue.push(owner.into());
         }
         self.busy()
     }
@@ -231,9 +291,10 @@ impl Model {
         }
         let waited = !self.queue.is_empty();
         while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
-            let by = if place == 0 { Some(self.wait) } else { self.gap(place) };
+            let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };
+            let least = (place == 0).then(|| (self.now + self.left().max(0)) * MS);
             self.queue.remove(place);
-            self.nearer(place, by.unwrap_or(0));
+            self.nearer(place, by.unwrap_or(0), least);
         }
         self.due.remove(owner);
         if waited && self.hold.is_none() {
@@ -248,38 +309,45 @@ impl Model {
 
     /// `alive`: waiters, each with the time of its last answer (0: none).
     pub fn refresh(&mut self, alive: &[(String, i64)]) -> Reply {
-        let alone = self.now + self.wait;
-        let standing = self.queue.clone();
         let old = self.due.clone();
-        // The waits of Java ahead, and those of them that are known for sure; the deadline ahead.
+        // The waits of Java ahead, and those of them that are known for sure; the deadline of the one ahead that stays.
         let (mut sum, mut sure, mut java, mut ahead) = (0, 0, false, None);
-        for (place, owner) in standing.iter().enumerate() {
+        let mut dead = Vec::new();
+        for (place, owner) in self.queue.iter().enumerate() {
             let due = old.get(owner).copied();
-            let gap = place.checked_sub(1).and_then(|before| Some(due? - old.get(&standing[before])?));
+            let gap = place.checked_sub(1).and_then(|before| Some(due? - old.get(&self.queue[before])?));
             let new = if ours(owner) {
                 match (alive.iter().rev().find(|(other, _)| other == owner), due) {
-                    (Some(_), _) if !java => Some(alone),
-                    (Some((_, last @ 1..)), Some(due)) => Some(alone + sure.max(due - last - self.wait)),
-                    (None, Some(due)) if java => Some(due),
-                    (None, Some(due)) => Some(due.min(self.now + self.wait.max(5000))),
-                    (_, _) => Some(alone + sum),
+                    (None, Some(due)) if self.life(due) <= 0 => {
+                        dead.push(owner.clone());
+                        continue;
+                    }
+                    (None, Some(due)) => due,
+                    (Some(_), _) if !java => self.deadline(0),
+                    (Some((_, last @ 1..)), Some(due)) => {
+                        let had = (due.div_euclid(MS) - last - self.wait) * MS;
+                        self.deadline(had.max(if sum >= LONG * MS { sum } else { sure }))
+                    }
+                    (_, _) => self.deadline(sum),
                 }
             } else {
                 java = true;
-                sum += worth(gap, due.map(|due| due - self.now));
+                sum += worth(gap, due.map(|due| self.until(due)));
                 sure += gap.map_or(0, |gap| worth(Some(gap), None));
                 match (gap, due, ahead) {
-                    (Some(gap), _, Some(ahead)) => Some(ahead + gap),
-                    (_, Some(due), _) => Some(due),
-                    (_, None, Some(ahead)) => Some(ahead + LONG),
-                    (_, None, None) => Some(alone),
+                    (Some(gap), _, Some(ahead)) => ahead + gap,
+                    (_, Some(due), _) => due,
+                    (_, None, Some(ahead)) => ahead + LONG * MS,
+                    (_, None, None) => (self.now + self.wait) * MS,
                 }
             };
-            if new != due {
-                self.due.extend(new.map(|new| (owner.clone(), new)));
+            if Some(new) != due {
+                self.due.insert(owner.clone(), new);
             }
-            ahead = new;
+            ahead = Some(new);
         }
+        self.queue.retain(|owner| !dead.contains(owner));
+        let standing = self.queue.clone();
         self.due.retain(|owner, _| standing.contains(owner));
         self.head();
         let left = self.left();
@@ -293,7 +361,7 @@ impl Model {
     }
 
     fn java_purge(&mut self) {
-        while self.queue.first().and_then(|owner| self.due.get(owner)).is_some_and(|due| *due <= self.now) {
+        while self.queue.first().and_then(|owner| self.due.get(owner)).is_some_and(|due| *due <= self.now * MS) {
             self.drop_head();
         }
     }
@@ -307,7 +375,7 @@ impl Model {
                 self.queue.remove(0);
             }
             self.due.remove(owner);
-            self.due.values_mut().for_each(|due| *due -= wait);
+            self.due.values_mut().for_each(|due| *due -= wait * MS);
             self.hold = Some(Hold { owner: owner.into(), count: 1, end });
             return Nil;
         }
@@ -322,10 +390,11 @@ impl Model {
             return Int(self.left().max(0));
         }
         let last = self.queue.last().filter(|last| *last != owner).and_then(|last| self.due.get(last));
-        let left = last.map_or(self.left(), |due| due - self.now);
-        self.due.insert(owner.into(), left + wait + self.now);
+        let left = last.map_or(self.left() * MS, |due| self.until(*due));
+        self.due.insert(owner.into(), left + (wait + self.now) * MS);
         self.queue.push(owner.into());
-        Int(left)
+        // An answer is cut off towards zero.
+        Int(left / MS)
     }
 
     pub fn java_unlock(&mut self, owner: &str, lease: i64) -> Reply {
@@ -347,7 +416,7 @@ impl Model {
     pub fn java_fail(&mut self, owner: &str, wait: i64) -> Reply {
         let place = self.queue.iter().position(|other| other == owner).unwrap_or(self.queue.len());
         for other in self.queue.iter().skip(place + 1) {
-            *self.due.entry(other.clone()).or_default() -= wait;
+            *self.due.entry(other.clone()).or_default() -= wait * MS;
         }
         self.due.remove(owner);
         self.queue.retain(|other| other != owner);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use distlock::sim::{SimReply, SimScript, SimServer};
 
-use crate::model::Reply;
+use crate::model::{MS, Reply};
 
 /// Stands before every script: the last argument is the time in ms. Leases are far longer on the server than they are
 /// said to be, so that none ends by itself; what is left of them is told in steps of 100 ms.
@@ -162,10 +162,35 @@ fn parted(answer: Reply) -> (Reply, Reply) {
     match answer {
         Reply::List(mut parts) if parts.len() < 3 && !parts.is_empty() => {
             let reply = if parts.len() == 2 { parts.pop().unwrap() } else { Reply::Nil };
-            (parts.pop().unwrap(), reply)
+            (scaled(parts.pop().unwrap()), reply)
         }
         failed => (Reply::Nil, failed),
     }
+}
+
+/// The state with its deadlines in 4096ths of a ms.
+fn scaled(state: Reply) -> Reply {
+    let Reply::List(mut parts) = state else { return state };
+    if let [_, _, _, Reply::List(flat)] = parts.as_mut_slice() {
+        for score in flat.iter_mut().skip(1).step_by(2) {
+            match score {
+                Reply::Int(ms) => *ms *= MS,
+                Reply::Text(text) => {
+                    if let Some(scaled) = exact(text) {
+                        *score = Reply::Int(scaled);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Reply::List(parts)
+}
+
+/// None: finer than 4096ths.
+fn exact(score: &str) -> Option<i64> {
+    let scaled = score.parse::<f64>().ok()? * 4096.0;
+    (scaled.fract() == 0.0).then(|| format!("{scaled:.0}").parse().ok()).flatten()
 }
 
 fn text(bytes: &[u8]) -> Reply {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{LONG, Model, Reply, ours};
+use crate::model::{LONG, MS, Model, Reply, ours};
 use crate::rig::{Rig, Script, Scripts};
 
 const KEYS: [&str; 4] = ["lock", "queue", "deadlines", "channel:{lock}"];
@@ -86,6 +86,8 @@ pub struct Story<'a> {
     spoils: bool,
     spoilt: bool,
     waiting: BTreeMap<&'static str, Waiter>,
+    /// When the deadlines of ours were set.
+    set: BTreeMap<&'static str, i64>,
     /// Those of Java that queued and have not been seen to go, with their waits.
     java_waiting: BTreeMap<&'static str, (i64, i64)>,
     refreshed: i64,
@@ -112,6 +114,7 @@ impl<'a> Story<'a> {
             spoils,
             spoilt: false,
             waiting: BTreeMap::new(),
+            set: BTreeMap::new(),
             java_waiting: BTreeMap::new(),
             refreshed: now,
             stale: 0,
@@ -141,6 +144,7 @@ impl<'a> Story<'a> {
         args.push(before.now.to_string());
         let replies = self.rig.run(script, &KEYS, &args);
         let expected = act(&mut self.model);
+        self.model.round();
         self.log.push(format!("    -> {expected:?}\n    {}", short(&self.model)));
         self.compare(replies, &expected);
         self.check(&before, name);
@@ -173,9 +177,10 @@ impl<'a> Story<'a> {
             && !self.spoilt
         {
             for ahead in before.queue.iter().take_while(|owner| *owner != winner) {
-                let due = before.due.get(ahead).copied().unwrap_or(i64::MAX);
-                let alive = self.waiting.get(ahead.as_str()).is_some_and(|waiter| !waiter.guessed);
-                let java = !ours(ahead) && due - self.model.wait > before.now && !step.starts_with("refresh");
+                let left = before.ms_until(ahead).unwrap_or(i64::MAX);
+                let alive =
+                    self.waiting.get(ahead.as_str()).is_some_and(|waiter| !waiter.guessed) && !self.silent(ahead);
+                let java = !ours(ahead) && left > self.model.wait && !step.starts_with("refresh");
                 if alive || java {
                     self.fail(&format!("{winner} passed {ahead}"));
                 }
@@ -189,17 +194,13 @@ impl<'a> Story<'a> {
         let lost: Vec<_> = self.waiting.keys().copied().filter(|owner| !self.stands(owner)).collect();
         for owner in lost {
             let waiter = self.waiting.remove(owner).unwrap();
-            if !waiter.guessed && !self.spoilt && !step.contains(owner) {
+            if !waiter.guessed && !self.spoilt && !step.contains(owner) && !self.silent(owner) {
                 self.fail(&format!("{owner} was alive and lost its place"));
             }
         }
         // What it was given room for stays until nobody of Java's is ahead; garbage stands for the longest.
         let gone = before.queue.iter().filter(|owner| !ours(owner) && !self.stands(owner)).count();
         self.stale += i64::try_from(gone).unwrap() * LONG;
-        // A copy of a call that queues makes room for all the queue, whatever its owner's place.
-        if let Some(owner) = step.strip_prefix("acquire ").filter(|owner| before.due.contains_key(*owner)) {
-            self.stale += self.model.due.get(owner).map_or(0, |due| (due - self.model.now).max(0));
-        }
         if step == "refresh all" && before.queue.iter().all(|owner| ours(owner)) {
             self.stale = 0;
         }
@@ -207,21 +208,28 @@ impl<'a> Story<'a> {
         if !self.spoilt {
             let crowd = i64::try_from(self.model.queue.iter().filter(|owner| !ours(owner)).count()).unwrap();
             for (place, owner) in self.model.queue.iter().enumerate() {
-                let Some(due) = self.model.due.get(owner) else { continue };
+                let Some(left) = self.model.ms_until(owner) else { continue };
                 let all = crowd * LONG + self.stale;
                 let ahead = i64::try_from(place).unwrap() * self.model.wait;
-                if due - self.model.now > LEASE + self.model.wait + LONG + ahead + all {
+                if left > LEASE + self.model.wait + LONG + ahead + all {
                     self.fail(&format!("the deadline of {owner} is too far off"));
                 }
                 if ours(owner) && self.model.queue[..=place].iter().all(|other| ours(other)) && self.stale == 0 {
                     // Dead ones keep what they had until the next refresh.
                     let fresh = self.waiting.contains_key(owner.as_str()) && step.starts_with("refresh all");
-                    if fresh && due - self.model.now > self.model.wait {
+                    if fresh && left > self.model.wait {
                         self.fail(&format!("{owner} has room for nobody"));
                     }
                 }
             }
         }
+    }
+
+    /// Whether one of ours counts as dead: after so long without a refresh it may go. One that calls again without a
+    /// refresh is no more alive for that. Times are told in 16ths of a second.
+    fn silent(&self, owner: &str) -> bool {
+        let set = self.set.get(owner).copied().unwrap_or(0);
+        self.model.now - set > self.model.wait.max(4_000) - 63
     }
 
     fn stands(&self, owner: &str) -> bool {
@@ -250,6 +258,9 @@ impl<'a> Story<'a> {
         let reply = self.run(&format!("acquire {owner}"), &self.scripts.acquire, args, |model| {
             model.acquire(owner, lease, want, turn)
         });
+        if !stood && self.stands(owner) {
+            self.set.insert(owner, self.model.now);
+        }
         if matches!(reply, Reply::List(_)) && turn > 0 && self.stands(owner) {
             let guessed = self.guessed(owner) && !(turn == 2 && stood);
             let waiter = self.waiting.entry(owner).or_insert(Waiter { last: 0, guessed: false });
@@ -282,7 +293,8 @@ impl<'a> Story<'a> {
         args.extend(alive.iter().flat_map(|(owner, last)| [owner.clone(), last.to_string()]));
         for (owner, last) in &alive {
             let guessed = (*last == 0 || !self.model.due.contains_key(owner)) && self.guessed(owner);
-            let waiter = self.waiting.get_mut(owner.as_str()).unwrap();
+            let (owner, waiter) = self.waiting.iter_mut().find(|(other, _)| *other == owner).unwrap();
+            self.set.insert(owner, self.model.now);
             waiter.last = self.model.now;
             waiter.guessed |= guessed;
         }
@@ -357,11 +369,9 @@ impl<'a> Story<'a> {
             }
             8 if holds > 0 => self.leave(owner, self.dice_left(holds), lease),
             0..=2 if waits => drop(self.acquire(owner, lease, self.want(), 2)),
-            // A copy of a call that was sent twice. Beside Java's it spoils deadlines still: `COPIES=1` shows it.
-            3 if waits && (self.java == Java::None || std::env::var_os("COPIES").is_some()) => {
-                drop(self.acquire(owner, lease, self.want(), 1))
-            }
-            4..=5 if waits => self.leave(owner, [-1, 0, 1][usize::try_from(self.model.now / 100 % 3).unwrap()], lease),
+            // A copy of a call that was sent twice.
+            3 if waits => drop(self.acquire(owner, lease, self.want(), 1)),
+            4 | 5 if waits => self.leave(owner, [-1, 0, 1][usize::try_from(self.model.now / 100 % 3).unwrap()], lease),
             // Its process dies.
             6 if waits && self.dice.roll(3) == 0 => drop(self.waiting.remove(owner)),
             6..=8 if waits => {}
@@ -437,7 +447,7 @@ impl<'a> Story<'a> {
                 vec!["lpush", "queue", owner]
             }
             _ => {
-                model.due.insert(owner.into(), due);
+                model.due.insert(owner.into(), due * MS);
                 vec!["zadd", "deadlines", &due_text, owner]
             }
         };
@@ -506,7 +516,7 @@ impl<'a> Story<'a> {
             if let Some(head) = head.filter(|_| self.model.hold.is_none()) {
                 match JAVA.iter().find(|owner| **owner == head && self.java_waiting.contains_key(**owner)) {
                     Some(owner) => self.java_long(owner, 30_000),
-                    None => self.shift((self.model.due[&head] - self.model.now).max(0) / 100 * 100 + 100),
+                    None => self.shift(self.model.ms_until(&head).unwrap().max(0) / 100 * 100 + 100),
                 }
             }
             self.refresh(&OURS, "refresh all");
@@ -536,8 +546,8 @@ impl<'a> Story<'a> {
         }
         if someone_dead || self.spoilt || self.model.hold.is_some() || !self.model.queue.is_empty() {
             for _ in 0..50 {
-                let last = self.model.due.values().copied().max().unwrap_or(0).max(self.model.now + LEASE);
-                self.shift((last - self.model.now) / 100 * 100 + 100);
+                let last = self.model.due.keys().filter_map(|owner| self.model.ms_until(owner)).max();
+                self.shift(last.unwrap_or(0).max(LEASE) / 100 * 100 + 100);
                 self.refresh(&OURS, "refresh all");
                 if self.model.queue.is_empty() && self.model.hold.is_none() {
                     break;
@@ -563,11 +573,8 @@ impl<'a> Story<'a> {
 fn short(model: &Model) -> String {
     let name =
         |owner: &str| format!("{}{}", owner.get(..1).unwrap_or(""), owner.rsplit_once(':').map_or("", |(_, n)| n));
-    let queue: Vec<_> = model
-        .queue
-        .iter()
-        .map(|owner| format!("{} {:?}", name(owner), model.due.get(owner).map(|due| due - model.now)))
-        .collect();
+    let queue: Vec<_> =
+        model.queue.iter().map(|owner| format!("{} {:?}", name(owner), model.ms_until(owner))).collect();
     let hold =
         model.hold.as_ref().map(|hold| format!("{} x{} {}", name(&hold.owner), hold.count, hold.end - model.now));
     format!("held by {hold:?}, waiting {}", queue.join(", "))
