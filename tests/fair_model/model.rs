@@ -1,5 +1,7 @@
 //! The queue as the protocol describes it, in plain Rust.
 
+mod java;
+
 use std::collections::BTreeMap;
 
 /// Redisson's wait of one that has none of its own.
@@ -358,68 +360,5 @@ impl Model {
             _ => Int(self.left().max(2)),
         }));
         List(out)
-    }
-
-    fn java_purge(&mut self) {
-        while self.queue.first().and_then(|owner| self.due.get(owner)).is_some_and(|due| *due <= self.now * MS) {
-            self.drop_head();
-        }
-    }
-
-    /// Java's attempt; a long one queues.
-    pub fn java_try(&mut self, owner: &str, lease: i64, wait: i64, long: bool) -> Reply {
-        self.java_purge();
-        let end = self.now + lease;
-        if self.hold.is_none() && self.queue.first().is_none_or(|first| first == owner) {
-            if !self.queue.is_empty() {
-                self.queue.remove(0);
-            }
-            self.due.remove(owner);
-            self.due.values_mut().for_each(|due| *due -= wait * MS);
-            self.hold = Some(Hold { owner: owner.into(), count: 1, end });
-            return Nil;
-        }
-        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.owner == owner) {
-            (hold.count, hold.end) = (hold.count + 1, end);
-            return Nil;
-        }
-        if !long {
-            return Int(1);
-        }
-        if self.due.contains_key(owner) {
-            return Int(self.left().max(0));
-        }
-        let last = self.queue.last().filter(|last| *last != owner).and_then(|last| self.due.get(last));
-        let left = last.map_or(self.left() * MS, |due| self.until(*due));
-        self.due.insert(owner.into(), left + (wait + self.now) * MS);
-        self.queue.push(owner.into());
-        // An answer is cut off towards zero.
-        Int(left / MS)
-    }
-
-    pub fn java_unlock(&mut self, owner: &str, lease: i64) -> Reply {
-        self.java_purge();
-        match &mut self.hold {
-            None => Int(1),
-            Some(hold) if hold.owner != owner => Nil,
-            Some(hold) if hold.count > 1 => {
-                (hold.count, hold.end) = (hold.count - 1, self.now + lease);
-                Int(0)
-            }
-            hold => {
-                *hold = None;
-                Int(1)
-            }
-        }
-    }
-
-    pub fn java_fail(&mut self, owner: &str, wait: i64) -> Reply {
-        let place = self.queue.iter().position(|other| other == owner).unwrap_or(self.queue.len());
-        for other in self.queue.iter().skip(place + 1) {
-            *self.due.entry(other.clone()).or_default() -= wait * MS;
-        }
-        self.due.remove(owner);
-        self.queue.retain(|other| other != owner);
-        Nil
     }
 }
