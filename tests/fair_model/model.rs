@@ -63,6 +63,12 @@ fn worth(gap: Option<i64>, left: Option<i64>) -> i64 {
     }
 }
 
+/// Scores are doubles: those beyond 2^41 ms, which only what somebody spoilt comes to, lose what is finest.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+fn double(due: i64) -> i64 {
+    due as f64 as i64
+}
+
 impl Model {
     pub fn new(now: i64, wait: i64, first_lease: i64) -> Self {
         Self { now, wait, first_lease, hold: None, queue: Vec::new(), due: BTreeMap::new() }
@@ -96,7 +102,7 @@ impl Model {
 
     /// Whole milliseconds, and when that was said.
     fn stamped(&self, due: i64) -> i64 {
-        due.div_euclid(MS) * MS + self.tick() % 4096
+        double(due.div_euclid(MS) * MS + self.tick() % 4096)
     }
 
     /// What is left until a deadline, in 4096ths too.
@@ -104,10 +110,8 @@ impl Model {
         due - self.now * MS
     }
 
-    /// Scores are doubles: those beyond 2^41 ms, which only what somebody spoilt comes to, lose what is finest.
     pub fn round(&mut self) {
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
-        self.due.values_mut().for_each(|due| *due = *due as f64 as i64);
+        self.due.values_mut().for_each(|due| *due = double(*due));
     }
 
     /// Whole ms until the deadline of a waiter that has one.

@@ -191,7 +191,8 @@ impl<'a> Story<'a> {
         // What it was given room for stays until nobody of Java's is ahead; garbage stands for the longest.
         let gone = before.queue.iter().filter(|owner| !ours(owner) && !self.stands(owner)).count();
         self.stale += i64::try_from(gone).unwrap() * LONG;
-        if step == "refresh all" && before.queue.iter().all(|owner| ours(owner)) {
+        let known = |owner: &String| ours(owner) && self.waiting.contains_key(owner.as_str());
+        if step == "refresh all" && before.queue.iter().all(|owner| ours(owner)) && self.model.queue.iter().all(known) {
             self.stale = 0;
         }
         // No deadline further off than all waits ahead together.
@@ -215,11 +216,11 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Whether one of ours counts as dead: after so long without a refresh it may go. One that calls again without a
+    /// Whether one of ours may count as dead: after `wait` without a refresh it may go. One that calls again without a
     /// refresh is no more alive for that. Times are told in 16ths of a second.
     fn silent(&self, owner: &str) -> bool {
         let set = self.set.get(owner).copied().unwrap_or(0);
-        self.model.now - set > self.model.wait.max(4_000) - 63
+        self.model.now - set > self.model.wait - 63
     }
 
     fn stands(&self, owner: &str) -> bool {
