@@ -24,9 +24,13 @@ local function set(keys, known)
   local was, is, sum, certain, foreign = nil, nil, 0, 0, false
   for _, owner in ipairs(queue) do
     local due = scores[owner]
-    local set = due
+    local set, second = due, standing[owner]
     standing[owner] = true
-    if ours(owner) and not known[owner] and due and life(due, at, wait) <= 0 then
+    if second then
+      -- Java queues a second time when its deadline was lost. One that is dead would be moved along for ever.
+      redis.call('lrem', keys[2], -1, owner)
+      due, set = was, is
+    elseif ours(owner) and not known[owner] and due and life(due, at, wait) <= 0 then
       -- Dead, and gone, wherever it stands.
       standing[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
@@ -55,7 +59,7 @@ local function set(keys, known)
       sum = sum + cost(gap, due and due - at)
       foreign = true
     end
-    if standing[owner] and set ~= due then
+    if standing[owner] and not second and set ~= due then
       new[#new + 1] = set
       new[#new + 1] = owner
     end

@@ -316,6 +316,13 @@ impl Model {
     /// `alive`: waiters, each with the time of its last answer (0: none).
     pub fn refresh(&mut self, alive: &[(String, i64)]) -> Reply {
         let old = self.due.clone();
+        // Of an owner that stands twice, the first place counts.
+        let mut seen = Vec::new();
+        self.queue.retain(|owner| {
+            let first = !seen.contains(owner);
+            seen.push(owner.clone());
+            first
+        });
         // The waits of Java ahead, and those of them that are known for sure; the deadline of the one ahead that stays.
         let (mut sum, mut sure, mut java, mut ahead) = (0, 0, false, None);
         let mut dead = Vec::new();

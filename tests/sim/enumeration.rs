@@ -390,7 +390,9 @@ impl Tally {
 
     async fn every_fault(&mut self, op: Op, scene: Scene) {
         let (polls, sent) = self.every_poll(op, scene, Fault::None).await;
-        if !op.faults_in(scene) {
+        // Behind others and among its own, a waiter of a fair lock does what it does in the contended scene.
+        let same = self.flavour == Flavour::Fair && matches!(scene, Scene::Behind | Scene::Local);
+        if !op.faults_in(scene) || same {
             return;
         }
         let refusals = REFUSALS.map(|text| vec![Mishap::Refuse(text.into())]);

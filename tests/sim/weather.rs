@@ -129,8 +129,9 @@ impl Weather {
     pub fn shortest(&self) -> Duration {
         let kept = self.watchdog / 3;
         match self.flavour {
-            // Passed on for four fifths of that at the least, and kept by the watchdog from the next beat on.
-            Flavour::Fair => kept.min((self.fair_wait * 3 / 5).saturating_sub(self.link.latency_max * 2 + ms(5))),
+            // A place lasts four fifths of that; it is passed the lock up to a beat after it was refreshed, and keeps it by
+            // the watchdog from the next beat on.
+            Flavour::Fair => kept.min((self.fair_wait * 2 / 5).saturating_sub(self.link.latency_max * 2 + ms(5))),
             _ => kept,
         }
     }
