@@ -31,10 +31,12 @@ local function stamped(due, at)
   return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
 end
 
--- How long a waiter of ours may be silent still before it counts as dead, in ms.
+-- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now: the
+-- server's clock was set back, by a minute at the most.
 local function life(due, at, wait)
-  local age = (math.floor(at / 62.5) - due % 1 * 4096) % 4096 * 62.5
-  return math.max(wait, SILENT) - age
+  local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
+  if ticks > 3072 then ticks = 0 end
+  return math.max(wait, SILENT) - ticks * 62.5
 end
 
 local function tell(keys, publish, owner, message)

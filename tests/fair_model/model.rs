@@ -122,6 +122,8 @@ impl Model {
     /// For how long one of ours may be silent still.
     fn life(&self, due: i64) -> i64 {
         let ticks = (self.tick() - due.rem_euclid(MS)).rem_euclid(4096);
+        // A time that seems to come is of now.
+        let ticks = if ticks > 3072 { 0 } else { ticks };
         self.wait.max(SILENT) * MS - ticks * 125 * (MS / 2)
     }
 
