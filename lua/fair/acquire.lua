@@ -9,9 +9,9 @@
 --        -2          held: it was passed on to this owner before (only for 2)
 --        -3          the owner wanted to come in again but holds nothing any more
 --        -4          it holds nothing and has no place in the queue any more (only for 2)
---        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead); at = the
---                    server's time in ms
--- Idempotent where ARGV 3 is not 0. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for the deadlines of ours.
+--        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
+--                    at = the server's time in ms
+-- Idempotent where ARGV 3 is not 0. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines of ours.
 
 local owner, want, turn = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local wait, first_lease, publish = tonumber(ARGV[5]), ARGV[6], ARGV[7]

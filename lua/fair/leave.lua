@@ -1,5 +1,5 @@
--- Give up waiting: the owner leaves the queue, and what it holds beyond what it had before is given back. When the lock is
--- free then, the head of the queue is served.
+-- Give up waiting: the owner leaves the queue, and what it holds beyond what it had before is given back. When the
+-- lock is free then, the head of the queue is served.
 -- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels
 -- ARGV   1 owner
 --        2 hold count to be left to the owner at the most; -1 = leave it alone

@@ -3,12 +3,13 @@
 -- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 prefix of the waiters' channels},
 -- at = the server's time in ms.
 --
--- A deadline of ours (the client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose
--- client stopped is out of date after `wait`. `room` is what the waiters of Java ahead will take off it when they go: their
--- own waits. A deadline of Java's is that of the one ahead of it plus its own wait, and is moved with it.
+-- A deadline of ours (the client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter
+-- whose client stopped is out of date after `wait`. `room` is what the waiters of Java ahead will take off it when
+-- they go: their own waits. A deadline of Java's is that of the one ahead of it plus its own wait, and is moved with
+-- it.
 --
--- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole milliseconds
--- taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
+-- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
+-- milliseconds taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
 
 -- Redisson's fairLockWaitTimeout, for a waiter of Java whose own wait cannot be known.
 local LONG = 300000
@@ -31,8 +32,8 @@ local function stamped(due, at)
   return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
 end
 
--- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now: the
--- server's clock was set back, by a minute at the most.
+-- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now:
+-- the server's clock was set back, by a minute at the most.
 local function life(due, at, wait)
   local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
   if ticks > 3072 then ticks = 0 end
@@ -44,16 +45,17 @@ local function tell(keys, publish, owner, message)
 end
 
 -- What a waiter of Java takes off those behind it when it goes. `gap`: its deadline less that of the one ahead of it,
--- which is its wait. A `tryLock` without a lease queues with the bare number of its wait, and takes off the milliseconds
--- of it when it gives up: a tiny gap is taken for seconds. `left`: what is left until its deadline, when nobody is ahead
--- of it and its wait cannot be known: with as much left as `lock()` has, that is Redisson's default.
+-- which is its wait. A `tryLock` without a lease queues with the bare number of its wait, and takes off the
+-- milliseconds of it when it gives up: a tiny gap is taken for seconds; one below nothing says nothing. `left`: what
+-- is left until its deadline, when nobody is ahead of it and its wait cannot be known: with as much left as `lock()`
+-- has, that is Redisson's default.
 local function cost(gap, left)
   if not gap then
     if not left then return LONG end
     if left > LONG / 2 and left < LONG + 2 * LEASE then return LONG end
     return math.max(left, 0)
   end
-  if gap < 0 then return 0 end
+  if gap < 0 then return LONG end
   if gap < 1000 then return math.min(gap * 1000, LONG) end
   return gap
 end
@@ -92,16 +94,16 @@ local function nearer(keys, from, by, least)
   end
 end
 
--- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held then, as
--- if it came now.
+-- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held
+-- then, as if it came now.
 local function advance(keys, owner, at, wait)
   redis.call('lpop', keys[2])
   redis.call('zrem', keys[3], owner)
   nearer(keys, 0, wait, at + LEASE)
 end
 
--- The head of the queue, after those whose time is over were taken out. One without a deadline gets a short one, so that
--- it does not block the queue for good.
+-- The head of the queue, after those whose time is over were taken out. One without a deadline gets a short one, so
+-- that it does not block the queue for good.
 local function head(keys, at, wait, publish)
   while true do
     local owner = redis.call('lindex', keys[2], 0)
@@ -125,8 +127,9 @@ local function head(keys, at, wait, publish)
   end
 end
 
--- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told to
--- take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be told.
+-- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told
+-- to take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be
+-- told.
 local function serve(keys, at, wait, lease, publish)
   local owner, due = head(keys, at, wait, publish)
   if not owner then return 0 end

@@ -1,10 +1,11 @@
--- Waiters of ours are alive: set their deadlines anew; mend what is broken in their queues; serve the head where the lock
--- is free. For many locks.
+-- Waiters of ours are alive: set their deadlines anew; mend what is broken in their queues; serve the head where
+-- the lock is free. For many locks.
 -- KEYS   4 a lock: hash, queue, deadlines, prefix of the waiters' channels
 -- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
 --        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none)
--- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as PTTL gives
---        them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the queue, 0 it does not, n > 1 it was passed the lock, with n ms left
+-- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as
+--        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
+--        queue, 0 it does not, n > 1 it was passed the lock, with n ms left
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]

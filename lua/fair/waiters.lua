@@ -1,7 +1,7 @@
 -- Who waits, in order.
 -- KEYS   1 queue   2 deadlines
--- Reply  {at, owner, deadline, owner, deadline, ..}; a deadline in ms of the server's time, '' where there is none; at = the
---        server's time in ms
+-- Reply  {at, owner, deadline, owner, deadline, ..}; a deadline in ms of the server's time, '' where there is none;
+--        at = the server's time in ms
 -- Reads only.
 
 local out = {time()}

@@ -54,7 +54,7 @@ fn worth(gap: Option<i64>, left: Option<i64>) -> i64 {
     const HALF: i64 = MOST / 2;
     const MORE: i64 = MOST + 2 * JAVA_LEASE * MS;
     match (gap, left) {
-        (Some(..0), _) => 0,
+        (Some(..0), _) => MOST,
         (Some(gap), _) if gap < 1000 * MS => (gap * 1000).min(MOST),
         (Some(gap), _) => gap,
         (None, None) => MOST,
