@@ -48,6 +48,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[macro_use]
+mod object;
+
 mod client;
 mod config;
 mod engine;

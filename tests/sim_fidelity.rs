@@ -53,40 +53,21 @@ const FAIR: [[&str; 4]; 2] = [["f", "q", "t", "c:{f}"], ["g", "q:g", "t:g", "c:{
 const WAITS: [&str; 4] = ["4000", "10000", "60000", "300000"];
 
 mod real {
-    //! A server of our own on a socket in a directory of its own.
+    //! A server of our own, and what it answers.
 
-    use std::path::PathBuf;
-    use std::process::{Child, Command, Stdio};
-    use std::time::Duration;
-
+    use distlock_support::RedisServer;
     use redis::{Connection, Value};
 
     pub struct Server {
-        process: Child,
-        dir: PathBuf,
         pub connection: Connection,
+        _server: RedisServer,
     }
 
     impl Server {
-        pub fn start(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("distlock-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&dir).unwrap();
-            let socket = dir.join("r.sock");
-            let process = Command::new("redis-server")
-                .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-                .arg(&socket)
-                .current_dir(&dir)
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("redis-server is installed (Debian: apt-get install redis-server)");
-            let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
-            let connection = (0..500)
-                .find_map(|_| {
-                    std::thread::sleep(Duration::from_millis(10));
-                    client.get_connection().ok()
-                })
-                .expect("redis-server takes connections within 5 s");
-            Self { process, dir, connection }
+        pub fn start() -> Self {
+            let server = RedisServer::start();
+            let client = redis::Client::open(server.url()).unwrap();
+            Self { connection: client.get_connection().unwrap(), _server: server }
         }
 
         pub fn run(&mut self, words: &[Vec<u8>]) -> Value {
@@ -101,14 +82,6 @@ mod real {
                     Value::SimpleString(format!("\0{text}"))
                 }
             }
-        }
-    }
-
-    impl Drop for Server {
-        fn drop(&mut self) {
-            let _ = self.process.kill();
-            let _ = self.process.wait();
-            let _ = std::fs::remove_dir_all(&self.dir);
         }
     }
 }
@@ -341,8 +314,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(name: &str, seed: u64) -> Self {
-        Self { sim: SimServer::new(seed), real: real::Server::start(name), seed, log: Vec::new() }
+    fn new(seed: u64) -> Self {
+        Self { sim: SimServer::new(seed), real: real::Server::start(), seed, log: Vec::new() }
     }
 
     fn both(&mut self, how: Agree, words: &[String]) {
@@ -392,7 +365,7 @@ fn from_env(name: &str, default: u64) -> u64 {
 #[test]
 fn random_commands_get_the_same_answers_from_both() {
     let seed = from_env("SEED", 1);
-    let mut pair = Pair::new("fidelity", seed);
+    let mut pair = Pair::new(seed);
     let mut dice = Dice(seed);
     for n in 1..=from_env("OPS", 20_000) {
         let (how, words) = draw(&mut dice);
@@ -411,7 +384,7 @@ fn random_commands_get_the_same_answers_from_both() {
 #[test]
 fn leases_end_alike_and_leave_the_same_behind() {
     let seed = from_env("SEED", 1);
-    let mut pair = Pair::new("leases", seed);
+    let mut pair = Pair::new(seed);
     let mut dice = Dice(seed);
     for _ in 0..8 {
         for _ in 0..60 {
@@ -428,7 +401,7 @@ fn leases_end_alike_and_leave_the_same_behind() {
 #[test]
 fn fair_scripts_do_the_same_on_both() {
     let seed = from_env("SEED", 1);
-    let mut pair = Pair::new("fair", seed);
+    let mut pair = Pair::new(seed);
     let mut dice = Dice(seed);
     for n in 1..=from_env("OPS", 12_000) {
         // Every so often time passes.

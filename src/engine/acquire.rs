@@ -118,14 +118,10 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     let fresh = given.is_none();
     let until = how.wait.map(|wait| began + wait);
     let once = how.wait == Some(Duration::ZERO);
+    let queues = !once && protocol.queue().is_some();
     let (owner, station) = match given {
-        Some(owner) if protocol.queue().is_some() => {
-            let station = protocol.name().station(owner.text());
-            (owner, Some(station))
-        }
         Some(owner) => (owner, None),
-        None if once || protocol.queue().is_none() => (engine.owner(), None),
-        None => match engine.registry.spare(protocol.name()) {
+        None => match queues.then(|| engine.registry.spare(protocol.name())).flatten() {
             Some((owner, station)) => (owner, Some(station)),
             None => (engine.owner(), None),
         },
@@ -145,7 +141,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     let seeking = async {
         if once {
             wish.once().await
-        } else if protocol.queue().is_some() {
+        } else if queues {
             wish.queue_up().await
         } else {
             wish.wait().await

@@ -35,10 +35,8 @@
 //! two deadlines stays the wait of the second. `docs/wire-format.md` has it in full.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 
 use crate::client::Client;
 use crate::config::{Options, millis};
@@ -49,10 +47,7 @@ use crate::engine::protocol::{
 };
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
-use crate::engine::{acquire, release};
 use crate::error::{Error, Result};
-use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
 
 /// A script behind what all scripts of this flavour share.
@@ -101,7 +96,7 @@ impl Client {
 }
 
 /// One owner at a time, who may come in again, and a queue: Redisson's fair `RLock`. See the [module](self) for its order
-/// and its wire format, and [`DistLock`] for what it can do.
+/// and its wire format, and [`DistLock`](crate::DistLock) for what it can do.
 ///
 /// *Cost*: lock and unlock of a free lock are one command each. Waiting: one command takes the place (and the first time
 /// one more, after the subscription to a channel of one's own, which is kept for later waiters of this lock); being served
@@ -112,61 +107,7 @@ pub struct FairLock {
     protocol: Arc<dyn Protocol>,
 }
 
-impl FairLock {
-    /// The name, without the client's prefix.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.protocol.name().plain
-    }
-
-    /// As [`DistLock::acquire`], without a boxed future.
-    pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
-        let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
-        Ok(grant.map(|grant| Guard::new(grant, self.client.handle())))
-    }
-
-    /// As [`DistLock::lock`], without a boxed future.
-    pub async fn lock(&self) -> Result<Guard> {
-        self.acquire(Acquire::new()).await?.ok_or(Error::Closed)
-    }
-
-    /// As [`DistLock::try_lock`], without a boxed future.
-    pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.acquire(Acquire::new().wait(Duration::ZERO)).await
-    }
-
-    /// As [`DistLock::lock_for`], without a boxed future.
-    pub async fn lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
-        self.acquire(Acquire::new().wait(wait)).await
-    }
-
-    /// As [`DistLock::lock_leased`], without a boxed future.
-    pub async fn lock_leased(&self, lease: Duration) -> Result<Guard> {
-        self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed)
-    }
-}
-
-impl DistLock for FairLock {
-    fn name(&self) -> &str {
-        Self::name(self)
-    }
-
-    fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
-        Box::pin(Self::acquire(self, how))
-    }
-
-    fn state(&self) -> BoxFuture<'_, Result<State>> {
-        Box::pin(acquire::state(self.client.engine(), &self.protocol))
-    }
-
-    fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(release::force(self.client.engine(), &self.protocol))
-    }
-
-    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(release::by_owner(self.client.engine(), &self.protocol, owner))
-    }
-}
+lock_object!(FairLock);
 
 /// How a fair lock speaks to Redis.
 #[derive(Debug)]

@@ -1,10 +1,7 @@
 //! The scripts on the simulator and on a real server, with the time for a parameter.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
 use distlock::sim::{SimReply, SimScript, SimServer};
+use distlock_support::RedisServer;
 
 use crate::model::{MS, Reply};
 
@@ -92,51 +89,17 @@ impl Scripts {
 }
 
 /// A server of our own on a socket in a directory of its own.
-struct Real {
-    process: Child,
-    dir: PathBuf,
-    connection: redis::Connection,
-}
-
-impl Real {
-    fn start(name: u64) -> Self {
-        let dir = std::env::temp_dir().join(format!("distlock-fair-model-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let socket = dir.join("r.sock");
-        let process = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-            .arg(&socket)
-            .current_dir(&dir)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed (Debian: apt-get install redis-server)");
-        let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
-        let connection = (0..500)
-            .find_map(|_| {
-                std::thread::sleep(Duration::from_millis(10));
-                client.get_connection().ok()
-            })
-            .expect("redis-server takes connections within 5 s");
-        Self { process, dir, connection }
-    }
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
 pub struct Rig {
     sim: SimServer,
-    real: Real,
+    real: redis::Connection,
+    _server: RedisServer,
 }
 
 impl Rig {
-    pub fn new(name: u64) -> Self {
-        Self { sim: SimServer::new(1), real: Real::start(name) }
+    pub fn new() -> Self {
+        let server = RedisServer::start();
+        let client = redis::Client::open(server.url()).unwrap();
+        Self { sim: SimServer::new(1), real: client.get_connection().unwrap(), _server: server }
     }
 
     /// What the simulator and the real server have afterwards, and answer.
@@ -146,7 +109,7 @@ impl Rig {
         let sim = from_sim(self.sim.run(&script.sim, &key_bytes, &arg_bytes));
         let mut command = redis::cmd("EVAL");
         command.arg(&script.source).arg(keys.len()).arg(keys).arg(args);
-        [sim, from_real(command.query(&mut self.real.connection).expect("the real server answers"))].map(parted)
+        [sim, from_real(command.query(&mut self.real).expect("the real server answers"))].map(parted)
     }
 
     /// A command, of which the answer does not matter.
@@ -155,7 +118,7 @@ impl Rig {
         self.sim.command(&bytes);
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
-        let _: redis::Value = command.query(&mut self.real.connection).expect("the real server answers");
+        let _: redis::Value = command.query(&mut self.real).expect("the real server answers");
     }
 }
 

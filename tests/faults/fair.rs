@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::bed::{self, Bed, Counter, eventually, idle, ms, secs};
 use crate::kills::{Deed, Pest, contend_for};
+use crate::proxy::ACTIONS;
 use crate::rig::{TIMEOUT, brisk};
 
 const QUEUE: &str = "redisson_lock_queue:{a}";
@@ -209,19 +210,6 @@ async fn a_frozen_server_loses_no_waiter() {
     })
     .await;
 }
-
-const ACTIONS: [Action; 9] = [
-    Action::SwallowReplyClose,
-    Action::SwallowReplyRst,
-    Action::HangReply,
-    Action::CloseBefore,
-    Action::CloseAfter,
-    Action::Rst,
-    Action::Duplicate,
-    Action::Delay(ms(50)),
-    // Longer than a command may take.
-    Action::DelayReply(ms(500)),
-];
 
 /// What is hit, and which of its kind.
 const TARGETS: [(&str, usize); 5] = [("acquire", 1), ("acquire", 2), ("refresh", 1), ("release", 1), ("leave", 1)];

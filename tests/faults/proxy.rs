@@ -11,7 +11,7 @@ use crate::bed::{eventually, idle, ms, reentrant, secs};
 use crate::kills::contend;
 use crate::rig::{brisk, script, warm};
 
-const ACTIONS: [Action; 9] = [
+pub const ACTIONS: [Action; 9] = [
     Action::SwallowReplyClose,
     Action::SwallowReplyRst,
     Action::HangReply,

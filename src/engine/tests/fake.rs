@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use crate::engine::names::LockName;
 use crate::engine::script::Script;
 use crate::engine::sync::Mutex;
 use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
@@ -175,7 +176,7 @@ impl Fake {
 
     /// Sends a message to whoever listens on the channel of a name.
     pub(super) fn publish(&self, name: &str) {
-        let channel = Bytes::from(format!("redisson_lock__channel:{{{name}}}"));
+        let channel = LockName::new("", name).channel.clone();
         if self.state.lock().channels.contains(&channel) {
             self.ear().message(&channel, b"0");
         }

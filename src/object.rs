@@ -1,0 +1,69 @@
+//! What the lock objects of all flavours have in common.
+
+/// The methods of a lock object made of a `client` and a `protocol`: those of [`DistLock`](crate::DistLock), and the
+/// same without boxed futures.
+macro_rules! lock_object {
+    ($lock:ident) => {
+        impl $lock {
+            /// The name, without the client's prefix.
+            #[must_use]
+            pub fn name(&self) -> &str {
+                &self.protocol.name().plain
+            }
+
+            /// As [`DistLock::acquire`](crate::DistLock::acquire), without a boxed future.
+            pub async fn acquire(&self, how: $crate::Acquire) -> $crate::Result<Option<$crate::Guard>> {
+                let grant = $crate::engine::acquire::acquire(self.client.engine(), &self.protocol, how).await?;
+                Ok(grant.map(|grant| $crate::Guard::new(grant, self.client.handle())))
+            }
+
+            /// As [`DistLock::lock`](crate::DistLock::lock), without a boxed future.
+            pub async fn lock(&self) -> $crate::Result<$crate::Guard> {
+                self.acquire($crate::Acquire::new()).await?.ok_or($crate::Error::Closed)
+            }
+
+            /// As [`DistLock::try_lock`](crate::DistLock::try_lock), without a boxed future.
+            pub async fn try_lock(&self) -> $crate::Result<Option<$crate::Guard>> {
+                self.acquire($crate::Acquire::new().wait(std::time::Duration::ZERO)).await
+            }
+
+            /// As [`DistLock::lock_for`](crate::DistLock::lock_for), without a boxed future.
+            pub async fn lock_for(&self, wait: std::time::Duration) -> $crate::Result<Option<$crate::Guard>> {
+                self.acquire($crate::Acquire::new().wait(wait)).await
+            }
+
+            /// As [`DistLock::lock_leased`](crate::DistLock::lock_leased), without a boxed future.
+            pub async fn lock_leased(&self, lease: std::time::Duration) -> $crate::Result<$crate::Guard> {
+                self.acquire($crate::Acquire::new().lease(lease)).await?.ok_or($crate::Error::Closed)
+            }
+        }
+
+        impl $crate::DistLock for $lock {
+            fn name(&self) -> &str {
+                Self::name(self)
+            }
+
+            fn acquire(
+                &self,
+                how: $crate::Acquire,
+            ) -> futures::future::BoxFuture<'_, $crate::Result<Option<$crate::Guard>>> {
+                Box::pin(Self::acquire(self, how))
+            }
+
+            fn state(&self) -> futures::future::BoxFuture<'_, $crate::Result<$crate::State>> {
+                Box::pin($crate::engine::acquire::state(self.client.engine(), &self.protocol))
+            }
+
+            fn force_unlock(&self) -> futures::future::BoxFuture<'_, $crate::Result<bool>> {
+                Box::pin($crate::engine::release::force(self.client.engine(), &self.protocol))
+            }
+
+            fn release<'a>(
+                &'a self,
+                owner: &'a $crate::Owner,
+            ) -> futures::future::BoxFuture<'a, $crate::Result<$crate::Released>> {
+                Box::pin($crate::engine::release::by_owner(self.client.engine(), &self.protocol, owner))
+            }
+        }
+    };
+}
