@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::config::{Options, Secret};
+use crate::config::{Options, Prefer, Secret};
 use crate::engine::Engine;
 use crate::engine::names::LockName;
 use crate::engine::node::Node;
@@ -105,6 +105,8 @@ impl Client {
         match flavour {
             Flavour::Reentrant => Arc::new(self.reentrant(name)),
             Flavour::Fair => Arc::new(self.fair(name)),
+            Flavour::Read => Arc::new(self.rw(name).read()),
+            Flavour::Write => Arc::new(self.rw(name).write()),
         }
     }
 
@@ -250,6 +252,10 @@ impl Builder {
         handoff_time: Duration,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,
+        /// Read-write locks: whom they prefer. Defaults to readers, as in Redisson.
+        prefer: Prefer,
+        /// Read-write locks that prefer writers: for how long a reader is held back. Defaults to 1 s.
+        hold_back: Duration,
         /// Connections for commands. Defaults to 1.
         pool_size: usize,
         /// Send scripts by their hash. Defaults to true.

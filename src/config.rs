@@ -46,6 +46,10 @@ pub struct Options {
     pub handoff_time: Duration,
     /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
     pub fair_wait: Duration,
+    /// Read-write locks: whom they prefer. Readers, as in Redisson.
+    pub prefer: Prefer,
+    /// Read-write locks that prefer writers: for how long a reader is held back by writers that wait. 1 s.
+    pub hold_back: Duration,
     /// Connections for commands. 1, beside one for messages.
     pub pool_size: usize,
     /// Put before every name. Empty. (Redisson: a `NameMapper` that does the same)
@@ -56,6 +60,18 @@ pub struct Options {
     pub coalesce: bool,
     /// Probe at connect whether this login may do all that locks need, and warn if not. true.
     pub preflight: bool,
+}
+
+/// Whom a read-write lock prefers when both wait. See the [module](mod@crate::rwlock).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Prefer {
+    /// Whoever comes for reading joins those who read: Redisson's rule. A stream of readers can keep writers out.
+    #[default]
+    Readers,
+    /// A writer of ours that waits holds back readers of ours that come, for [`Options::hold_back`] at the most.
+    Writers,
 }
 
 impl Default for Options {
@@ -74,6 +90,8 @@ impl Default for Options {
             handoff_limit: 16,
             handoff_time: Duration::from_millis(50),
             fair_wait: Duration::from_secs(5),
+            prefer: Prefer::Readers,
+            hold_back: Duration::from_secs(1),
             pool_size: 1,
             name_prefix: String::new(),
             script_cache: true,
@@ -117,6 +135,8 @@ impl Options {
             handoff_limit: _,
             handoff_time: _,
             fair_wait,
+            prefer: _,
+            hold_back: _,
             pool_size,
             name_prefix,
             script_cache: _,

@@ -60,6 +60,15 @@ pub enum Error {
         /// Which step.
         step: Step,
     },
+    /// This owner holds the lock for reading and asked to write: it would wait for itself. Give the read hold back first,
+    /// or take the lock for writing from the start and [downgrade](crate::Guard::downgrade). Nothing was changed.
+    #[error(
+        "the lock {name:?} is held for reading by the owner that wants to write: it would wait for itself; give the read hold back first, or begin by writing and downgrade"
+    )]
+    WouldDeadlock {
+        /// The lock's name.
+        name: Arc<str>,
+    },
     /// This server, or this build, cannot do that.
     #[error("{what}")]
     Unsupported {

@@ -7,18 +7,22 @@ use std::time::{Duration, Instant};
 
 use crate::client::Handle;
 use crate::config::{check_lease, millis};
+use crate::engine::acquire;
 use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
+use crate::engine::protocol::Renewed;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, Reply};
 use crate::error::{Error, Lost, Result};
+use crate::lock::Acquire;
 use crate::owner::Owner;
 
 /// What a release left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Released {
-    /// This owner holds the lock no more: it is free, or was passed to the next waiter of this process.
+    /// This owner holds the lock no more: it is free, or others have it: the next waiter of this process, to whom it was
+    /// passed; other readers; the same owner in the other half of a read-write lock.
     Free,
     /// The owner came in several times; so many holds are left.
     StillHeld(u32),
@@ -201,7 +205,8 @@ impl Guard {
             // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
             // renewal that is under way may have promised that one more.
             let armed = if kept { millis(armed) } else { -millis(armed) };
-            let call = renewal.call(armed, std::iter::once((&**hold.name(), &hold.owner)));
+            let each = Renewed { name: hold.name(), owner: &hold.owner, extend: true };
+            let call = renewal.call(armed, std::iter::once(each));
             let reply = engine.topology.node(hold.name()).run(call).await;
             let reply = reply.map_err(|fault| {
                 if fault.in_doubt() {
@@ -242,6 +247,39 @@ impl Guard {
         let released = release::unlock(grant).await;
         drop(handle);
         released
+    }
+
+    /// Changes a hold for writing into one for reading, as the same owner: no writer comes in between, and readers that wait
+    /// come in at once. The lease stays what it is: the watchdog's, or what is left of an explicit one. Where the owner holds
+    /// the lock for writing more than once, the other holds stay.
+    ///
+    /// *Cost*: two round trips, two commands: Redisson's order of calls, reading before writing ends. *Cancel safety*: once
+    /// begun, the write hold is given back; whatever was taken for reading is given back too when nobody waits for it.
+    /// *Errors*: [`Error::Unsupported`] for a lock that is not held for writing; [`Error::Lost`] and [`Error::NotHeld`] when
+    /// the write hold had ended; those of [`DistLock::acquire`](crate::DistLock::acquire). After an error nothing is held.
+    pub async fn downgrade(self) -> Result<Self> {
+        let Some(weaker) = self.grant.hold.protocol.weaker() else {
+            let what = format!(
+                "the lock {:?} is held as {}: only a write lock can be downgraded",
+                self.name(),
+                self.grant.hold.protocol.flavour()
+            );
+            return Err(Error::Unsupported { what });
+        };
+        let Some(until) = self.grant.until() else { return Err(self.why_lost()) };
+        let engine = Arc::clone(&self.grant.engine);
+        let explicit = self.grant.hold.book().lease(self.grant.level).is_some();
+        let how = Acquire::new().owner(self.owner()).wait(Duration::ZERO);
+        let how = if explicit { how.lease(lease_until(engine.now(), until)) } else { how };
+        // Who writes may always read: it is refused only to one who does not write any more.
+        let Some(grant) = acquire::acquire(&engine, &weaker, how).await? else { return Err(self.why_lost()) };
+        let reading = Self::new(grant, Arc::clone(&self.handle));
+        match self.unlock().await {
+            // The rest of it goes on in the background.
+            Ok(_) => Ok(reading),
+            Err(error) if error.is_retryable() => Ok(reading),
+            Err(error) => Err(error),
+        }
     }
 
     /// Gives the lock up without releasing it, and returns who holds it: another task or another process may then

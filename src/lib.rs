@@ -22,7 +22,7 @@
 //! |---|---|---|
 //! | one holder at a time | [reentrant](mod@reentrant) | here |
 //! | turns in order of arrival, over all processes | [fair](mod@fair) | here |
-//! | many readers or one writer | read, write | planned |
+//! | many readers or one writer | [read, write](mod@rwlock) | here |
 //! | a number that the storage can check | fenced | planned |
 //! | no messages, many short holds | spin | planned |
 //! | several names at once, all or none | multi | planned |
@@ -61,9 +61,10 @@ pub mod guide;
 mod lock;
 mod owner;
 pub mod reentrant;
+pub mod rwlock;
 
 pub use client::{Builder, Client, Renewed, Stats};
-pub use config::Options;
+pub use config::{Options, Prefer};
 #[cfg(feature = "sim")]
 pub use engine::sim;
 pub use error::{Error, Lost, NotHeld, Result, Step};
@@ -72,6 +73,7 @@ pub use guard::{Guard, Released};
 pub use lock::{Acquire, DistLock, Flavour, State};
 pub use owner::Owner;
 pub use reentrant::ReentrantLock;
+pub use rwlock::{ReadLock, RwLock, WriteLock};
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

@@ -175,11 +175,15 @@ pub enum Flavour {
     Reentrant,
     /// Redisson's fair lock: as `Reentrant`, and first come, first served among all processes.
     Fair,
+    /// The half of Redisson's read-write lock that many may hold side by side.
+    Read,
+    /// The half of Redisson's read-write lock that one holds alone.
+    Write,
 }
 
 impl Flavour {
     /// Every flavour.
-    pub const ALL: &'static [Self] = &[Self::Reentrant, Self::Fair];
+    pub const ALL: &'static [Self] = &[Self::Reentrant, Self::Fair, Self::Read, Self::Write];
 
     /// The name that `FromStr` reads.
     #[must_use]
@@ -187,6 +191,8 @@ impl Flavour {
         match self {
             Self::Reentrant => "reentrant",
             Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
         }
     }
 }

@@ -15,7 +15,7 @@ use super::names::LockName;
 use super::protocol::{Attempt, Count, Protocol, Turn};
 use super::queue::Stand;
 use super::reaper::Finished;
-use super::registry::{Nap, Place, Until};
+use super::registry::{Nap, Place, Until, Win};
 use super::release;
 use super::transport::Moment;
 use crate::config::millis;
@@ -53,6 +53,10 @@ enum Tried {
     Busy(Option<u64>),
     /// Busy, and the owner has a place in the queue.
     Standing(Placed),
+    /// Busy, and the owner has left a mark that it waits.
+    Marked(Option<u64>, Undo),
+    /// Others are to come first.
+    HeldBack,
     /// The owner's earlier hold is ending: ask again.
     Gone,
     /// The owner's place in the queue is lost.
@@ -158,7 +162,9 @@ impl Wish {
         loop {
             match self.bounded(self.attempt(&self.target(), false, Turn::Once)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
-                Ok(Tried::Busy(_) | Tried::Standing(_) | Tried::Displaced) => return Ok(None),
+                Ok(Tried::Busy(_) | Tried::Standing(_) | Tried::Marked(..) | Tried::Displaced | Tried::HeldBack) => {
+                    return Ok(None);
+                }
                 // A release of the same owner is under way: it is not held now.
                 Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),
@@ -183,17 +189,37 @@ impl Wish {
                 }
             }
         }
-        let may_hand = self.fresh && self.lease.is_none();
+        let shared = self.protocol.is_shared();
+        let may_hand = self.fresh && self.lease.is_none() && !shared;
+        let win = if shared {
+            Win::Shared
+        } else if may_hand {
+            Win::Passable
+        } else {
+            Win::Alone
+        };
         let mut place = self.engine.registry.enter(self.protocol.name(), may_hand);
         while !place.has_turn() {
             self.engine.check_open()?;
-            if place.nap(self.left(Duration::MAX), Until::Turn).await == Nap::Over {
+            let granted = if place.joins() {
+                let granted = seek.ask().await?;
+                if granted.is_none() {
+                    place.rejoin();
+                }
+                granted
+            } else if place.nap(self.left(Duration::MAX), Until::Turn).await == Nap::Over {
                 return seek.give_up();
+            } else {
+                None
+            };
+            if let Some(grant) = granted {
+                place.won(&grant.hold, self.engine.now(), win);
+                return Ok(Some(grant));
             }
         }
         let granted = self.contend(&mut place, &mut seek).await?;
         if let Some(grant) = &granted {
-            place.won(&grant.hold, self.engine.now(), may_hand);
+            place.won(&grant.hold, self.engine.now(), win);
         }
         Ok(granted)
     }
@@ -268,11 +294,14 @@ impl Wish {
             };
             let sent = engine.now();
             // Coming in again never shortens what the holds before it were promised.
-            let armed = if before == 0 { span } else { span.max(lease_until(sent, rest)) };
+            let alone = before == 0 || protocol.leases_apart();
+            let armed = if alone { span } else { span.max(lease_until(sent, rest)) };
             let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
             let call = protocol.acquire(&hold.owner, millis(armed), count, turn);
-            let queues = turn != Turn::Once && protocol.queue().is_some();
-            let undo = || (count != Count::ByOne || queues).then(|| Undo::new(&target, true));
+            let waits = turn != Turn::Once;
+            let queues = waits && protocol.queue().is_some();
+            let stands = waits && release::waits_in_redis(protocol);
+            let undo = || (count != Count::ByOne || stands).then(|| Undo::new(&target, true));
             let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
                 let doubt = if fault.in_doubt() { undo() } else { None };
                 let last = fault.in_doubt() && count == Count::ByOne;
@@ -294,10 +323,18 @@ impl Wish {
                     engine.check_open()?;
                     return Ok(Tried::Standing(Placed { stand, undo }));
                 }
+                Attempt::Busy(ttl, _) if before == 0 && stands => {
+                    return Ok(Tried::Marked(ttl, Undo::new(&target, false)));
+                }
                 Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
+                Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
+                Attempt::Deadlock if before == 0 => {
+                    let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain) };
+                    return Err(Failed { error, doubt: None, last: true });
+                }
                 Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
                 Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),
-                Attempt::Busy(..) | Attempt::Gone | Attempt::Displaced => {
+                Attempt::Busy(..) | Attempt::Gone | Attempt::Displaced | Attempt::HeldBack | Attempt::Deadlock => {
                     engine.lose(hold, End::Gone);
                     return Ok(Tried::Gone);
                 }

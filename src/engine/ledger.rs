@@ -87,6 +87,11 @@ impl Book {
         self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none())
     }
 
+    /// True when somebody relies on it until after `then`.
+    pub(crate) fn lasts(&self, then: u64) -> bool {
+        self.end.is_none() && self.until_all() > then
+    }
+
     /// True when the watchdog must renew it for another guard than this.
     pub(crate) fn is_watched_without(&self, id: u32) -> bool {
         self.end.is_none() && self.levels.iter().any(|level| level.id != id && level.lease.is_none())

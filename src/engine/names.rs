@@ -16,6 +16,13 @@ pub(crate) const LONGEST: usize = 4096;
 /// The channel on which releases of plain locks are announced.
 const LOCK_CHANNEL: &str = "redisson_lock__channel";
 
+/// The channel on which releases of read-write locks are announced.
+const RW_CHANNEL: &str = "redisson_rwlock";
+
+/// Set the halves of a lock apart in tables.
+const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
+const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
+
 /// The keys of a fair lock's queue and of its waiters' deadlines.
 const LOCK_QUEUE: &str = "redisson_lock_queue";
 const LOCK_TIMEOUT: &str = "redisson_lock_timeout";
@@ -30,7 +37,20 @@ pub(crate) struct LockName {
     pub(crate) channel: Bytes,
     /// For a waiter's own channel: the lock it waits for.
     pub(crate) lock: Option<Arc<LockName>>,
+    /// Which part of the lock this stands for: each has waiters and holds of its own.
+    pub(crate) half: Half,
     hash: u64,
+}
+
+/// A part of a lock that is acquired for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// There is but one.
+    Whole,
+    /// Of a read-write lock.
+    Read,
+    /// Of a read-write lock.
+    Write,
 }
 
 impl LockName {
@@ -41,7 +61,28 @@ impl LockName {
         // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
         let end = channel.len() - usize::from(!key.contains('{'));
         let key = channel.slice(end - key.len()..end);
-        Arc::new(Self { plain: Arc::from(plain), key, channel, lock: None, hash })
+        Arc::new(Self { plain: Arc::from(plain), key, channel, lock: None, half: Half::Whole, hash })
+    }
+
+    /// The two halves of a read-write lock, reading first: one key, one channel.
+    pub(crate) fn halves(prefix: &str, plain: &str) -> (Arc<Self>, Arc<Self>) {
+        let whole = Self::new(prefix, plain);
+        let channel = Bytes::from(tagged(RW_CHANNEL, &whole.raw()));
+        let half = |half, salt| {
+            let (plain, key) = (Arc::clone(&whole.plain), whole.key.clone());
+            Arc::new(Self { plain, key, channel: channel.clone(), lock: None, half, hash: whole.hash ^ salt })
+        };
+        (half(Half::Read, READ_SALT), half(Half::Write, WRITE_SALT))
+    }
+
+    /// The name as keys beside the lock's own begin: in braces, unless it has some. Of a read-write lock.
+    pub(crate) fn tag(&self) -> Bytes {
+        self.channel.slice(RW_CHANNEL.len() + 1..)
+    }
+
+    /// The key of the writers of ours that wait for a read-write lock, to be preferred. Redisson knows none of the kind.
+    pub(crate) fn waiting_writers(&self) -> Bytes {
+        Bytes::from([&self.tag()[..], b":rwlock_waiting"].concat())
     }
 
     /// Where one owner is told that its turn for this lock has come (protocol §9.7). Stands for itself: nobody else waits
@@ -54,7 +95,7 @@ impl LockName {
         let hash = fnv(&channel);
         let channel = Bytes::from(channel);
         let (plain, lock) = (Arc::clone(&self.plain), Some(Arc::clone(self)));
-        Arc::new(Self { plain, key: channel.clone(), channel, lock, hash })
+        Arc::new(Self { plain, key: channel.clone(), channel, lock, half: Half::Whole, hash })
     }
 
     /// The key of a fair lock's queue.
@@ -95,7 +136,7 @@ impl fmt::Debug for LockName {
 
 impl PartialEq for LockName {
     fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.key == other.key
+        self.hash == other.hash && self.half == other.half && self.key == other.key
     }
 }
 
@@ -176,6 +217,14 @@ mod tests {
             assert_eq!(name.queue(), format!("redisson_lock_queue{suffix}"));
             assert_eq!(name.deadlines(), format!("redisson_lock_timeout{suffix}"));
             assert_eq!(name.station("u:1").channel, format!("{channel}:u:1"));
+            let (read, write) = LockName::halves(prefix, plain);
+            assert!(read != write && read != name && write != name);
+            for half in [&read, &write] {
+                assert_eq!(half.key, key);
+                assert_eq!(half.channel, format!("redisson_rwlock{suffix}"));
+                assert_eq!(half.tag(), suffix[1..]);
+                assert_eq!(half.waiting_writers(), format!("{}:rwlock_waiting", &suffix[1..]));
+            }
         }
     }
 

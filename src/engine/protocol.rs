@@ -45,6 +45,10 @@ pub(crate) enum Attempt {
     Gone,
     /// The owner has no place in the queue any more.
     Displaced,
+    /// The lock could be had, but others are to come first: those who wait for the other half of it.
+    HeldBack,
+    /// The owner holds the other half, and would wait for itself.
+    Deadlock,
 }
 
 /// The queue that a flavour keeps in Redis: how waiters are kept in it.
@@ -68,6 +72,8 @@ pub(crate) struct Queue {
 pub(crate) enum Release {
     /// So many holds are left.
     Left(u32),
+    /// The owner holds nothing any more, but the lock is not free: it is shared.
+    Others,
     /// Free, and so many clients were told.
     Free(u32),
     /// Free, but the server refused to tell anybody.
@@ -80,7 +86,8 @@ static RENEW: Script = Script::new("common/renew", include_str!("../../lua/commo
 static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
 
 /// How holds are renewed whose owners are fields of a hash under the lock's name.
-pub(crate) static PLAIN_RENEWAL: Renewal = Renewal { script: &RENEW };
+pub(crate) static PLAIN_RENEWAL: Renewal =
+    Renewal { script: &RENEW, keeps: false, about: |hold, words| words.push(Arg::Text(hold.owner.bytes())) };
 
 /// Asks who holds such a lock.
 pub(crate) fn plain_state(name: &LockName) -> Call {
@@ -117,44 +124,64 @@ pub(crate) fn plain_released(script: &Script, reply: Reply) -> Result<Release> {
         },
         Reply::List(parts) => match parts.as_slice() {
             [Reply::Int(0), Reply::Text(reason)] => Ok(Release::Untold(String::from_utf8_lossy(reason).into_owned())),
+            [Reply::Int(-1)] => Ok(Release::Others),
             odd => Err(Error::odd_reply(script.name, &odd)),
         },
     }
 }
 
+/// What freeing a lock by force came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forced {
+    /// It was held.
+    Freed,
+    /// It was free.
+    Free,
+    /// Its other half is held, which was left alone.
+    Other,
+}
+
 /// Reads whether such a lock was held when it was freed by force.
-pub(crate) fn plain_forced(script: &Script, reply: &Reply) -> Result<bool> {
+pub(crate) fn plain_forced(script: &Script, reply: &Reply) -> Result<Forced> {
     match reply {
-        Reply::Int(0) => Ok(false),
-        Reply::Int(1) => Ok(true),
-        Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(1), Reply::Text(_)]) => Ok(true),
+        Reply::Int(0) => Ok(Forced::Free),
+        Reply::Int(1) => Ok(Forced::Freed),
+        Reply::Int(2) => Ok(Forced::Other),
+        Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(1), Reply::Text(_)]) => Ok(Forced::Freed),
         odd => Err(Error::odd_reply(script.name, odd)),
     }
 }
 
+/// One hold, for a renewal.
+pub(crate) struct Renewed<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) owner: &'a Owner,
+    /// False: its own lease is not to be touched, only kept up against what others do.
+    pub(crate) extend: bool,
+}
+
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 pub(crate) struct Renewal {
-    /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), then an owner a key. Replies a list: 1,
-    /// 0 or an error text a key.
+    /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), then what `about` says of each hold.
+    /// Replies a list: 1, 0 or an error text a key.
     pub(crate) script: &'static Script,
+    /// True when others may cut an explicit lease short, so that it must be kept up.
+    pub(crate) keeps: bool,
+    pub(crate) about: fn(&Renewed<'_>, &mut Vec<Arg>),
 }
 
 impl Renewal {
     /// One command for many holds.
-    pub(crate) fn call<'a>(
-        &self,
-        lease_ms: i64,
-        holds: impl ExactSizeIterator<Item = (&'a LockName, &'a Owner)>,
-    ) -> Call {
+    pub(crate) fn call<'a>(&self, lease_ms: i64, holds: impl ExactSizeIterator<Item = Renewed<'a>>) -> Call {
         let keys = holds.len();
         let mut words = Vec::with_capacity(2 * keys + 1);
-        let mut owners = Vec::with_capacity(keys);
-        for (name, owner) in holds {
-            words.push(Arg::Text(name.key.clone()));
-            owners.push(Arg::Text(owner.bytes()));
+        let mut about = Vec::with_capacity(keys);
+        for hold in holds {
+            words.push(Arg::Text(hold.name.key.clone()));
+            (self.about)(&hold, &mut about);
         }
         words.push(Arg::Int(lease_ms));
-        words.append(&mut owners);
+        words.append(&mut about);
         Call { script: self.script, keys, words }
     }
 }
@@ -166,6 +193,31 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
 
     /// The lock's name.
     fn name(&self) -> &Arc<LockName>;
+
+    /// The name of the other half, whose waiters a release concerns as well.
+    fn other(&self) -> Option<&Arc<LockName>> {
+        None
+    }
+
+    /// True when many owners may hold it side by side.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// True when one who waits leaves a mark, to be taken back by [`Protocol::undo`].
+    fn marks(&self) -> bool {
+        false
+    }
+
+    /// True when every hold of an owner has a lease of its own, which another's release does not start anew.
+    fn leases_apart(&self) -> bool {
+        false
+    }
+
+    /// The weaker half that one who holds this one may change to.
+    fn weaker(&self) -> Option<Arc<dyn Protocol>> {
+        None
+    }
 
     /// Takes the lock.
     fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call;
@@ -196,8 +248,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Frees the lock whoever holds it.
     fn force(&self) -> Call;
 
-    /// True when somebody held it.
-    fn forced(&self, reply: Reply) -> Result<bool>;
+    /// What came of it.
+    fn forced(&self, reply: Reply) -> Result<Forced>;
 
     /// Asks who holds it.
     fn state(&self) -> Call;

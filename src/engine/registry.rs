@@ -25,7 +25,7 @@ use crate::config::Options;
 mod place;
 mod spare;
 
-pub(crate) use place::{Nap, Place, Until};
+pub(crate) use place::{Nap, Place, Until, Win};
 
 const SHARDS: usize = 16;
 
@@ -94,6 +94,8 @@ struct Seat {
 #[derive(Debug, Default)]
 struct SeatState {
     turn: bool,
+    /// Somebody here has just come in, and this one may come in beside it: it asks, without a turn.
+    joins: bool,
     woken: bool,
     /// A change of the subscription is done.
     changed: bool,
@@ -126,6 +128,17 @@ impl Slot {
     fn change(&self) {
         if let Some(seat) = &self.contender {
             seat.state.lock().changed = true;
+            seat.notify.notify_one();
+        }
+    }
+
+    /// Somebody came in where others may come in beside: all of the queue may ask, together.
+    fn let_in(&mut self) {
+        self.contender = None;
+        self.turn = false;
+        self.gone = 0;
+        for seat in self.queue.drain(..) {
+            seat.state.lock().joins = true;
             seat.notify.notify_one();
         }
     }

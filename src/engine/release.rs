@@ -6,9 +6,9 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 use super::Engine;
-use super::hold::{Grant, Hold, Target, valid_until};
-use super::ledger::{End, Entry as _};
-use super::protocol::{Count, Protocol, Release};
+use super::hold::{Grant, Hold, Target, lease_until, valid_until};
+use super::ledger::{Book, End, Entry as _};
+use super::protocol::{Count, Forced, Protocol, Release};
 use super::reaper::{Finished, Job};
 use super::transport::{Call, FaultKind, Moment};
 use crate::config::millis;
@@ -95,12 +95,13 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     }
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
+    let apart = hold.protocol.leases_apart();
     let (count, lease, doubted) = {
         let book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
             return Err(lost(end.unwrap_or(End::Gone)));
         }
-        (book.count(), Duration::from_nanos(book.lease_left(nanos(watchdog))), book.doubted())
+        (book.count(), lease_left(&engine, &hold, &book), book.doubted())
     };
     let change = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(count - 1) };
     let patience = if patient { watchdog.max(lease) } else { engine.patience() };
@@ -112,7 +113,9 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             let mut book = hold.book();
             let ours = book.counted_down();
             let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
-            book.rearmed(sent.as_nanos(), until, nanos(watchdog));
+            if !apart {
+                book.rearmed(sent.as_nanos(), until, nanos(watchdog));
+            }
             drop(book);
             hold.changed.notify_waiters();
             if ours == 0 {
@@ -120,6 +123,10 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
                 engine.holds.released(&hold.key(), &hold);
             }
             Ok(Released::StillHeld(left))
+        }
+        Ok(Release::Others) => {
+            gone(&engine, &hold, doubted);
+            Ok(Released::Free)
         }
         Ok(Release::Free(told)) => {
             freed(&engine, &hold, doubted, told);
@@ -173,16 +180,42 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
     Box::pin(async move { drop(job.await) })
 }
 
-/// The server has nothing for this hold any more.
+/// The lease for what is left of a hold: in full; where every hold has its own, only as long as was promised.
+fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> Duration {
+    if hold.protocol.leases_apart() {
+        return lease_until(engine.now(), Moment::from_nanos(book.until_all()));
+    }
+    Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog)))
+}
+
+/// The lease for what an owner may hold that others act as: the watchdog's, or none where every hold has its own.
+fn lease_of_others(engine: &Engine, protocol: &Arc<dyn Protocol>) -> Duration {
+    if protocol.leases_apart() { Duration::ZERO } else { engine.options.watchdog }
+}
+
+/// The lock is free.
 fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool, told: u32) {
+    gone(engine, hold, doubted);
+    tell(engine, &hold.protocol, told);
+}
+
+/// The server has nothing for this hold any more.
+fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool) {
     if !hold.book().is_idle() {
         // Another one freed it with all that is left of it; whoever still relies on it must know.
         engine.lose(hold, End::Gone);
     }
     engine.holds.released(&hold.key(), hold);
-    engine.registry.released(hold.name(), told);
     if doubted {
         look_again(engine, hold);
+    }
+}
+
+/// Has those who wait here for a lock that may be free look, unless a message will: the server told so many clients.
+fn tell(engine: &Engine, protocol: &Arc<dyn Protocol>, told: u32) {
+    engine.registry.released(protocol.name(), told);
+    if let Some(other) = protocol.other() {
+        engine.registry.released(other, told);
     }
 }
 
@@ -261,7 +294,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         let order = hold.order.lock().await;
         let (count, lease) = {
             let book = hold.book();
-            (book.count(), Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog))))
+            (book.count(), lease_left(engine, hold, &book))
         };
         let until = engine.now() + engine.options.watchdog.max(lease);
         let undone = undo_to(engine, hold, count, lease, until).await;
@@ -269,7 +302,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         if matches!(undone, Ok(Release::Free(1..))) {
             engine.queues.look_after(&hold.protocol, engine.now());
         }
-        engine.registry.released(hold.name(), 0);
+        tell(engine, &hold.protocol, 0);
         drop(order);
         if count > 0 && doubted {
             // It has come in anew meanwhile: the copy is looked for when that ends.
@@ -284,9 +317,14 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
 /// Sends the undoing of an acquire, which leaves `count` holds.
 async fn undo_to(engine: &Arc<Engine>, hold: &Hold, count: u32, lease: Duration, until: Moment) -> Result<Release> {
     // In a queue, others may have changed what a shared owner holds; its place is to be given up all the same.
-    let left = (!hold.owner.is_shared() || hold.protocol.queue().is_none()).then_some(count);
+    let left = (!hold.owner.is_shared() || !waits_in_redis(&hold.protocol)).then_some(count);
     let call = || hold.protocol.undo(&hold.owner, millis(lease), left);
     Ok(repeat(engine, &hold.protocol, until, true, count == 0, call).await?.release)
+}
+
+/// True when one who waits stands in Redis, so that it may have to be undone although it may have got nothing.
+pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
+    protocol.queue().is_some() || protocol.marks()
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of an acquire took the lock once more.
@@ -330,9 +368,9 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End) {
             (false, _) => (Count::Exactly(0), count.min(1)),
         };
         for _ in 0..times {
-            let watchdog = engine.options.watchdog;
-            let until = engine.now() + watchdog;
-            let sent = send(&engine, &hold.protocol, &hold.owner, watchdog, change, until).await;
+            let until = engine.now() + engine.options.watchdog;
+            let lease = lease_of_others(&engine, &hold.protocol);
+            let sent = send(&engine, &hold.protocol, &hold.owner, lease, change, until).await;
             let relieved = sent.map(|sent| sent.release);
             tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
             if !matches!(relieved, Ok(Release::Left(_))) {
@@ -354,12 +392,14 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     Finished::new(&reaper, async move {
         let name = Arc::clone(&protocol.name().plain);
         let until = engine.now() + engine.patience();
-        match send(&engine, &protocol, &owner, engine.options.watchdog, Count::ByOne, until).await?.release {
+        let lease = lease_of_others(&engine, &protocol);
+        match send(&engine, &protocol, &owner, lease, Count::ByOne, until).await?.release {
             Release::Free(_) | Release::Untold(_) => {
-                engine.registry.released(protocol.name(), 0);
+                tell(&engine, &protocol, 0);
                 engine.queues.look_after(&protocol, engine.now());
                 Ok(Released::Free)
             }
+            Release::Others => Ok(Released::Free),
             Release::Left(left) => Ok(Released::StillHeld(left)),
             Release::NotHeld(holder) => {
                 let why = holder.map_or(NotHeld::Never, |owner| NotHeld::HeldBy { owner });
@@ -379,17 +419,20 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     Finished::new(&reaper, async move {
         // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
         let mut holds = engine.holds.collect(|book| !book.is_idle());
-        holds.retain(|hold| hold.name() == protocol.name());
+        holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
         let reply = engine.topology.node(protocol.name()).run(protocol.force()).await;
         let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
         let forced = protocol.forced(reply)?;
+        if forced == Forced::Other {
+            return Ok(false);
+        }
         for (hold, tenure) in holds.iter().zip(tenures) {
             engine.refuted(hold, tenure);
         }
-        engine.registry.released(protocol.name(), 0);
+        tell(&engine, &protocol, 0);
         engine.queues.look_after(&protocol, engine.now());
-        Ok(forced)
+        Ok(forced == Forced::Freed)
     })
     .await
 }

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::Engine;
 use super::hold::{Hold, valid_until};
 use super::ledger::{End, Entry as _};
+use super::protocol::Renewed;
 use super::transport::{FaultKind, Reply};
 use crate::config::millis;
 use crate::error::Error;
@@ -25,7 +26,8 @@ pub(crate) struct Round {
     pub(crate) lost: usize,
 }
 
-/// Which holds a round renews, of those that the watchdog keeps.
+/// Which holds a round renews, of those that the watchdog keeps. A regular one looks after long explicit leases too, where
+/// others may cut them short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     All,
@@ -67,17 +69,17 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     let now = engine.now();
     let due = (now - engine.options.watchdog / 6).as_nanos();
     let short = (now + engine.options.watchdog / 2).as_nanos();
-    let mut holds = engine.holds.collect(|book| {
-        book.is_watched()
-            && match which {
-                Which::All => true,
-                Which::Due => book.renewed_at() <= due,
-                Which::Short => book.watched() <= short,
-            }
+    let mut holds = engine.holds.collect(|book| match which {
+        Which::All => book.is_watched() || book.lasts(short),
+        Which::Due => book.is_watched() && book.renewed_at() <= due,
+        Which::Short => book.is_watched() && book.watched() <= short,
     });
+    holds.retain(|hold| hold.book().is_watched() || hold.protocol.renewal().keeps);
     let before = holds.len();
     holds.retain(|hold| {
-        let over = now.as_nanos() >= hold.book().watched();
+        let book = hold.book();
+        let over = book.is_watched() && now.as_nanos() >= book.watched();
+        drop(book);
         if over {
             engine.lose(hold, End::Expired);
         }
@@ -126,7 +128,11 @@ async fn batch(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Round {
 async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error> {
     let Some(first) = holds.first() else { return Ok(Round::default()) };
     let watchdog = engine.options.watchdog;
-    let call = first.protocol.renewal().call(millis(watchdog), holds.iter().map(|hold| (&**hold.name(), &hold.owner)));
+    let each = holds.iter().map(|hold| {
+        let extend = hold.book().is_watched();
+        Renewed { name: hold.name(), owner: &hold.owner, extend }
+    });
+    let call = first.protocol.renewal().call(millis(watchdog), each);
     // What an answer of "not held" is about: by then some may have been released, and acquired anew.
     let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
     let sent = engine.now();

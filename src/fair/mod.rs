@@ -42,8 +42,8 @@ use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::names::LockName;
 use crate::engine::protocol::{
-    self, Attempt, Count, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_state,
-    plain_stated,
+    self, Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released,
+    plain_state, plain_stated,
 };
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
@@ -203,7 +203,7 @@ impl Protocol for Fair {
         self.call(&FORCE, [])
     }
 
-    fn forced(&self, reply: Reply) -> Result<bool> {
+    fn forced(&self, reply: Reply) -> Result<Forced> {
         plain_forced(&FORCE, &reply)
     }
 

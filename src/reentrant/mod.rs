@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::client::Client;
 use crate::engine::names::LockName;
 use crate::engine::protocol::{
-    Attempt, Count, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_state,
+    Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_state,
     plain_stated,
 };
 use crate::engine::script::Script;
@@ -135,7 +135,7 @@ impl Protocol for Plain {
         self.call(&FORCE, true, [Arg::Text(PUBLISH)])
     }
 
-    fn forced(&self, reply: Reply) -> Result<bool> {
+    fn forced(&self, reply: Reply) -> Result<Forced> {
         plain_forced(&FORCE, &reply)
     }
 

@@ -51,3 +51,5 @@ macro_rules! body {
 
 conformance!(reentrant, |client, name| client.lock(Flavour::Reentrant, name));
 conformance!(fair, |client, name| client.lock(Flavour::Fair, name));
+conformance!(write, |client, name| client.lock(Flavour::Write, name));
+conformance!(read, |client, name| client.lock(Flavour::Read, name));

@@ -10,7 +10,7 @@ use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
 use crate::engine::names::LockName;
 use crate::engine::protocol::Turn;
-use crate::engine::registry::{Nap, Place, Until};
+use crate::engine::registry::{Nap, Place, Until, Win};
 use crate::error::Result;
 
 /// What waiting at one place brought.
@@ -44,7 +44,7 @@ impl Wish {
             let mut place = self.engine.registry.enter(&station, false);
             match self.stand(&mut place, &mut seek, &station).await? {
                 Stood::Held(grant) => {
-                    place.won(&grant.hold, self.engine.now(), false);
+                    place.won(&grant.hold, self.engine.now(), Win::Alone);
                     return Ok(Some(grant));
                 }
                 Stood::Over => return seek.give_up(),

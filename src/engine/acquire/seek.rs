@@ -20,6 +20,8 @@ pub(super) struct Seek<'a> {
     pub(super) nap: Duration,
     /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
     pub(super) doubt: Option<Undo>,
+    /// A mark in Redis that this waits.
+    mark: Option<Undo>,
     pub(super) turn: Turn,
     /// The place in a queue in Redis.
     pub(super) place: Option<Placed>,
@@ -44,6 +46,7 @@ impl<'a> Seek<'a> {
             target: wish.target(),
             nap,
             doubt: None,
+            mark: None,
             turn: Turn::Join,
             place: None,
             found: Found::Nothing,
@@ -56,6 +59,12 @@ impl<'a> Seek<'a> {
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
         let wish = self.wish;
         self.found = Found::Nothing;
+        let patience = wish.engine.options.hold_back;
+        let held_back = wish.engine.now().since(wish.began);
+        if wish.protocol.is_shared() && held_back >= patience {
+            // Long enough: those who wait for the other half are not let go first any more.
+            self.turn = Turn::Stay;
+        }
         match wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await {
             Ok(Tried::Held(grant)) => {
                 self.settle();
@@ -70,6 +79,16 @@ impl<'a> Seek<'a> {
                 (self.failing, self.failures) = (None, 0);
                 self.nap = wish.engine.options.poll_cap;
                 self.stand(placed);
+            }
+            Ok(Tried::Marked(ttl, mark)) => {
+                (self.failing, self.failures) = (None, 0);
+                self.nap = wish.nap(ttl);
+                // One is enough.
+                Undo::settle(&mut self.mark.replace(mark));
+            }
+            Ok(Tried::HeldBack) => {
+                (self.failing, self.failures) = (None, 0);
+                self.nap = patience.saturating_sub(held_back).min(wish.engine.options.poll_cap);
             }
             Ok(Tried::Displaced) => {
                 (self.failing, self.failures) = (None, 0);
@@ -132,6 +151,7 @@ impl<'a> Seek<'a> {
     /// The lock is held: there is nothing to undo, and no place any more.
     pub(super) fn settle(&mut self) {
         Undo::settle(&mut self.doubt);
+        Undo::settle(&mut self.mark);
         if let Some(Placed { undo, .. }) = self.place.take() {
             Undo::settle(&mut Some(undo));
         }

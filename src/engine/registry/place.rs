@@ -29,7 +29,7 @@ pub(crate) enum Nap {
 /// What ends a nap before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The turn, or the end of the client.
+    /// The turn, leave to ask without it, or the end of the client.
     Turn,
     /// A change of the subscription, a message, or a lock handed over.
     Change,
@@ -39,6 +39,17 @@ pub(crate) enum Until {
     Message,
     /// A lock handed over; messages are let pass.
     Handed,
+}
+
+/// What a place won.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Win {
+    /// The lock, for itself.
+    Alone,
+    /// The lock, which may be handed to the next when it is given back.
+    Passable,
+    /// A share: those behind it may come in beside it.
+    Shared,
 }
 
 /// A place in the local queue of a name. Dropped, it leaves the queue, and passes the turn on if it had it.
@@ -64,6 +75,30 @@ impl Place {
     /// True when it is this place's turn to speak to Redis.
     pub(crate) fn has_turn(&self) -> bool {
         self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)
+    }
+
+    /// True when this place may ask beside one that came in, without a turn.
+    pub(crate) fn joins(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
+    }
+
+    /// Goes back to the queue after it could not come in beside another; with the turn if nobody has it.
+    pub(crate) fn rejoin(&self) {
+        let Some(seat) = &self.seat else { return };
+        let mut shard = self.registry.shard(&self.name).lock();
+        let slot = shard.entry(Arc::clone(&self.name)).or_default();
+        slot.idle_since = None;
+        let mut state = seat.state.lock();
+        state.joins = false;
+        if slot.turn {
+            drop(state);
+            slot.queue.push_back(Arc::clone(seat));
+        } else {
+            state.turn = true;
+            drop(state);
+            slot.turn = true;
+            slot.contender = Some(Arc::clone(seat));
+        }
     }
 
     /// Sits down to wait as the contender, where messages and holds can reach it.
@@ -171,7 +206,7 @@ impl Place {
                     let mut state = seat.state.lock();
                     let come = match until {
                         // One wake-up, one look: a flag that stays would keep this loop's caller spinning.
-                        Until::Turn => state.turn || std::mem::take(&mut state.woken),
+                        Until::Turn => state.turn || state.joins || std::mem::take(&mut state.woken),
                         Until::Change => state.changed || state.woken,
                         Until::Message => state.woken,
                         Until::Way => state.changed,
@@ -195,9 +230,9 @@ impl Place {
     }
 
     /// This place won the lock: passes the turn on, and notes the hold if it may be handed over later.
-    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, may_hand: bool) {
-        let stray = self.leave(|slot| {
-            if may_hand && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
+    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, win: Win) {
+        let stray = self.leave(win == Win::Shared, |slot| {
+            if win == Win::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
                 slot.local = Some(Local { hold: Arc::clone(hold), passed: 0, since: now });
             }
         });
@@ -205,7 +240,7 @@ impl Place {
     }
 
     /// Leaves the queue. Whatever was handed over meanwhile is returned, to be dropped outside the lock.
-    fn leave(&mut self, before: impl FnOnce(&mut Slot)) -> Option<Grant> {
+    fn leave(&mut self, shared: bool, before: impl FnOnce(&mut Slot)) -> Option<Grant> {
         if std::mem::replace(&mut self.left, true) {
             return None;
         }
@@ -216,17 +251,19 @@ impl Place {
         let mut shard = self.registry.shard(&self.name).lock();
         let slot = shard.get_mut(&self.name)?;
         before(slot);
-        let (turn, handed) = match &self.seat {
-            None => (true, None),
+        let (turn, joins, handed) = match &self.seat {
+            None => (true, false, None),
             Some(seat) => {
                 let mut state = seat.state.lock();
                 state.gone = true;
-                (state.turn, state.handed.take())
+                (state.turn, state.joins, state.handed.take())
             }
         };
-        if turn {
+        if turn && shared {
+            slot.let_in();
+        } else if turn {
             slot.pass();
-        } else {
+        } else if !joins {
             slot.gone += 1;
             // Those who left are skipped when their turn comes; too many of them are swept out before.
             if slot.gone > 32 && slot.gone * 2 > slot.queue.len() {
@@ -241,7 +278,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let stray = self.leave(|_| {});
+        let stray = self.leave(false, |_| {});
         drop(stray);
     }
 }

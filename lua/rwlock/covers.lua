@@ -1,0 +1,54 @@
+-- What the scripts of the read-write lock share: put in front of each of them at build time. State and terms: protocol 10.
+--
+-- One hash: `mode` is read or write; a reader's field is its owner, the writer's is its owner and `:write`. Hold n of a
+-- reader has a key of its own, its cover, which lasts as long as that hold's lease. A reader none of whose covers is
+-- left is dead: it holds nothing, although its field may still be there.
+-- Everywhere: tag = the lock's name in braces, unless it has one of its own.
+
+local function cover(tag, owner, n)
+  return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
+end
+
+-- For how long a reader is covered, in ms; not above 0 when it is dead. Looks no further once `enough` is reached.
+local function covered(tag, owner, count, enough)
+  local best = 0
+  for n = count, 1, -1 do
+    best = math.max(best, redis.call('pttl', cover(tag, owner, n)))
+    if best >= enough then break end
+  end
+  return best
+end
+
+-- For how long any reader is covered, in ms: 0 when none of them lives. Looks no further once `enough` is reached: from
+-- the newest on, whose cover is the longest as a rule.
+local function longest(hash, tag, enough)
+  local best = 0
+  local fields = redis.call('hkeys', hash)
+  for i = #fields, 1, -1 do
+    if fields[i] ~= 'mode' then
+      local count = tonumber(redis.call('hget', hash, fields[i])) or 0
+      best = math.max(best, covered(tag, fields[i], count, enough))
+      if best >= enough then break end
+    end
+  end
+  return best
+end
+
+-- Somebody in the hash, as an owner: for whoever wonders why the lock is not to be had.
+local function holder(hash)
+  for _, field in ipairs(redis.call('hkeys', hash)) do
+    if field ~= 'mode' then return (string.gsub(field, ':write$', '')) end
+  end
+  return 'nobody'
+end
+
+-- A hash without a mode is a lock of another kind: to write into it would spoil it.
+local function foreign(hash)
+  if redis.call('exists', hash) == 1 then
+    return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
+  end
+end
+
+local function refused(reply)
+  return type(reply) == 'table' and reply.err and reply
+end

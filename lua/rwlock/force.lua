@@ -1,0 +1,16 @@
+-- Free the lock if it is held in this mode, whoever holds it, and wake waiters.
+-- KEYS   1 the lock's hash   2 its channel
+-- ARGV   1 mode: read or write
+--        2 message: 0 wakes a waiter of every client, 1 all
+--        3 publish command
+-- Reply  1 it was held, 0 it was free, 2 it is held in the other mode and stays so; {1, text} it was held but nobody could
+--        be told
+-- Idempotent. As Redisson's (protocol 10.5): covers are left to run out.
+
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode then return foreign(KEYS[1]) or 0 end
+if mode ~= ARGV[1] then return 2 end
+redis.call('del', KEYS[1])
+local no = refused(redis.pcall(ARGV[3], KEYS[2], ARGV[2]))
+if no then return {1, no.err} end
+return 1

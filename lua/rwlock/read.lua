@@ -1,0 +1,61 @@
+-- Come in as a reader: beside other readers, or under the same owner's own write hold.
+-- KEYS   1 the lock's hash   2 the writers of ours that wait
+-- ARGV   1 owner
+--        2 lease in ms of this hold
+--        3 hold count the owner is to have afterwards; 0 = unknown, count one up
+--        4 tag
+--        5 1 = gives way to writers that wait, unless the owner is in already
+-- Reply  nil  held; the count stands and this hold's lease runs from now
+--        n    busy: a writer's lease has n ms left; -1 = it has no end
+--        -3   the owner wanted to come in again but holds nothing any more
+--        -5   held back: a writer waits
+-- Idempotent where ARGV 3 is not 0: a repeat finds the count it wants and at most starts the lease anew.
+-- Same state as Redisson's read lock (protocol 10.1).
+
+local hash, owner, want, tag = KEYS[1], ARGV[1], tonumber(ARGV[3]), ARGV[4]
+local lease = tonumber(ARGV[2])
+
+local function held_back()
+  if ARGV[5] ~= '1' or redis.call('exists', KEYS[2]) == 0 then return false end
+  local now = redis.call('time')
+  return redis.call('zcount', KEYS[2], now[1] * 1000 + math.floor(now[2] / 1000), '+inf') > 0
+end
+
+local found = redis.call('hmget', hash, 'mode', owner, owner .. ':write')
+local mode, count, writes = found[1], tonumber(found[2]) or 0, found[3]
+if not mode then
+  local odd = foreign(hash)
+  if odd then return odd end
+  if want > 1 then return -3 end
+  if held_back() then return -5 end
+elseif mode == 'read' or writes then
+  if want > 1 and covered(tag, owner, count, 1) <= 0 then return -3 end
+  if count == 0 and not writes and held_back() then return -5 end
+else
+  return redis.call('pttl', hash)
+end
+
+-- A script is not rolled back: what may be refused (by the access list, say) comes first, or is undone.
+local n = want > 0 and want or count + 1
+local no = refused(redis.pcall('set', cover(tag, owner, n), 1, 'px', lease))
+if no then return no end
+if not mode then
+  redis.call('hset', hash, 'mode', 'read', owner, n)
+elseif n ~= count then
+  redis.call('hset', hash, owner, n)
+end
+if not mode or redis.call('pttl', hash) < lease then
+  no = refused(redis.pcall('pexpire', hash, lease))
+end
+if no then
+  redis.call('del', cover(tag, owner, n))
+  if not mode then
+    redis.call('del', hash)
+  elseif count > 0 then
+    redis.call('hset', hash, owner, count)
+  else
+    redis.call('hdel', hash, owner)
+  end
+  return no
+end
+return nil

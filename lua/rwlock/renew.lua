@@ -1,0 +1,60 @@
+-- Make leases last so long from now for many locks, each only where its owner still holds it. Never creates anything.
+-- KEYS   the locks' hashes
+-- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then
+--        and for KEYS[i], from 3i - 1 on: owner; write, read, or keep; tag
+--        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
+-- Reply  a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this one
+-- Idempotent. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
+
+local lease = tonumber(ARGV[1])
+local exactly = lease < 0
+if exactly then lease = -lease end
+
+local function write(hash, owner, tag)
+  local found = redis.call('hmget', hash, owner .. ':write', owner)
+  if not found[1] then return 0 end
+  local now = redis.call('pttl', hash)
+  if exactly then
+    redis.call('pexpire', hash, math.max(lease, covered(tag, owner, tonumber(found[2]) or 0, math.huge)))
+  elseif now < lease then
+    redis.call('pexpire', hash, lease)
+  end
+  return 1
+end
+
+local function read(hash, owner, tag, keep)
+  local found = redis.call('hmget', hash, 'mode', owner)
+  local mode, count = found[1], tonumber(found[2]) or 0
+  if not mode or count == 0 then return 0 end
+  local best = 0
+  for n = 1, count do
+    local key = cover(tag, owner, n)
+    local now = redis.call('pttl', key)
+    -- What has run out is not brought back.
+    if now > 0 then
+      if not keep and (exactly or now < lease) then
+        redis.call('pexpire', key, lease)
+        now = lease
+      end
+      best = math.max(best, now)
+    end
+  end
+  if best == 0 then return 0 end
+  if exactly and mode == 'read' then best = longest(hash, tag, math.huge) end
+  local now = redis.call('pttl', hash)
+  if now < best or exactly and mode == 'read' then redis.call('pexpire', hash, best) end
+  return 1
+end
+
+local out = {}
+for i = 1, #KEYS do
+  local owner, half, tag = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  local ok, answer = pcall(half == 'write' and write or read, KEYS[i], owner, tag, half == 'keep')
+  if not ok then
+    -- Before Redis 7 an error is a text with the place in front.
+    answer = type(answer) == 'table' and answer.err or tostring(answer)
+    answer = string.gsub(answer, '^@?user_script:%s*%d+:%s*%-?', '')
+  end
+  out[i] = answer
+end
+return out

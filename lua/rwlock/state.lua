@@ -1,0 +1,33 @@
+-- Who holds the lock in this mode, and for how long.
+-- KEYS   1 the lock's hash
+-- ARGV   1 mode: read or write
+--        2 tag
+-- Reply  {ms, owner, count, owner, count, ...}; ms -2 = not held in this mode, -1 = held without end. Readers that are
+--        dead are not told.
+-- Reads only.
+
+local hash, tag = KEYS[1], ARGV[2]
+local mode = redis.call('hget', hash, 'mode')
+if not mode then return foreign(hash) or {-2} end
+local left, out = redis.call('pttl', hash), {-2}
+local fields, longest_cover = redis.call('hgetall', hash), 0
+for i = 1, #fields, 2 do
+  local field, count = fields[i], fields[i + 1]
+  local writer = string.match(field, '^(.*):write$')
+  if ARGV[1] == 'write' then
+    if writer and mode == 'write' then
+      out[1] = left
+      out[#out + 1] = writer
+      out[#out + 1] = count
+    end
+  elseif not writer and field ~= 'mode' then
+    local live = covered(tag, field, tonumber(count) or 0, math.huge)
+    if live > 0 then
+      longest_cover = math.max(longest_cover, live)
+      out[#out + 1] = field
+      out[#out + 1] = count
+    end
+  end
+end
+if longest_cover > 0 then out[1] = left < 0 and longest_cover or math.min(left, longest_cover) end
+return out

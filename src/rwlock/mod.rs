@@ -1,0 +1,403 @@
+//! The read-write lock: Redisson's `getReadWriteLock`. Many readers side by side, or one writer.
+//!
+//! `client.rw(name).read()` and `.write()` are locks of their own, each a [`DistLock`](crate::DistLock); what is said here
+//! is all there is to say of them together.
+//!
+//! - **Re-entry**: an owner may come in again in either half, and for reading while it writes. It may *not* come in for
+//!   writing while it only reads: two such owners would wait for one another. That is refused at once
+//!   ([`Error::WouldDeadlock`]); Redisson's waits for itself.
+//! - **Downgrade**: [`Guard::downgrade`](crate::Guard::downgrade), or Redisson's order of calls: take the lock for reading as
+//!   the same owner, then give the write hold back. No writer comes in between, and readers that wait come in at once.
+//! - **Leases**: every hold for reading has its own. A reader that dies keeps writers out until its lease ends and no
+//!   longer, however many others read on; a client renews its own holds and nobody else's.
+//! - **Waking**: when a writer leaves, all readers that wait come in together, of all processes, Java's included. When the
+//!   last reader leaves, one waiter of each kind a process tries. In a process one task a half speaks for all that wait.
+//!
+//! # Whom it prefers
+//!
+//! [`Prefer::Readers`](crate::Prefer), Redisson's rule and the default: whoever comes for reading joins those who read. A
+//! writer gets in when there is a moment without readers; an endless stream of them keeps it out.
+//!
+//! [`Prefer::Writers`](crate::Prefer), by [`Options::prefer`](crate::Options::prefer) or [`RwLock::prefer`]: a writer of ours
+//! that waits is known in Redis, and holds back readers of ours that come after it, of any client and whatever they prefer
+//! themselves. It holds back nobody who is in already and comes in again, and nobody for longer than
+//! [`Options::hold_back`](crate::Options::hold_back), 1 s: a reader that has waited so long comes in as if readers were
+//! preferred. So a task that reads twice at a time under two owners, with a writer waiting in between, is held up for that
+//! long and no longer. Readers of Java are not held back, and its writers hold back nobody: to them the lock is as it was.
+//!
+//! # Wire format
+//!
+//! Protocol §10, without the unlock latch:
+//!
+//! | | |
+//! |---|---|
+//! | `<name>` | hash: `mode` = `read` or `write`; `<owner>`: its holds for reading; `<owner>:write`: its holds for writing |
+//! | `{<name>}:<owner>:rwlock_timeout:<n>` | its cover: `1`, with the lease of the owner's hold number n for reading |
+//! | `redisson_rwlock:{<name>}` | the channel of both halves: `0` = the last reader left, `1` = a writer left |
+//! | `{<name>}:rwlock_waiting` | only where writers are preferred, ours alone: sorted set of the writers that wait |
+//!
+//! Where it differs from Redisson's, to the good of both: `docs/wire-format.md` has the list.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::client::Client;
+use crate::config::{Prefer, millis};
+use crate::engine::names::{Half, LockName};
+use crate::engine::protocol::{
+    Attempt, Count, Forced, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_stated,
+};
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Reply};
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+
+/// A file of this flavour's.
+macro_rules! part {
+    ($file:literal) => {
+        include_str!(concat!("../../lua/rwlock/", $file, ".lua"))
+    };
+}
+
+static MANY: Script = Script::new(
+    "rwlock/many",
+    concat!(
+        part!("covers"),
+        include_str!("../../lua/common/many/begin.lua"),
+        part!("read"),
+        include_str!("../../lua/common/many/next.lua"),
+        part!("read_release"),
+        include_str!("../../lua/common/many/next.lua"),
+        part!("write"),
+        include_str!("../../lua/common/many/next.lua"),
+        part!("write_release"),
+        include_str!("../../lua/common/many/run.lua"),
+    ),
+);
+static READ: Script = Script::step("rwlock/read", concat!(part!("covers"), part!("read")), &MANY, 1);
+static READ_RELEASE: Script =
+    Script::step("rwlock/read_release", concat!(part!("covers"), part!("read_release")), &MANY, 2);
+static WRITE: Script = Script::step("rwlock/write", concat!(part!("covers"), part!("write")), &MANY, 3);
+static WRITE_RELEASE: Script =
+    Script::step("rwlock/write_release", concat!(part!("covers"), part!("write_release")), &MANY, 4);
+static LEAVE: Script = Script::new("rwlock/leave", concat!(part!("covers"), part!("leave"), part!("write_release")));
+static FORCE: Script = Script::new("rwlock/force", concat!(part!("covers"), part!("force")));
+static STATE: Script = Script::new("rwlock/state", concat!(part!("covers"), part!("state")));
+static RENEW: Script = Script::new("rwlock/renew", concat!(part!("covers"), part!("renew")));
+
+/// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so
+/// that a reader's longer one has to be kept up.
+static RENEWAL: Renewal = Renewal {
+    script: &RENEW,
+    keeps: true,
+    about: |hold, words| {
+        let half = match (hold.name.half, hold.extend) {
+            (Half::Read, true) => "read",
+            (Half::Read, false) => "keep",
+            (Half::Write | Half::Whole, _) => "write",
+        };
+        let half = Bytes::from_static(half.as_bytes());
+        words.extend([hold.owner.bytes(), half, hold.name.tag()].map(Arg::Text));
+    },
+};
+
+/// How messages are sent. Sharded ones come with clusters.
+const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
+
+/// # Read-write locks
+impl Client {
+    /// The read-write lock of this name: Redisson's `getReadWriteLock(name)`.
+    ///
+    /// *Cost*: none; nothing is sent until a half of it is acquired. An impossible name is refused then.
+    #[must_use]
+    pub fn rw(&self, name: &str) -> RwLock {
+        let (read, write) = LockName::halves(&self.options().name_prefix, name);
+        RwLock { client: self.clone(), read, write, prefer: self.options().prefer }
+    }
+}
+
+/// A lock in two halves: [`read`](Self::read) for many, [`write`](Self::write) for one. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    client: Client,
+    read: Arc<LockName>,
+    write: Arc<LockName>,
+    prefer: Prefer,
+}
+
+impl RwLock {
+    /// Whom this lock prefers, as far as its own writers go. Defaults to the client's
+    /// [`Options::prefer`](crate::Options::prefer).
+    #[must_use]
+    pub fn prefer(mut self, prefer: Prefer) -> Self {
+        self.prefer = prefer;
+        self
+    }
+
+    /// The name, without the client's prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.read.plain
+    }
+
+    /// The half that many may hold side by side: Redisson's `readLock()`.
+    #[must_use]
+    pub fn read(&self) -> ReadLock {
+        let protocol = Reading::new(&self.read, &self.write);
+        ReadLock { client: self.client.clone(), protocol: Arc::new(protocol) }
+    }
+
+    /// The half that one holds alone: Redisson's `writeLock()`.
+    #[must_use]
+    pub fn write(&self) -> WriteLock {
+        let mark = match self.prefer {
+            Prefer::Readers => 0,
+            // A waiter looks for itself that often, and sets its mark anew.
+            Prefer::Writers => millis(self.client.options().poll_cap * 2),
+        };
+        let waiting = self.write.waiting_writers();
+        let protocol = Writing { name: Arc::clone(&self.write), other: Arc::clone(&self.read), waiting, mark };
+        WriteLock { client: self.client.clone(), protocol: Arc::new(protocol) }
+    }
+}
+
+/// The half of a read-write lock that many may hold side by side: Redisson's `readLock()`. See the [module](self) for its
+/// rules and its wire format, and [`DistLock`](crate::DistLock) for what it can do.
+///
+/// *Cost*: lock and unlock are one command each. Tasks of one process that come while one of them asks wait for its answer;
+/// if it comes in they all ask together, up to 64 with one command.
+#[derive(Clone, Debug)]
+pub struct ReadLock {
+    client: Client,
+    protocol: Arc<dyn Protocol>,
+}
+
+lock_object!(ReadLock);
+
+/// The half of a read-write lock that one owner holds alone: Redisson's `writeLock()`. See the [module](self) for its rules
+/// and its wire format, and [`DistLock`](crate::DistLock) for what it can do.
+///
+/// *Cost*: as of the [reentrant lock](crate::ReentrantLock). Where writers are preferred, a wait that is given up costs one
+/// more command, in the background.
+#[derive(Clone, Debug)]
+pub struct WriteLock {
+    client: Client,
+    protocol: Arc<dyn Protocol>,
+}
+
+lock_object!(WriteLock);
+
+/// A call about one half: its hash, perhaps a second key, what is told.
+fn call<const N: usize>(script: &'static Script, name: &LockName, key: Option<Bytes>, args: [Arg; N]) -> Call {
+    let mut words = Vec::with_capacity(N + 2);
+    words.push(Arg::Text(name.key.clone()));
+    words.extend(key.map(Arg::Text));
+    let keys = words.len();
+    words.extend(args);
+    Call { script, keys, words }
+}
+
+fn wanted(count: Count) -> Arg {
+    Arg::Int(match count {
+        Count::Exactly(count) => i64::from(count),
+        Count::ByOne => 0,
+    })
+}
+
+fn left(count: Count) -> Arg {
+    Arg::Int(match count {
+        Count::Exactly(count) => i64::from(count),
+        Count::ByOne => -1,
+    })
+}
+
+fn acquired(script: &Script, reply: &Reply) -> Result<Attempt> {
+    match reply {
+        Reply::Nil => Ok(Attempt::Held),
+        Reply::Int(-1) => Ok(Attempt::Busy(None, 0)),
+        Reply::Int(-3) => Ok(Attempt::Gone),
+        Reply::Int(-5) => Ok(Attempt::HeldBack),
+        Reply::Int(-6) => Ok(Attempt::Deadlock),
+        Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
+        odd => Err(Error::odd_reply(script.name, odd)),
+    }
+}
+
+fn state(name: &LockName, mode: &'static str) -> Call {
+    call(&STATE, name, None, [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())])
+}
+
+fn force(name: &LockName, mode: &'static str, message: &'static str) -> Call {
+    let args = [mode, message].map(|text| Arg::Text(Bytes::from_static(text.as_bytes())));
+    let [mode, message] = args;
+    call(&FORCE, name, Some(name.channel.clone()), [mode, message, Arg::Text(PUBLISH)])
+}
+
+/// How the reading half speaks to Redis.
+#[derive(Debug)]
+struct Reading {
+    name: Arc<LockName>,
+    other: Arc<LockName>,
+    waiting: Bytes,
+}
+
+impl Reading {
+    fn new(name: &Arc<LockName>, other: &Arc<LockName>) -> Self {
+        Self { name: Arc::clone(name), other: Arc::clone(other), waiting: name.waiting_writers() }
+    }
+}
+
+impl Protocol for Reading {
+    fn flavour(&self) -> &'static str {
+        "read"
+    }
+
+    fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
+    fn other(&self) -> Option<&Arc<LockName>> {
+        Some(&self.other)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn leases_apart(&self) -> bool {
+        true
+    }
+
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
+        let gives_way = i64::from(turn != Turn::Stay);
+        let args = [
+            Arg::Text(owner.bytes()),
+            Arg::Int(lease_ms),
+            wanted(count),
+            Arg::Text(self.name.tag()),
+            Arg::Int(gives_way),
+        ];
+        call(&READ, &self.name, Some(self.waiting.clone()), args)
+    }
+
+    fn acquired(&self, reply: Reply) -> Result<Attempt> {
+        acquired(&READ, &reply)
+    }
+
+    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+        let args =
+            [Arg::Text(owner.bytes()), left(count), Arg::Int(lease_ms), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+        call(&READ_RELEASE, &self.name, Some(self.name.channel.clone()), args)
+    }
+
+    fn released(&self, reply: Reply) -> Result<Release> {
+        plain_released(&READ_RELEASE, reply)
+    }
+
+    fn renewal(&self) -> &'static Renewal {
+        &RENEWAL
+    }
+
+    fn force(&self) -> Call {
+        force(&self.name, "read", "0")
+    }
+
+    fn forced(&self, reply: Reply) -> Result<Forced> {
+        plain_forced(&FORCE, &reply)
+    }
+
+    fn state(&self) -> Call {
+        state(&self.name, "read")
+    }
+
+    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
+        plain_stated(&reply)
+    }
+}
+
+/// How the writing half speaks to Redis.
+#[derive(Debug)]
+struct Writing {
+    name: Arc<LockName>,
+    other: Arc<LockName>,
+    waiting: Bytes,
+    /// For how long a mark lasts that a writer waits, in ms. 0: none is set.
+    mark: i64,
+}
+
+impl Protocol for Writing {
+    fn flavour(&self) -> &'static str {
+        "write"
+    }
+
+    fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
+    fn other(&self) -> Option<&Arc<LockName>> {
+        Some(&self.other)
+    }
+
+    fn marks(&self) -> bool {
+        self.mark > 0
+    }
+
+    fn weaker(&self) -> Option<Arc<dyn Protocol>> {
+        Some(Arc::new(Reading::new(&self.other, &self.name)))
+    }
+
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
+        let mark = if turn == Turn::Once { 0 } else { self.mark };
+        let waiting = self.marks().then(|| self.waiting.clone());
+        let args =
+            [Arg::Text(owner.bytes()), Arg::Int(lease_ms), wanted(count), Arg::Text(self.name.tag()), Arg::Int(mark)];
+        call(&WRITE, &self.name, waiting, args)
+    }
+
+    fn acquired(&self, reply: Reply) -> Result<Attempt> {
+        acquired(&WRITE, &reply)
+    }
+
+    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+        let args =
+            [Arg::Text(owner.bytes()), left(count), Arg::Int(lease_ms), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+        call(&WRITE_RELEASE, &self.name, Some(self.name.channel.clone()), args)
+    }
+
+    fn released(&self, reply: Reply) -> Result<Release> {
+        plain_released(&WRITE_RELEASE, reply)
+    }
+
+    fn undo(&self, owner: &Owner, lease_ms: i64, left: Option<u32>) -> Call {
+        if !self.marks() {
+            return self.release(owner, lease_ms, left.map_or(Count::ByOne, Count::Exactly));
+        }
+        let left = Arg::Int(left.map_or(-2, i64::from));
+        let args = [Arg::Text(owner.bytes()), left, Arg::Int(lease_ms), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+        let mut call = call(&LEAVE, &self.name, Some(self.name.channel.clone()), args);
+        call.words.insert(call.keys, Arg::Text(self.waiting.clone()));
+        call.keys += 1;
+        call
+    }
+
+    fn renewal(&self) -> &'static Renewal {
+        &RENEWAL
+    }
+
+    fn force(&self) -> Call {
+        force(&self.name, "write", "1")
+    }
+
+    fn forced(&self, reply: Reply) -> Result<Forced> {
+        plain_forced(&FORCE, &reply)
+    }
+
+    fn state(&self) -> Call {
+        state(&self.name, "write")
+    }
+
+    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
+        plain_stated(&reply)
+    }
+}
