@@ -16,4 +16,6 @@ mod refusal;
 mod replies;
 mod restart;
 mod rig;
+mod rwlock;
+mod rwlock_kills;
 mod secrets;
