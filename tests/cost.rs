@@ -29,8 +29,8 @@ async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
     bed.admin.reset_stats().await;
     let inside = [
         "exists", "hexists", "hincrby", "hset", "hget", "hkeys", "hgetall", "pexpire", "pttl", "del", "type", "time",
-        "lindex", "lrange", "lpop", "lrem", "rpush", "zadd", "zincrby", "zrange", "zrem", "zscore",
-        "hmget", "hdel", "hlen", "set", "zcount",
+        "lindex", "lrange", "lpop", "lrem", "rpush", "zadd", "zincrby", "zrange", "zrem", "zscore", "hmget", "hdel",
+        "hlen", "set", "zcount",
     ];
     stats.retain(|name, _| {
         let name = name.as_str();
