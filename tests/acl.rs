@@ -2,8 +2,8 @@
 
 mod bed;
 
-use bed::{eventually, ms, reentrant, secs};
-use distlock::{Acquire, Client, DistLock, Released};
+use bed::{Bed, eventually, ms, reentrant, secs};
+use distlock::{Acquire, Client, DistLock, Flavour, Prefer, Released};
 
 const PAGE: &str = include_str!("../docs/acl.md");
 
@@ -13,17 +13,95 @@ fn rules() -> Vec<String> {
     block.split_whitespace().skip(1).map(str::to_owned).collect()
 }
 
+/// Logs in by these rules, less one.
+async fn log_in(bed: &Bed, rules: &[String], without: &str) -> (Client, Client) {
+    let mut setuser = vec!["ACL", "SETUSER"];
+    setuser.extend(rules.iter().map(String::as_str).filter(|rule| *rule != without));
+    let () = bed.admin.cmd(&setuser).await;
+    let () = bed.admin.cmd(&["ACL", "LOG", "RESET"]).await;
+    let login = || bed.builder().username("locks").password("SECRET").name_prefix("app:");
+    (bed.connect(login().subscription_linger(ms(50))).await, bed.connect(login()).await)
+}
+
+/// What the server has refused.
+async fn refusals(bed: &Bed) -> String {
+    let refused: Vec<redis::Value> = bed.admin.cmd(&["ACL", "LOG"]).await;
+    if refused.is_empty() { String::new() } else { format!("{refused:?}") }
+}
+
+/// All that both halves of a read-write lock do. True when a writer that waited held a reader back.
+async fn read_and_write(one: &Client, two: &Client) -> distlock::Result<bool> {
+    let (mine, theirs) = (one.rw("rw").prefer(Prefer::Writers), two.rw("rw"));
+    let first = mine.read().lock().await?;
+    let me = first.owner().clone();
+    let again = mine.read().acquire(Acquire::new().owner(&me)).await?;
+    let beside = theirs.read().lock().await?;
+    one.renew_now().await;
+    first.extend(secs(10)).await?;
+    theirs.read().state().await?;
+    // Waits, and gives up.
+    let writing = mine.write();
+    let writer = tokio::spawn(async move { writing.lock_for(ms(300)).await });
+    eventually("it waits", secs(5), async || one.stats().waiting == 1 || writer.is_finished()).await;
+    tokio::time::sleep(ms(100)).await;
+    let held_back = theirs.read().lock_for(ms(50)).await?.is_none();
+    writer.await.expect("it ends")?;
+    beside.unlock().await?;
+    if let Some(again) = again {
+        again.unlock().await?;
+    }
+    // Woken, when the last reader has left; and all readers, when the writer downgrades.
+    let writing = mine.write();
+    let writer = tokio::spawn(async move { writing.lock_for(secs(10)).await });
+    eventually("it waits", secs(5), async || one.stats().waiting == 1 || writer.is_finished()).await;
+    first.unlock().await?;
+    let Some(guard) = writer.await.expect("it ends")? else { return Ok(held_back) };
+    let reading = theirs.read();
+    let reader = tokio::spawn(async move { reading.lock_for(secs(10)).await });
+    eventually("it waits", secs(5), async || two.stats().waiting == 1 || reader.is_finished()).await;
+    guard.extend(secs(10)).await?;
+    let guard = guard.downgrade().await?;
+    drop(reader.await.expect("it ends")?);
+    guard.unlock().await?;
+    for half in [&mine.read() as &dyn DistLock, &mine.write()] {
+        let guard = half.lock().await?;
+        half.force_unlock().await?;
+        drop(guard);
+    }
+    Ok(held_back)
+}
+
+/// The lines for read-write locks, without the one that is for fair locks only: enough, and not a command too much.
+#[tokio::test]
+async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
+    reentrant(async |bed| {
+        let (line, _) = PAGE.split_once("+lindex").expect("the page has a line for fair locks");
+        let count = line.split_once("```acl").expect("the page has the list").1.split_whitespace().count();
+        let rules = rules()[..count - 1].to_vec();
+        assert_eq!(rules.last().map(String::as_str), Some("+zcount"), "that line is the last");
+        for without in ["", "+hmget", "+hdel", "+hlen", "+set", "+time", "+zadd", "+zrem", "+zcount"] {
+            let (one, two) = log_in(bed, &rules, without).await;
+            let outcome = read_and_write(&one, &two).await;
+            let refused = refusals(bed).await;
+            if without.is_empty() {
+                assert!(outcome.unwrap(), "no reader was held back");
+                assert_eq!(refused, "");
+            } else {
+                assert!(refused.contains(&without[1..]), "{without} is not needed: {refused}");
+            }
+            for client in [one, two] {
+                client.shutdown(secs(5)).await.unwrap();
+            }
+            let () = bed.admin.cmd(&["FLUSHALL"]).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_minimal_access_list_is_enough() {
     reentrant(async |bed| {
-        let rules = rules();
-        let mut setuser = vec!["ACL", "SETUSER"];
-        setuser.extend(rules.iter().map(String::as_str));
-        bed.admin.cmd::<String>(&setuser).await;
-        bed.admin.cmd::<String>(&["ACL", "LOG", "RESET"]).await;
-        let login = || bed.builder().username("locks").password("SECRET").name_prefix("app:");
-        let one = bed.connect(login().subscription_linger(ms(50))).await;
-        let two = bed.connect(login()).await;
+        let (one, two) = log_in(bed, &rules(), "").await;
 
         let guard = one.reentrant("x").lock().await.unwrap();
         let me = guard.owner().clone();
@@ -58,19 +136,24 @@ async fn the_minimal_access_list_is_enough() {
         drop(guard);
         // Many at a time share commands; that needs no more.
         let many = (0..64).map(|n| {
-            let lock = one.reentrant(&format!("many{n}"));
+            let flavour = Flavour::ALL[n % Flavour::ALL.len()];
+            let lock = one.lock(flavour, &format!("many{n}"));
             async move { lock.lock().await.unwrap().unlock().await.unwrap() }
         });
         futures::future::join_all(many).await;
 
-        let refused: Vec<redis::Value> = bed.admin.cmd(&["ACL", "LOG"]).await;
-        assert!(refused.is_empty(), "{refused:?}");
+        assert!(read_and_write(&one, &two).await.unwrap(), "no reader was held back");
+        assert_eq!(refusals(bed).await, "");
 
         // And it is no more than enough: other names are out of reach.
         let stray = Client::builder(&bed.server.url()).username("locks").password("SECRET").preflight(false);
         let stray = bed.connect(stray).await;
         assert!(stray.reentrant("other").try_lock().await.is_err());
+        assert!(stray.rw("other").read().try_lock().await.is_err());
+        assert!(stray.rw("other").write().try_lock().await.is_err());
         assert!(!bed.admin.exists("other").await);
+        // Covers of what was forced open.
+        let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
 }

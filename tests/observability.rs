@@ -168,3 +168,60 @@ async fn each_outcome_is_counted_once_and_timed() {
     assert_eq!(holds.len(), 3, "{seen:#?}");
     assert!(holds.iter().filter(|hold| **hold >= 1.0).count() == 1, "who waited did not hold: {seen:#?}");
 }
+
+/// The halves of a read-write lock are told apart; a downgrade is an acquire of one and a release of the other.
+#[tokio::test]
+async fn both_halves_of_a_read_write_lock_are_counted_by_themselves() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    bed::reentrant(async |bed| {
+        let (one, two) = (bed.client().await, bed.client().await);
+        let (mine, theirs) = (one.rw("metrics"), two.rw("metrics"));
+
+        let readers = [mine.read().lock().await.unwrap(), theirs.read().lock().await.unwrap()];
+        assert!(theirs.write().try_lock().await.unwrap().is_none());
+        assert!(theirs.write().lock_for(ms(60)).await.unwrap().is_none());
+        let me = readers[0].owner();
+        assert!(mine.write().acquire(Acquire::new().owner(me)).await.is_err(), "would wait for itself");
+        assert_eq!(one.renew_now().await.renewed, 1);
+        for guard in readers {
+            guard.unlock().await.unwrap();
+        }
+
+        let guard = mine.write().lock().await.unwrap();
+        assert!(theirs.read().try_lock().await.unwrap().is_none());
+        let guard = guard.downgrade().await.unwrap();
+        theirs.read().lock().await.unwrap().unlock().await.unwrap();
+        guard.unlock().await.unwrap();
+
+        // Lost by force.
+        let guard = mine.write().lock().await.unwrap();
+        DistLock::force_unlock(&mine.write()).await.unwrap();
+        assert!(guard.unlock().await.is_err());
+    })
+    .await;
+
+    let mut seen = Seen::default();
+    seen.look(&snapshotter);
+    for (name, expected) in [
+        ("distlock_acquired_total flavour=read", 4.0),
+        ("distlock_acquired_total flavour=write", 2.0),
+        ("distlock_busy_total flavour=read", 1.0),
+        ("distlock_busy_total flavour=write", 1.0),
+        ("distlock_timed_out_total flavour=read", 0.0),
+        ("distlock_timed_out_total flavour=write", 1.0),
+        ("distlock_acquire_failed_total flavour=read", 0.0),
+        ("distlock_acquire_failed_total flavour=write", 1.0),
+        ("distlock_lost_total flavour=read", 0.0),
+        ("distlock_lost_total flavour=write", 1.0),
+        ("distlock_release_failed_total flavour=read", 0.0),
+        ("distlock_release_failed_total flavour=write", 0.0),
+        ("distlock_renewals_total", 1.0),
+        ("distlock_waiters", 0.0),
+    ] {
+        assert_eq!(seen.number(name), expected, "{name}: {seen:#?}");
+    }
+    assert_eq!(seen.times["distlock_hold_seconds flavour=read"].len(), 4, "{seen:#?}");
+    assert_eq!(seen.times["distlock_hold_seconds flavour=write"].len(), 2, "{seen:#?}");
+}
