@@ -18,4 +18,5 @@ mod restart;
 mod rig;
 mod rwlock;
 mod rwlock_kills;
+mod rwlock_refusal;
 mod secrets;
