@@ -7,7 +7,7 @@ use crate::subject::Who;
 pub const USAGE: &str =
     "distlock-bench [--only BENCH[,BENCH]] [--subjects NAME[,NAME]] [--quick] [--pool N] [--json PATH] [--check]
 
-  --only      uncontended, contended, processes, fair, held, latency; all of them unless said
+  --only      uncontended, contended, processes, fair, rw, held, latency; all of them unless said
   --subjects  distlock, raw, redisson, rslock, rlock; all of them unless said
   --quick     shorter and fewer rounds: within 90 s
   --pool      connections for commands, of distlock and of the raw commands; 1 unless said
@@ -15,7 +15,7 @@ pub const USAGE: &str =
   --check     fail when a target is missed";
 
 /// The benches, in the order they are run.
-pub const BENCHES: [&str; 6] = ["uncontended", "contended", "processes", "fair", "held", "latency"];
+pub const BENCHES: [&str; 7] = ["uncontended", "contended", "processes", "fair", "rw", "held", "latency"];
 
 /// What to measure.
 #[derive(Clone, Debug)]

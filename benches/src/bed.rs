@@ -7,7 +7,7 @@ use distlock_support::{Admin, RedisServer};
 
 use crate::args::Args;
 use crate::cpu;
-use crate::drive::{Plan, Sample};
+use crate::drive::{Kind, Plan, Sample};
 use crate::java::Java;
 use crate::report::Row;
 use crate::subject::{Any, Who};
@@ -99,7 +99,7 @@ impl Bed {
         for &who in &self.args.subjects {
             let side = if who == Who::Redisson {
                 let java = Java::start(1, &self.server.url(), 1024, true).await;
-                java.warm_up(false, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
+                java.warm_up(Kind::Reentrant, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
                 Side::Java(java)
             } else {
                 Side::Here(Any::connect(who, &self.server.url(), self.args.pool).await)
@@ -109,16 +109,16 @@ impl Bed {
         sides
     }
 
-    /// Clients of these subjects in processes of their own, for benches of reentrant locks, of fair ones or of both.
-    pub async fn apart(&self, subjects: &[Who], fair: &[bool]) -> Sides {
+    /// Clients of these subjects in processes of their own, for benches of locks of these kinds.
+    pub async fn apart(&self, subjects: &[Who], kinds: &[Kind]) -> Sides {
         let (url, quick) = (self.server.url(), self.args.quick);
         let mut sides = Sides::new();
         for &who in subjects {
             let side = if who == Who::Redisson {
                 // In a quick run eight compilers at work would leave nothing to measure.
                 let java = Java::start(PROCESSES, &url, 256, !quick).await;
-                for &fair in fair {
-                    java.warm_up(fair, Duration::from_millis(if quick { 600 } else { 10_000 })).await;
+                for &kind in kinds {
+                    java.warm_up(kind, Duration::from_millis(if quick { 600 } else { 10_000 })).await;
                 }
                 Side::Java(java)
             } else {
@@ -156,8 +156,8 @@ impl Bed {
             }
             for index in order {
                 let (who, side) = &mut sides[index];
-                let fair = plan.fair && *who != Who::Reentrant;
-                let mut plan = Plan { fair, name: format!("{bench}:{}", who.name()), ..plan.clone() };
+                let kind = if *who == Who::Reentrant { Kind::Reentrant } else { plan.kind };
+                let mut plan = Plan { kind, name: format!("{bench}:{}", who.name()), ..plan.clone() };
                 if round == 0 {
                     plan.length = (plan.length / 3).clamp(Duration::from_millis(100), Duration::from_millis(500));
                 }

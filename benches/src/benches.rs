@@ -6,7 +6,7 @@ use distlock_support::agent::{Agent, AgentOptions};
 
 use crate::bed::{Bed, By, PROCESSES, Sides, commands};
 use crate::cpu;
-use crate::drive::{Plan, Timed};
+use crate::drive::{Kind, Plan, Timed};
 use crate::report::{HeldFigures, Row};
 use crate::subject::Who;
 use crate::worker::Worker;
@@ -26,7 +26,7 @@ pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     for tasks in [1, 64, 1024] {
         let plan = Plan {
             tasks,
-            fair: false,
+            kind: Kind::Reentrant,
             name: String::new(),
             own: true,
             timed: Timed::Pair,
@@ -43,7 +43,7 @@ pub async fn latency(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (5, ms(100)) } else { (13, ms(300)) };
     let plan = Plan {
         tasks: 1,
-        fair: false,
+        kind: Kind::Reentrant,
         name: String::new(),
         own: false,
         timed: Timed::Wait,
@@ -56,7 +56,15 @@ pub async fn latency(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
 /// Eight tasks of one process on one name.
 pub async fn contended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (1, ms(1200)) } else { (5, ms(3000)) };
-    let plan = Plan { tasks: 8, fair: false, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+    let plan = Plan {
+        tasks: 8,
+        kind: Kind::Reentrant,
+        name: String::new(),
+        own: false,
+        timed: Timed::Wait,
+        hold: HOLD,
+        length,
+    };
     let (raw, mut others): (Sides, Sides) = std::mem::take(sides).into_iter().partition(|(who, _)| *who == Who::Raw);
     let rows = bed.rounds("contended", 1, &mut others, &plan, rounds, By::Rate).await;
     sides.extend(raw);
@@ -69,7 +77,15 @@ pub async fn processes(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (1, ms(1200)) } else { (3, ms(4000)) };
     let mut rows = Vec::new();
     for tasks in [1, 8] {
-        let plan = Plan { tasks, fair: false, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+        let plan = Plan {
+            tasks,
+            kind: Kind::Reentrant,
+            name: String::new(),
+            own: false,
+            timed: Timed::Wait,
+            hold: HOLD,
+            length,
+        };
         rows.extend(bed.rounds("processes", PROCESSES, sides, &plan, rounds, By::Rate).await);
     }
     rows

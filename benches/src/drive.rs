@@ -17,12 +17,35 @@ pub enum Timed {
     Wait,
 }
 
+/// Locks of which flavour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+    /// Both halves of a read-write lock: so many of a hundred acquires are for reading.
+    Mix(u8),
+}
+
+impl Kind {
+    /// The Java agent's word for it.
+    pub const fn flavour(self) -> &'static str {
+        match self {
+            Self::Reentrant => "reentrant",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Mix(_) => "mix",
+        }
+    }
+}
+
 /// What to do in one measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub tasks: usize,
-    /// Fair locks rather than reentrant ones.
-    pub fair: bool,
+    pub kind: Kind,
     /// The lock's name; with `own`, what each task's name begins with.
     pub name: String,
     /// Every task has a name of its own.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bed::{Bed, By, PROCESSES, Side, Sides};
 use crate::benches::HOLD;
-use crate::drive::{Plan, Timed};
+use crate::drive::{Kind, Plan, Timed};
 use crate::report::Row;
 use crate::subject::{Any, Who};
 
@@ -19,7 +19,8 @@ pub async fn handed_on(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (mut fair, others): (Sides, Sides) = std::mem::take(sides).into_iter().partition(|(who, _)| WITH.contains(who));
     let mut rows = Vec::new();
     for tasks in [1, 8] {
-        let plan = Plan { tasks, fair: true, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+        let plan =
+            Plan { tasks, kind: Kind::Fair, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
         rows.extend(bed.rounds("fair", PROCESSES, &mut fair, &plan, rounds, By::Rate).await);
     }
     sides.extend(fair);
@@ -36,7 +37,7 @@ pub async fn alone(bed: &Bed) -> Vec<Row> {
     }
     let plan = Plan {
         tasks: 1,
-        fair: true,
+        kind: Kind::Fair,
         name: String::new(),
         own: true,
         timed: Timed::Pair,

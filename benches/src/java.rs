@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock_support::agent::{Agent, AgentOptions};
 use serde_json::{Value, json};
 
-use crate::drive::{Plan, Sample, Timed};
+use crate::drive::{Kind, Plan, Sample, Timed};
 
 /// One or several Java processes with a Redisson client each, set up as Redisson would set itself up; without
 /// `full_speed` as suits a short life.
@@ -19,11 +19,12 @@ impl Java {
     }
 
     /// Lets the just-in-time compiler see the code.
-    pub async fn warm_up(&self, fair: bool, length: Duration) {
-        let name = format!("warm-up:{fair}");
-        let own = Plan { tasks: 16, fair, name, own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
+    pub async fn warm_up(&self, kind: Kind, length: Duration) {
+        let name = format!("warm-up:{}", kind.flavour());
+        let alone = if let Kind::Mix(_) = kind { Kind::Read } else { kind };
+        let own = Plan { tasks: 16, kind: alone, name, own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
         self.run(&own).await;
-        self.run(&Plan { own: false, timed: Timed::Wait, tasks: 4, length: length / 2, ..own }).await;
+        self.run(&Plan { kind, own: false, timed: Timed::Wait, tasks: 4, length: length / 2, ..own }).await;
     }
 
     /// Measures once. The agent knows two loops: pairs on names of their own, and waits for one name.
@@ -41,7 +42,8 @@ impl Java {
                 };
                 agent.start_call(json!({
                     "op": op,
-                    "flavour": if plan.fair { "fair" } else { "reentrant" },
+                    "flavour": plan.kind.flavour(),
+                    "reads": if let Kind::Mix(reads) = plan.kind { reads } else { 0 },
                     "prefix": prefix,
                     "name": plan.name,
                     "tasks": plan.tasks,

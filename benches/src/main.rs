@@ -11,6 +11,7 @@ mod held;
 mod java;
 mod raw;
 mod report;
+mod rwlock;
 mod subject;
 mod verdict;
 mod worker;
@@ -20,6 +21,7 @@ use std::time::Instant;
 
 use args::Args;
 use bed::Bed;
+use drive::Kind;
 use subject::Who;
 
 fn main() -> ExitCode {
@@ -68,17 +70,22 @@ async fn run(args: Args) -> ExitCode {
         }
         bed.close(sides).await;
     }
-    let (plain, fair) = (args.wants("processes"), args.wants("fair"));
+    let (plain, fair, rw) = (args.wants("processes"), args.wants("fair"), args.wants("rw"));
     if fair && args.subjects.contains(&Who::Distlock) {
         step("fair, alone");
         rows.extend(fair::alone(&bed).await);
     }
-    if plain || fair {
-        // One set of processes for both: eight Java processes take long to start.
+    if rw && args.subjects.contains(&Who::Distlock) {
+        step("rw, alone");
+        rows.extend(rwlock::alone(&bed).await);
+    }
+    if plain || fair || rw {
+        // One set of processes for all: eight Java processes take long to start.
         let here = |who: &Who| (plain && *who != Who::Raw) || fair::WITH.contains(who);
         let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
-        let flavours: &[bool] = if plain && fair { &[false, true] } else { &[fair] };
-        let mut sides = bed.apart(&subjects, flavours).await;
+        let kinds = [(plain, Kind::Reentrant), (fair, Kind::Fair), (rw, rwlock::KIND)];
+        let kinds: Vec<Kind> = kinds.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
+        let mut sides = bed.apart(&subjects, &kinds).await;
         if plain {
             step("processes");
             rows.extend(benches::processes(&bed, &mut sides).await);
@@ -86,6 +93,10 @@ async fn run(args: Args) -> ExitCode {
         if fair {
             step("fair");
             rows.extend(fair::handed_on(&bed, &mut sides).await);
+        }
+        if rw {
+            step("rw");
+            rows.extend(rwlock::mixed(&bed, &mut sides).await);
         }
         bed.close(sides).await;
     }

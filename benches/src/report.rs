@@ -109,7 +109,7 @@ fn line(row: &Row) -> [String; 13] {
         Some(ahead) if row.subject != Who::Distlock => format!("x {ahead:.2}"),
         _ => String::new(),
     };
-    let scripts = row.scripts_per_op.filter(|_| row.bench == "fair");
+    let scripts = row.scripts_per_op.filter(|_| matches!(row.bench, "fair" | "rw 95/5" | "rw 50/50"));
     let scripts = scripts.map_or(String::new(), |scripts| format!("{scripts:.2} EVALSHA/op"));
     let note = row.held.map_or(scripts, |held| {
         let memory =

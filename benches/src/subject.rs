@@ -1,10 +1,11 @@
 //! What is measured: locks of one kind, made by a client that stays connected.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::drive::{self, Plan, Sample};
+use crate::drive::{self, Kind, Plan, Sample};
 use crate::raw::Raw;
 
 /// The lease of locks whose library wants one said. It is distlock's and Redisson's default.
@@ -101,6 +102,45 @@ impl Lock for distlock::FairLock {
     }
 }
 
+/// Makes read-write locks; so many of a hundred acquires are for reading.
+struct Mixed(distlock::Client, u8);
+
+/// Both halves of one lock.
+struct Halves {
+    read: distlock::ReadLock,
+    write: distlock::WriteLock,
+    reads: u8,
+    random: u64,
+}
+
+impl Subject for Mixed {
+    type Lock = Halves;
+
+    fn lock(&self, name: String) -> Self::Lock {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let lock = self.0.rw(&name);
+        let random = u64::from(std::process::id()) << 32 | NEXT.fetch_add(1, Ordering::Relaxed);
+        Halves { read: lock.read(), write: lock.write(), reads: self.1, random }
+    }
+}
+
+impl Lock for Halves {
+    type Guard = distlock::Guard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        // SplitMix64, as in the Java agent.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let taken =
+            if (mixed >> 32) % 100 < u64::from(self.reads) { self.read.lock().await } else { self.write.lock().await };
+        taken.unwrap_or_else(|error| panic!("distlock: read-write lock: {error}"))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) {
+        guard.unlock().await.map_or_else(|error| panic!("distlock: read-write unlock: {error}"), drop);
+    }
+}
+
 impl Subject for rslock::LockManager {
     type Lock = (Self, String);
 
@@ -183,9 +223,14 @@ impl Any {
     /// Measures once.
     pub async fn run(&self, plan: &Plan) -> Sample {
         match self {
-            Self::Distlock(client) if plan.fair => drive::run(&Fair(client.clone()), plan).await,
-            _ if plan.fair => panic!("no fair locks here"),
-            Self::Distlock(client) => drive::run(client, plan).await,
+            Self::Distlock(client) => match plan.kind {
+                Kind::Reentrant => drive::run(client, plan).await,
+                Kind::Fair => drive::run(&Fair(client.clone()), plan).await,
+                Kind::Read => drive::run(&Mixed(client.clone(), 100), plan).await,
+                Kind::Write => drive::run(&Mixed(client.clone(), 0), plan).await,
+                Kind::Mix(reads) => drive::run(&Mixed(client.clone(), reads), plan).await,
+            },
+            _ if plan.kind != Kind::Reentrant => panic!("only plain locks here"),
             Self::Raw(client) => drive::run(client, plan).await,
             Self::Rslock(client) => drive::run(client, plan).await,
             Self::Rlock(client) => drive::run(client, plan).await,

@@ -18,6 +18,9 @@ const FAIR_SCRIPTS: f64 = 2.2;
 const FAIR_SHARE: f64 = 0.1;
 const FAIR_ALONE: f64 = 0.85;
 
+/// A half of the read-write lock alone: of the reentrant lock's rate.
+const RW_ALONE: f64 = 0.85;
+
 /// One target, or something beside them that is worth knowing.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -92,6 +95,21 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                     row,
                     format!("{ratio:.3} of our {peer} lock's rate (>= {FAIR_ALONE})"),
                 );
+            }
+            ("read" | "write", Who::Reentrant) => {
+                let ratio = row.distlock_ahead.unwrap_or(0.0);
+                judge(true, ratio >= RW_ALONE, row, format!("{ratio:.3} of our {peer} lock's rate (>= {RW_ALONE})"));
+            }
+            ("rw 95/5" | "rw 50/50", Who::Redisson) => {
+                let ahead = row.distlock_ahead.unwrap_or(0.0);
+                judge(true, ahead > 1.0, row, format!("{ahead:.2} of {peer}'s rate (> 1)"));
+                for (what, ours, its) in [
+                    ("p50", ours.p50_us, row.p50_us),
+                    ("p99", ours.p99_us, row.p99_us),
+                    ("worst", ours.worst_us, row.worst_us),
+                ] {
+                    judge(false, ours < its, row, format!("{what} wait {}, {peer} {}", time(ours), time(its)));
+                }
             }
             ("fair", Who::Redisson) => {
                 let ahead = row.distlock_ahead.unwrap_or(0.0);

@@ -42,11 +42,9 @@ local function holder(hash)
   return 'nobody'
 end
 
--- A hash without a mode is a lock of another kind: to write into it would spoil it.
-local function foreign(hash)
-  if redis.call('exists', hash) == 1 then
-    return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
-  end
+-- What is said of a hash without a mode: it is a lock of another kind, and to write into it would spoil it.
+local function foreign()
+  return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
 end
 
 local function refused(reply)

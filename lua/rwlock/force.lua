@@ -8,7 +8,7 @@
 -- Idempotent. As Redisson's (protocol 10.5): covers are left to run out.
 
 local mode = redis.call('hget', KEYS[1], 'mode')
-if not mode then return foreign(KEYS[1]) or 0 end
+if not mode then return redis.call('exists', KEYS[1]) == 1 and foreign() or 0 end
 if mode ~= ARGV[1] then return 2 end
 redis.call('del', KEYS[1])
 local no = refused(redis.pcall(ARGV[3], KEYS[2], ARGV[2]))

@@ -12,8 +12,7 @@
 -- Idempotent where ARGV 3 is not 0: a repeat finds the count it wants and at most starts the lease anew.
 -- Same state as Redisson's read lock (protocol 10.1).
 
-local hash, owner, want, tag = KEYS[1], ARGV[1], tonumber(ARGV[3]), ARGV[4]
-local lease = tonumber(ARGV[2])
+local hash, owner, lease, want, tag = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 local function held_back()
   if ARGV[5] ~= '1' or redis.call('exists', KEYS[2]) == 0 then return false end
@@ -21,35 +20,35 @@ local function held_back()
   return redis.call('zcount', KEYS[2], now[1] * 1000 + math.floor(now[2] / 1000), '+inf') > 0
 end
 
-local found = redis.call('hmget', hash, 'mode', owner, owner .. ':write')
-local mode, count, writes = found[1], tonumber(found[2]) or 0, found[3]
-if not mode then
-  local odd = foreign(hash)
-  if odd then return odd end
+local fresh, count = redis.call('exists', hash) == 0, 0
+if fresh then
   if want > 1 then return -3 end
   if held_back() then return -5 end
-elseif mode == 'read' or writes then
-  if want > 1 and covered(tag, owner, count, 1) <= 0 then return -3 end
-  if count == 0 and not writes and held_back() then return -5 end
 else
-  return redis.call('pttl', hash)
+  local found = redis.call('hmget', hash, 'mode', owner, owner .. ':write')
+  if not found[1] then return foreign() end
+  count = tonumber(found[2]) or 0
+  if found[1] ~= 'read' and not found[3] then return redis.call('pttl', hash) end
+  if want > 1 and covered(tag, owner, count, 1) <= 0 then return -3 end
+  if count == 0 and not found[3] and held_back() then return -5 end
 end
 
 -- A script is not rolled back: what may be refused (by the access list, say) comes first, or is undone.
-local n = want > 0 and want or count + 1
-local no = refused(redis.pcall('set', cover(tag, owner, n), 1, 'px', lease))
+local n = want > 0 and ARGV[3] or tostring(count + 1)
+local own = cover(tag, owner, n)
+local no = refused(redis.pcall('set', own, '1', 'px', lease))
 if no then return no end
-if not mode then
+if fresh then
   redis.call('hset', hash, 'mode', 'read', owner, n)
-elseif n ~= count then
+elseif tonumber(n) ~= count then
   redis.call('hset', hash, owner, n)
 end
-if not mode or redis.call('pttl', hash) < lease then
+if fresh or redis.call('pttl', hash) < tonumber(lease) then
   no = refused(redis.pcall('pexpire', hash, lease))
 end
 if no then
-  redis.call('del', cover(tag, owner, n))
-  if not mode then
+  redis.call('del', own)
+  if fresh then
     redis.call('del', hash)
   elseif count > 0 then
     redis.call('hset', hash, owner, count)

@@ -8,7 +8,7 @@
 
 local hash, tag = KEYS[1], ARGV[2]
 local mode = redis.call('hget', hash, 'mode')
-if not mode then return foreign(hash) or {-2} end
+if not mode then return redis.call('exists', hash) == 1 and foreign() or {-2} end
 local left, out = redis.call('pttl', hash), {-2}
 local fields, longest_cover = redis.call('hgetall', hash), 0
 for i = 1, #fields, 2 do

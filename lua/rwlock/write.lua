@@ -14,7 +14,7 @@
 -- sum; where every reader is dead nobody is waited for.
 
 local hash, owner, want, tag = KEYS[1], ARGV[1], tonumber(ARGV[3]), ARGV[4]
-local field, lease, announce = owner .. ':write', tonumber(ARGV[2]), tonumber(ARGV[5])
+local field, lease, announce = owner .. ':write', ARGV[2], tonumber(ARGV[5])
 
 local function busy(left)
   if announce > 0 then
@@ -26,43 +26,45 @@ local function busy(left)
   return left
 end
 
-local found = redis.call('hmget', hash, 'mode', field, owner)
-local mode, count = found[1], tonumber(found[2]) or 0
-local dead = false
-if not mode then
-  local odd = foreign(hash)
-  if odd then return odd end
-elseif mode == 'read' then
-  if found[3] and covered(tag, owner, tonumber(found[3]) or 0, 1) > 0 then return -6 end
-  local left = redis.call('pttl', hash)
-  local live = longest(hash, tag, left < 0 and math.huge or math.max(left, 1))
-  if live > 0 then return busy(left < 0 and live or math.min(left, live)) end
-  dead = true
-elseif count == 0 then
-  return busy(redis.call('pttl', hash))
+local fresh, count = redis.call('exists', hash) == 0, 0
+if not fresh then
+  local found = redis.call('hmget', hash, 'mode', field, owner)
+  count = tonumber(found[2]) or 0
+  if not found[1] then
+    return foreign()
+  elseif found[1] == 'read' then
+    if found[3] and covered(tag, owner, tonumber(found[3]) or 0, 1) > 0 then return -6 end
+    local left = redis.call('pttl', hash)
+    local live = longest(hash, tag, left < 0 and math.huge or math.max(left, 1))
+    if live > 0 then return busy(left < 0 and live or math.min(left, live)) end
+    if want > 1 then return -3 end
+    redis.call('del', hash)
+    fresh, count = true, 0
+  elseif count == 0 then
+    return busy(redis.call('pttl', hash))
+  end
+elseif want > 1 then
+  return -3
 end
 
-local again = mode == 'write'
-if not again and want > 1 then return -3 end
-if dead then redis.call('del', hash) end
-local n = want > 0 and want or count + 1
-if not again then
+local n = want > 0 and ARGV[3] or tostring(count + 1)
+if fresh then
   redis.call('hset', hash, 'mode', 'write', field, n)
-elseif n ~= count then
+elseif tonumber(n) ~= count then
   redis.call('hset', hash, field, n)
 end
 
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
 -- that never ends.
 local no
-if not again or redis.call('pttl', hash) < lease then
+if fresh or redis.call('pttl', hash) < tonumber(lease) then
   no = refused(redis.pcall('pexpire', hash, lease))
 end
 if no then
-  if again then
-    redis.call('hset', hash, field, count)
-  else
+  if fresh then
     redis.call('del', hash)
+  else
+    redis.call('hset', hash, field, count)
   end
   return no
 end

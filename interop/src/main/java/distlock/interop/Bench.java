@@ -4,6 +4,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import java.util.Arrays;
 import java.util.List;
+import java.util.SplittableRandom;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
@@ -72,8 +73,14 @@ final class Bench {
         });
     }
 
-    /** Every thread on the same lock: the time from asking to holding. */
+    /**
+     * Every thread on the same lock: the time from asking to holding. With the flavour "mix" on a read-write lock, of
+     * whose acquires so many in a hundred ("reads") are for reading.
+     */
     Object contended(Request request) throws Exception {
+        if (request.text("flavour", "").equals("mix")) {
+            return mixed(request);
+        }
         RLock lock = locks.of(request);
         long holdNs = request.number("hold_us", 0) * 1000;
         return measure(request, i -> samples -> {
@@ -86,6 +93,28 @@ final class Bench {
                 lock.unlock();
             }
             samples.add(waited);
+        });
+    }
+
+    private Object mixed(Request request) throws Exception {
+        RLock read = locks.single("read", request.text("name"));
+        RLock write = locks.single("write", request.text("name"));
+        long reads = request.number("reads", 0);
+        long holdNs = request.number("hold_us", 0) * 1000;
+        return measure(request, i -> {
+            SplittableRandom random = new SplittableRandom(ProcessHandle.current().pid() << 32 | i);
+            return samples -> {
+                RLock lock = random.nextInt(100) < reads ? read : write;
+                long start = System.nanoTime();
+                lock.lock();
+                long waited = System.nanoTime() - start;
+                try {
+                    pause(holdNs);
+                } finally {
+                    lock.unlock();
+                }
+                samples.add(waited);
+            };
         });
     }
 

@@ -1,0 +1,171 @@
+//! Holds without guards: given to another client by their owner, released there, on both halves.
+
+use distlock::{Acquire, DistLock as _, Flavour, Released};
+
+use crate::bed::{QUICK, eventually, idle, ms, secs};
+use crate::rig::{Scene, covers, enter, fields, lease, rw, text, waiter, waits, writes};
+
+/// Two holds for writing and two for reading of one owner, released by another client, in an order that goes to and fro.
+#[tokio::test]
+async fn holds_of_both_halves_are_released_by_another_client() {
+    rw(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, there, me) = (client.rw("a"), other.rw("a"), client.owner());
+        let mut scene = Scene::new(bed, "a").await;
+        let guards = [
+            enter(&lock.write(), &me).await,
+            enter(&lock.write(), &me).await,
+            enter(&lock.read(), &me).await,
+            enter(&lock.read(), &me).await,
+        ];
+        for guard in guards {
+            assert_eq!(guard.into_owner(), me);
+        }
+        idle(&client).await;
+        let owner = me.to_string().parse().unwrap();
+        let holds = |written: u32, read: u32| {
+            let mut holds = vec![(writes(&me), written), (text(&me), read)];
+            holds.retain(|(_, count)| *count > 0);
+            holds
+        };
+        scene.is("handed over", "write", &holds(2, 2), 30_000).await;
+        assert_eq!(there.read().release(&owner).await.unwrap(), Released::StillHeld(1));
+        scene.is("a read hold", "write", &holds(2, 1), 30_000).await;
+        scene.covered("a read hold", &me, &[30_000]).await;
+        assert_eq!(there.write().release(&owner).await.unwrap(), Released::StillHeld(1));
+        scene.is("a write hold", "write", &holds(1, 1), 30_000).await;
+        assert_eq!(scene.told().await, (0, 0));
+        assert_eq!(there.write().release(&owner).await.unwrap(), Released::Free);
+        scene.is("all write holds", "read", &holds(0, 1), 30_000).await;
+        assert_eq!(scene.told().await, (0, 1));
+        assert_eq!(there.read().release(&owner).await.unwrap(), Released::Free);
+        scene.gone("all").await;
+        assert_eq!(scene.told().await, (1, 1));
+        assert!(there.read().release(&owner).await.is_err() && there.write().release(&owner).await.is_err());
+    })
+    .await;
+}
+
+/// Another client comes in as the same owner for reading, beside this one: each hold has a cover, and each client keeps
+/// what it holds itself for as long as it does.
+#[tokio::test]
+async fn two_clients_read_as_one_owner() {
+    rw(async |bed| {
+        let (client, other) = (bed.quick().await, bed.quick().await);
+        let (lock, there, me) = (client.rw("a").read(), other.rw("a").read(), client.owner());
+        drop(me.to_string());
+        let here = enter(&lock, &me).await;
+        let beyond = there.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().expect("the same owner");
+        assert_eq!(bed.admin.hgetall("a").await, fields("read", &[(text(&me), 2)]));
+        assert_eq!(covers(bed, "a", &me).await.len(), 2);
+        tokio::time::sleep(QUICK + QUICK / 4).await;
+        assert!(here.is_held() && beyond.is_held());
+        assert_eq!(here.unlock().await.unwrap(), Released::StillHeld(1));
+        tokio::time::sleep(QUICK + QUICK / 4).await;
+        assert!(beyond.is_held() && covers(bed, "a", &me).await.len() == 1);
+        assert!(lock.is_held_by(&me).await.unwrap());
+        assert_eq!(beyond.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}
+
+/// One client writes, another reads as the same owner, which is its right; the downgrade is then the first one's release.
+#[tokio::test]
+async fn a_writers_owner_reads_elsewhere() {
+    rw(async |bed| {
+        let (client, other, third) = (bed.client().await, bed.client().await, bed.client().await);
+        let me = client.owner();
+        drop(me.to_string());
+        let writing = enter(&client.rw("a").write(), &me).await;
+        let reading = enter(&other.rw("a").read(), &me).await;
+        let reader = waiter(third.rw("a").read());
+        waits(bed, &third, "a", 1).await;
+        assert_eq!(writing.unlock().await.unwrap(), Released::Free);
+        let (beside, _) = reader.await.unwrap();
+        assert!(reading.is_held() && beside.is_held());
+        assert_eq!(reading.unlock().await.unwrap(), Released::Free);
+        assert!(client.rw("a").write().try_lock().await.unwrap().is_none());
+        beside.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// A release by owner of the last hold of either half wakes whoever waits, here and elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_by_owner_wakes_waiters() {
+    rw(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        for waiting in [&client, &other] {
+            for by in [&client, &other] {
+                let start = std::time::Instant::now();
+                let writer = client.rw("a").write().lock_leased(secs(60)).await.unwrap().into_owner();
+                let readers = [waiter(waiting.rw("a").read()), waiter(waiting.rw("a").read())];
+                waits(bed, waiting, "a", 2).await;
+                by.rw("a").write().release(&writer).await.unwrap();
+                for reader in readers {
+                    reader.await.unwrap().0.unlock().await.unwrap();
+                }
+                let reader = client.rw("a").read().lock_leased(secs(60)).await.unwrap().into_owner();
+                let writer = waiter(waiting.rw("a").write());
+                waits(bed, waiting, "a", 1).await;
+                by.rw("a").read().release(&reader).await.unwrap();
+                writer.await.unwrap().0.unlock().await.unwrap();
+                assert!(start.elapsed() < secs(4), "{:?}: the poll, not the message", start.elapsed());
+            }
+        }
+    })
+    .await;
+}
+
+/// A read hold that was handed over is not renewed any more, the owner's own write hold is; and the other way round.
+#[tokio::test]
+async fn what_was_handed_over_is_not_renewed() {
+    rw(async |bed| {
+        let client = bed.quick().await;
+        for reads_go in [true, false] {
+            let (lock, me) = (client.rw("a"), client.owner());
+            let (writing, reading) = (enter(&lock.write(), &me).await, enter(&lock.read(), &me).await);
+            let (given, kept) = if reads_go { (reading, writing) } else { (writing, reading) };
+            let _ = given.into_owner();
+            if reads_go {
+                // Its cover runs out; the field is the writer's to take along.
+                let gone = async || !lock.read().is_locked().await.unwrap();
+                eventually("the read hold is over", QUICK + secs(1), gone).await;
+            }
+            tokio::time::sleep(QUICK + QUICK / 4).await;
+            assert!(kept.is_held());
+            let half = if reads_go { Flavour::Write } else { Flavour::Read };
+            assert!(client.lock(half, "a").is_locked().await.unwrap());
+            kept.unlock().await.unwrap();
+            if !reads_go {
+                // The hash lasts for as long as the reader had it; what is left ends with its lease.
+                let gone = async || bed.admin.keys().await.is_empty();
+                eventually("the write hold is over", QUICK + secs(1), gone).await;
+            }
+            assert_eq!(bed.admin.keys().await, [""; 0]);
+        }
+    })
+    .await;
+}
+
+/// The lease that another client takes as the same owner is its own: it neither cuts this one's short nor is cut.
+#[tokio::test]
+async fn leases_of_one_owner_in_two_clients_are_apart() {
+    rw(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        for long_here in [true, false] {
+            let (lock, there, me) = (client.rw("a").read(), other.rw("a").read(), client.owner());
+            drop(me.to_string());
+            let leases = if long_here { [secs(20), secs(1)] } else { [secs(1), secs(20)] };
+            let (here, beyond) = (lease(&lock, &me, leases[0]).await, lease(&there, &me, leases[1]).await);
+            let (short, long) = if long_here { (beyond, here) } else { (here, beyond) };
+            short.unlock().await.unwrap();
+            let left = covers(bed, "a", &me).await;
+            let promised = long.remaining().as_millis() as i64;
+            assert!(left.len() == 1 && left[0] >= promised, "long here: {long_here}: {left:?} left of {promised}");
+            long.unlock().await.unwrap();
+            assert_eq!(bed.admin.keys().await, [""; 0]);
+        }
+    })
+    .await;
+}

@@ -1,0 +1,145 @@
+//! A process of its own with readers and writers, made to be killed or frozen.
+
+use std::sync::Arc;
+
+use distlock::{Client, DistLock, Guard, Prefer};
+use distlock_support::agent::monotonic_ns;
+use distlock_support::{Child, child};
+use parking_lot::Mutex;
+
+use crate::bed::{Bed, ms, secs};
+
+/// A peer, seen from the parent. Killed when dropped.
+pub struct Peer {
+    pub child: Child,
+    /// Its client's id.
+    pub id: String,
+}
+
+impl Peer {
+    /// Starts one with these options: `WATCHDOG` and `POLL_CAP` in ms, `WRITERS` to prefer writers.
+    pub async fn start(bed: &Bed, options: &[(&str, &str)]) -> Self {
+        let mut child = Child::spawn("peer::peer_process", &[&[("URL", &*bed.server.url())], options].concat());
+        let id = child.line().await.unwrap_or_else(|| panic!("no peer: {}", child.output()));
+        Self { child, id }
+    }
+
+    /// Several, started side by side.
+    pub async fn several(bed: &Bed, count: usize, options: &[(&str, &str)]) -> Vec<Self> {
+        futures::future::join_all((0..count).map(|_| Self::start(bed, options))).await
+    }
+
+    /// Has tasks take a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep it. When all have it,
+    /// says `in` and when the last one had it.
+    pub fn take(&mut self, half: &str, name: &str, tasks: usize, holds: usize) {
+        self.child.tell(&format!("{half} {name} {tasks} {holds}"));
+    }
+
+    /// Done when so many of its acquires wait.
+    pub async fn waits(&mut self, count: usize) {
+        self.child.tell(&format!("await {count}"));
+        self.child.expect("waiting").await;
+    }
+
+    /// When the last of them was in, by [`monotonic_ns`].
+    pub async fn taken(&mut self) -> u64 {
+        let line = self.child.line().await.unwrap_or_else(|| panic!("the peer is gone: {}", self.child.output()));
+        line.strip_prefix("in ").unwrap_or_else(|| panic!("the peer says {line}")).parse().unwrap()
+    }
+
+    /// Has it give everything back.
+    pub async fn leave(&mut self) {
+        self.child.tell("leave");
+        self.child.expect("left").await;
+    }
+
+    /// Ends it in order.
+    pub async fn close(mut self) {
+        self.child.tell("close");
+        self.child.expect("closed").await;
+        assert!(self.child.wait().await.success(), "{}", self.child.output());
+    }
+}
+
+/// Takes a lock so many times as one owner. The last one's time counts.
+async fn take(client: Client, lock: Arc<dyn DistLock>, holds: usize) -> (Vec<Guard>, u64) {
+    let owner = client.owner();
+    let mut guards = Vec::new();
+    for _ in 0..holds {
+        // One that comes once comes as anybody does.
+        let taken = if holds == 1 { lock.lock().await } else { owner.scope(lock.lock()).await };
+        guards.push(taken.unwrap_or_else(|error| panic!("{error:?}")));
+    }
+    (guards, monotonic_ns())
+}
+
+/// The peer's side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peer_process() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let mut builder = Client::builder(&std::env::var("URL").unwrap());
+    if let Ok(watchdog) = std::env::var("WATCHDOG") {
+        let watchdog = ms(watchdog.parse().unwrap());
+        builder = builder.watchdog(watchdog).command_timeout(watchdog / 3);
+    }
+    if let Ok(cap) = std::env::var("POLL_CAP") {
+        builder = builder.poll_cap(ms(cap.parse().unwrap()));
+    }
+    if std::env::var_os("WRITERS").is_some() {
+        builder = builder.prefer(Prefer::Writers);
+    }
+    let client = builder.connect().await.unwrap();
+    let held: Arc<Mutex<Vec<Guard>>> = Arc::default();
+    child::say(client.id());
+    loop {
+        let line = child::hear().await;
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            [half @ ("read" | "write"), name, tasks, holds] => {
+                let lock = client.lock(half.parse().unwrap(), name);
+                let holds: usize = holds.parse().unwrap();
+                let tasks: Vec<_> = (0..tasks.parse().unwrap())
+                    .map(|_| tokio::spawn(take(client.clone(), Arc::clone(&lock), holds)))
+                    .collect();
+                let held = Arc::clone(&held);
+                tokio::spawn(async move {
+                    let mut last = 0;
+                    for task in tasks {
+                        match task.await {
+                            Ok((guards, at)) => {
+                                held.lock().extend(guards);
+                                last = last.max(at);
+                            }
+                            Err(error) => child::say(&format!("failed: {error}")),
+                        }
+                    }
+                    child::say(&format!("in {last}"));
+                });
+            }
+            ["await", count] => {
+                let count: usize = count.parse().unwrap();
+                while client.stats().waiting != count {
+                    tokio::time::sleep(ms(2)).await;
+                }
+                child::say("waiting");
+            }
+            ["leave"] => {
+                let guards = std::mem::take(&mut *held.lock());
+                for released in futures::future::join_all(guards.into_iter().map(Guard::unlock)).await {
+                    if let Err(error) = released {
+                        child::say(&format!("failed: {error}"));
+                    }
+                }
+                child::say("left");
+            }
+            ["close"] => {
+                client.shutdown(secs(5)).await.unwrap();
+                child::say("closed");
+                return;
+            }
+            _ => panic!("told {line}"),
+        }
+    }
+}
