@@ -22,6 +22,15 @@ mod names;
 mod owners;
 mod reentry;
 mod rig;
+mod rw_kills;
+mod rw_mixed;
+mod rw_names;
+mod rw_prefer;
+mod rw_quirks;
+mod rw_rig;
+mod rw_state;
+mod rw_wake;
+mod rw_watchdog;
 mod share;
 mod unlike;
 mod waits;
@@ -70,6 +79,19 @@ beside!(redisson_4_7_0, "4.7.0":
     fair_expiry::fair_leases_that_lapse, fair_expiry::fair_killed_java_waiter_is_passed_over,
     fair_names::fair_odd_names_queue_up, fair_names::fair_prefixes_meet,
     fair_mixed::fair_rounds_with_cancels_count_exactly,
+    rw_state::rw_states_are_the_same,
+    rw_names::rw_odd_names_exclude_and_wake, rw_names::rw_prefixes_meet,
+    rw_wake::rw_releases_wake_the_other_side, rw_wake::rw_readers_come_in_together,
+    rw_wake::rw_downgrades_let_readers_in, rw_wake::rw_an_upgrade_never_hangs,
+    rw_kills::rw_the_killed_are_succeeded, rw_kills::rw_zombie_readers_keep_nobody_out,
+    rw_kills::rw_the_last_live_reader_decides,
+    rw_watchdog::rw_both_keep_what_they_hold, rw_watchdog::rw_what_is_left_is_kept,
+    rw_quirks::rw_a_nested_read_leaves_the_write_watched, rw_quirks::rw_long_read_leases_outlive_javas_watchdog,
+    rw_quirks::rw_a_leased_read_outlives_its_downgrade, rw_quirks::rw_dead_readers_under_a_long_lease,
+    rw_quirks::rw_a_lapsed_lease_does_not_stick, rw_quirks::rw_the_outer_hold_stays_watched,
+    rw_quirks::rw_forced_holds_delay_no_renewal, rw_quirks::rw_without_a_cover_nobody_reads,
+    rw_prefer::rw_only_our_readers_are_held_back, rw_prefer::rw_preferred_writers_disturb_nobody,
+    rw_mixed::rw_rounds_never_mix_readers_and_writers,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -85,6 +107,7 @@ beside!(redisson_3_52_0, "3.52.0":
     fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
     fair_state::fair_states_are_the_same, fair_names::fair_odd_names_queue_up,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
+    rw_state::rw_states_are_the_same, rw_names::rw_odd_names_exclude_and_wake,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.

@@ -221,6 +221,10 @@ impl Times {
         self.0.push(to.saturating_sub(from));
     }
 
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     fn at(&self, part: f64) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

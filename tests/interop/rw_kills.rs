@@ -1,0 +1,246 @@
+//! Readers and writers that are killed: their holds end with their leases, whoever else goes on; and dead readers never
+//! keep a writer out, nor are live ones taken for dead.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use distlock::{Client, Guard};
+use distlock_support::agent::{AgentOptions, Kind, monotonic_ns};
+use distlock_support::child::{self, Child};
+use futures::future::join_all;
+
+use crate::rig::{Rig, ms, replied, soon, until};
+use crate::rw_rig::{Doc, HALVES, enter, half_of, refused, wait_for_half};
+
+const WATCHDOG: Duration = ms(1500);
+/// Timers, answers and a busy machine.
+const SLACK: Duration = ms(400);
+const AT: &str = "INTEROP_URL";
+/// `<half> <name>` for each to take, with commas between.
+const TO_TAKE: &str = "INTEROP_HALVES";
+/// How many clients take them, and how often each.
+const CLIENTS: &str = "INTEROP_CLIENTS";
+const HOLDS: usize = 3;
+
+fn watched(version: &str) -> AgentOptions {
+    AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) }
+}
+
+/// The lock was renewed at most a third of the watchdog (and somewhat for a late timer) before the end of its holder.
+fn in_the_last_lease(what: &str, killed: u64, taken: u64) {
+    let after = Duration::from_nanos(taken.saturating_sub(killed));
+    println!("{what}: after {after:?}, with a watchdog of {WATCHDOG:?}");
+    assert!(after >= WATCHDOG / 3, "{what}: too early for a lock that was renewed");
+    assert!(after <= WATCHDOG + SLACK, "{what}: later than the lease");
+}
+
+/// A reader and a writer of each side, killed while their watchdog keeps what they hold and the other side waits.
+pub async fn rw_the_killed_are_succeeded(version: &str) {
+    let rig = Rig::start(vec![watched(version), watched(version)]).await;
+    let client = rig.client().await;
+    let name = |half: Kind, whose: &str| format!("{whose}:{}", half.as_str());
+    let other = |half: Kind| if half == Kind::Read { Kind::Write } else { Kind::Read };
+
+    let take = HALVES.map(|half| format!("{} {}", half.as_str(), name(half, "ours"))).join(",");
+    let mut holder =
+        Child::spawn("rw_kills::rw_holder_to_be_killed", &[(AT, &rig.server.url()), (TO_TAKE, &take), (CLIENTS, "1")]);
+    holder.expect("held").await;
+    for half in HALVES {
+        replied(rig.agents[1].at(half, &name(half, "java"), 1).lock()).await;
+    }
+    let mut theirs = HALVES.map(|half| rig.agents[0].at(other(half), &name(half, "ours"), 1).start_lock());
+    let mut ours = HALVES.map(|half| wait_for_half(&client, other(half), &name(half, "java")));
+    rig.waiting(&client, 2).await;
+    tokio::time::sleep(2 * WATCHDOG).await;
+    for (call, task) in theirs.iter_mut().zip(&ours) {
+        assert_eq!(call.within(ms(0)).await, None, "ours was not renewed");
+        assert!(!task.is_finished(), "Java's was not renewed");
+    }
+
+    holder.kill9();
+    let ours_killed = monotonic_ns();
+    rig.agents[1].kill9().await;
+    let java_killed = monotonic_ns();
+    for (half, call) in HALVES.into_iter().zip(theirs) {
+        let taken = replied(call).await;
+        in_the_last_lease(&format!("{version}: our {half:?} killed, taken in Java"), ours_killed, taken.t1);
+        replied(rig.agents[0].at(other(half), &name(half, "ours"), 1).unlock()).await;
+    }
+    for (half, task) in HALVES.into_iter().zip(&mut ours) {
+        let (had, guard) = soon(task).await.expect("the waiter");
+        in_the_last_lease(&format!("{version}: Java's {half:?} killed, taken in Rust"), java_killed, had);
+        guard.unlock().await.expect("held");
+    }
+    rig.end([client]).await;
+}
+
+/// The process that is killed; passes over in an ordinary run.
+#[tokio::test]
+async fn rw_holder_to_be_killed() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let set = |name| std::env::var(name).expect("set by the parent");
+    let (take, clients) = (set(TO_TAKE), set(CLIENTS).parse::<usize>().expect("a number"));
+    let holds = join_all((0..clients).map(|_| async {
+        let builder = Client::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3);
+        let client = builder.connect().await.expect("the parent's server");
+        let mut guards: Vec<Guard> = Vec::new();
+        for (half, name) in take.split(',').filter_map(|one| one.split_once(' ')) {
+            let half = if half == "write" { Kind::Write } else { Kind::Read };
+            let owner = client.owner();
+            for _ in 0..HOLDS {
+                guards.push(enter(&client, half, name, &owner, None).await);
+            }
+        }
+        (client, guards)
+    }));
+    let holds = holds.await;
+    child::say("held");
+    let _ = std::io::stdout().flush();
+    let lost = holds[0].1[0].lost().await;
+    panic!("held until killed: {lost}");
+}
+
+/// The covers of the dead run out although somebody reads on, and they do not count any more.
+pub async fn rw_zombie_readers_keep_nobody_out(version: &str) {
+    let rig = Rig::start(vec![watched(version), watched(version)]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    tokio::join!(java_died(&rig, &client, version), ours_died(&rig, &client, version));
+    rig.end([client]).await;
+}
+
+/// How many read, and are killed.
+const DEAD: usize = 20;
+
+async fn java_died(rig: &Rig, client: &Client, version: &str) {
+    let (doc, dead) = (Doc::new(rig, "java died"), &rig.agents[1]);
+    let guard = enter(client, Kind::Read, doc.name, &client.owner(), None).await;
+    let reads = (1..=DEAD as i64).flat_map(|thread| {
+        let lock = dead.at(Kind::Read, doc.name, thread);
+        (0..HOLDS).map(move |_| replied_owned(lock.clone()))
+    });
+    join_all(reads).await;
+    assert_eq!(doc.look().await.covers_of(dead.id()).count(), DEAD * HOLDS);
+    dead.kill9().await;
+    let killed = monotonic_ns();
+    until("the covers of the dead gone", async || doc.look().await.covers_of(dead.id()).count() == 0).await;
+    let after = Duration::from_nanos(monotonic_ns() - killed);
+    assert!(after <= WATCHDOG + SLACK, "somebody renewed them: {after:?}");
+    let mut theirs = rig.agents[0].at(Kind::Write, doc.name, 1).start_lock();
+    assert_eq!(theirs.within(WATCHDOG).await, None, "our reader was taken for dead");
+    refused(client, Kind::Write, doc.name).await;
+    assert!(guard.is_held());
+    // Their fields are still there.
+    assert_eq!(doc.look().await.fields.len(), DEAD + 2);
+    let from = monotonic_ns();
+    guard.unlock().await.expect("held");
+    let had = replied(theirs).await.t1;
+    println!(
+        "{version}: beside {DEAD} dead of Java's: the writer {:?} after our reader",
+        Duration::from_nanos(had.saturating_sub(from))
+    );
+    assert!(Duration::from_nanos(had.saturating_sub(from)) < ms(500), "the dead kept it out");
+    replied(rig.agents[0].at(Kind::Write, doc.name, 1).unlock()).await;
+}
+
+async fn replied_owned(lock: distlock_support::agent::JavaLock) {
+    replied(lock.lock()).await;
+}
+
+async fn ours_died(rig: &Rig, client: &Client, version: &str) {
+    let doc = Doc::new(rig, "ours died");
+    let take = format!("read {}", doc.name);
+    let clients = DEAD.to_string();
+    let env = [(AT, rig.server.url()), (TO_TAKE, take), (CLIENTS, clients)];
+    let mut holder =
+        Child::spawn("rw_kills::rw_holder_to_be_killed", &env.each_ref().map(|(name, value)| (*name, value.as_str())));
+    holder.expect("held").await;
+    let java = doc.java(0, Kind::Read, 1);
+    replied(java.lock()).await;
+    let owner = doc.java_owner(0, 1);
+    let of_others = async || {
+        let seen = doc.look().await;
+        seen.covers.len() - seen.covers_of(&owner).count()
+    };
+    assert_eq!(of_others().await, DEAD * HOLDS);
+    holder.kill9();
+    let killed = monotonic_ns();
+    until("the covers of the dead gone", async || of_others().await == 0).await;
+    let after = Duration::from_nanos(monotonic_ns() - killed);
+    assert!(after <= WATCHDOG + SLACK, "somebody renewed them: {after:?}");
+    let waiter = wait_for_half(client, Kind::Write, doc.name);
+    tokio::time::sleep(WATCHDOG).await;
+    assert!(!waiter.is_finished(), "Java's reader was taken for dead");
+    assert_eq!(doc.look().await.fields.len(), DEAD + 2);
+    let from = replied(java.unlock()).await.t0;
+    let (had, guard) = soon(waiter).await.expect("the waiter");
+    println!(
+        "{version}: beside {DEAD} dead of ours: the writer {:?} after Java's reader",
+        Duration::from_nanos(had.saturating_sub(from))
+    );
+    assert!(Duration::from_nanos(had.saturating_sub(from)) < ms(500), "the dead kept it out");
+    guard.unlock().await.expect("held");
+}
+
+/// The last reader of one side leaves: who still reads on the other keeps the lock, for exactly as long as it is covered.
+pub async fn rw_the_last_live_reader_decides(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let secs = Duration::from_secs;
+    for (number, (java, ours)) in [(10, 30), (30, 10), (20, 20)].into_iter().enumerate() {
+        for java_leaves in [true, false] {
+            let name = format!("last:{number}:{java_leaves}");
+            let doc = Doc::new(&rig, &name);
+            let reader = doc.java(0, Kind::Read, 1);
+            // Java comes in twice, we three times; the longest is the first or the last.
+            for lease in [secs(java), secs(java / 2)] {
+                replied(reader.lock_for(lease)).await;
+            }
+            let owner = client.owner();
+            let mut guards = Vec::new();
+            for lease in [secs(ours / 2), secs(ours), secs(ours / 5)] {
+                guards.push(enter(&client, Kind::Read, &name, &owner, Some(lease)).await);
+            }
+            doc.look().await.assert_as_long_as_covered(&name);
+            // A dead one beside them.
+            rig.admin.cmd::<()>(&["HSET", &name, "ffffffff-ffff-4fff-8fff-ffffffffffff:1", "3"]).await;
+            if java_leaves {
+                for left in [1, 0] {
+                    replied(reader.unlock()).await;
+                    let seen = doc.look().await;
+                    seen.assert_as_long_as_covered(&format!("{name}, Java has {left}"));
+                    assert_eq!(seen.count(&doc.java_owner(0, 1)), left);
+                }
+                assert_eq!(doc.look().await.count(owner.as_str()), 3);
+                assert!(guards.iter().all(Guard::is_held));
+                assert_eq!(doc.java(0, Kind::Write, 2).try_lock().await, Ok(false));
+                refused(&client, Kind::Write, &name).await;
+            }
+            while let Some(guard) = guards.pop() {
+                guard.unlock().await.expect("held");
+                let seen = doc.look().await;
+                if seen.mode().is_some() {
+                    seen.assert_as_long_as_covered(&format!("{name}, we have {}", guards.len()));
+                }
+                assert_eq!(seen.count(owner.as_str()), guards.len() as u64);
+            }
+            if !java_leaves {
+                let seen = doc.look().await;
+                assert_eq!((seen.count(&doc.java_owner(0, 1)), seen.covers.len()), (2, 2));
+                assert_eq!(reader.hold_count().await, Ok(2));
+                assert_eq!(doc.java(0, Kind::Write, 2).try_lock().await, Ok(false));
+                refused(&client, Kind::Write, &name).await;
+                for _ in 0..2 {
+                    replied(reader.unlock()).await;
+                }
+            }
+            // The dead one goes with the last.
+            doc.is_gone().await;
+            let guard = half_of(&client, Kind::Write, &name).try_lock().await.expect("an answer");
+            guard.expect("nobody reads").unlock().await.expect("held");
+        }
+    }
+    rig.end([client]).await;
+}

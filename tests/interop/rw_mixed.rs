@@ -1,0 +1,276 @@
+//! Readers and writers of both languages and several processes at one page: no writer beside anybody, ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, Guard, Prefer};
+use distlock_support::Admin;
+use distlock_support::agent::{AgentOptions, JavaLock, monotonic_ns};
+use distlock_support::child::{self, Child};
+use futures::future::join_all;
+use parking_lot::Mutex;
+
+use crate::rig::{Rig, ms};
+use crate::rw_rig::{Doc, HALVES, half_of};
+
+const NAME: &str = "mixed";
+/// Two copies of a number: a writer sets one after the other, a reader finds them the same.
+const PAGE: [&str; 2] = ["page:left", "page:right"];
+/// Of each kind, in each client.
+const TASKS: u64 = 3;
+/// Two of each language, and one of ours in a process of its own.
+const CLIENTS: usize = 2;
+const ROUNDS: u64 = 1000;
+/// Naps that nobody ends last as long as a lease.
+const WATCHDOG: Duration = Duration::from_secs(3);
+const AT: &str = "INTEROP_URL";
+const SEED: &str = "INTEROP_SEED";
+
+/// Numbers that look random; the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// Somebody was inside for certain: from having the lock to giving it back, in real time.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    writer: bool,
+    who: u64,
+    from: u64,
+    to: u64,
+}
+
+/// What came of all rounds.
+#[derive(Default)]
+struct Tally {
+    rounds: AtomicU64,
+    done: AtomicU64,
+    written: AtomicU64,
+    downgraded: AtomicU64,
+    given_up: AtomicU64,
+    spans: Mutex<Vec<Span>>,
+}
+
+impl Tally {
+    /// True while there are rounds left to take.
+    fn take(&self) -> bool {
+        self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS
+    }
+
+    async fn write(&self, admin: &Admin) {
+        let old: Option<u64> = admin.cmd(&["GET", PAGE[0]]).await;
+        for copy in PAGE {
+            admin.cmd::<()>(&["SET", copy, &(old.unwrap_or(0) + 1).to_string()]).await;
+        }
+        self.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn read(&self, admin: &Admin) {
+        let left: Option<u64> = admin.cmd(&["GET", PAGE[0]]).await;
+        let right: Option<u64> = admin.cmd(&["GET", PAGE[1]]).await;
+        let again: Option<u64> = admin.cmd(&["GET", PAGE[0]]).await;
+        assert!(left == right && left == again, "a reader beside a writer: {left:?}, {right:?}, {again:?}");
+    }
+
+    fn log(&self, writer: bool, who: u64, from: u64, to: u64) {
+        self.spans.lock().push(Span { writer, who, from, to });
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A thread of Java's.
+async fn in_java(tally: Arc<Tally>, [read, write]: [JavaLock; 2], admin: Admin, mut dice: Dice) {
+    let who = dice.0;
+    while tally.take() {
+        let (kind, patient) = (dice.roll(10), dice.roll(4) != 0);
+        let lock = if kind < 6 { &read } else { &write };
+        let wait = ms(1 + dice.roll(40));
+        let call = if patient { lock.start_lock() } else { lock.start_try_lock(wait, None) };
+        let got = call.await.expect("an answer");
+        if got.value != true {
+            tally.given_up.fetch_add(1, Ordering::Relaxed);
+        } else if kind < 6 {
+            let twice = kind < 2;
+            if twice {
+                read.lock().await.expect("once more");
+            }
+            tally.read(&admin).await;
+            if twice {
+                read.unlock().await.expect("held twice");
+            }
+            tally.log(false, who, got.t1, read.unlock().await.expect("held").t0);
+        } else {
+            tally.write(&admin).await;
+            if kind == 9 {
+                let reading = read.lock().await.expect("the writer reads");
+                tally.log(true, who, got.t1, write.unlock().await.expect("held").t0);
+                tally.read(&admin).await;
+                tally.log(false, who, reading.t1, read.unlock().await.expect("held").t0);
+                tally.downgraded.fetch_add(1, Ordering::Relaxed);
+            } else {
+                tally.log(true, who, got.t1, write.unlock().await.expect("held").t0);
+            }
+        }
+    }
+}
+
+/// A task of ours.
+async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Dice) {
+    let who = dice.0;
+    let halves = HALVES.map(|half| half_of(&client, half, NAME));
+    while tally.take() {
+        let (kind, how) = (dice.roll(10), dice.roll(8));
+        let (lock, owner, wait) = (&halves[usize::from(kind >= 6)], client.owner(), ms(1 + dice.roll(40)));
+        let ask = || Acquire::new().owner(&owner);
+        let guard = match how {
+            0..=4 => lock.acquire(ask()).await.expect("an answer"),
+            5 => lock.acquire(ask().wait(wait)).await.expect("an answer"),
+            // Dropped while it waits, or while it comes in.
+            _ => tokio::time::timeout(wait, lock.acquire(ask())).await.ok().and_then(|got| got.expect("an answer")),
+        };
+        let from = monotonic_ns();
+        let Some(guard) = guard else {
+            tally.given_up.fetch_add(1, Ordering::Relaxed);
+            continue;
+        };
+        if kind < 6 {
+            let again = if kind < 2 { lock.acquire(ask()).await.expect("an answer") } else { None };
+            tally.read(&admin).await;
+            drop(again);
+            tally.log(false, who, from, monotonic_ns());
+            give_back(guard, dice.roll(4) == 0).await;
+        } else {
+            tally.write(&admin).await;
+            tally.log(true, who, from, monotonic_ns());
+            if kind == 9 {
+                let guard = guard.downgrade().await.expect("held");
+                let from = monotonic_ns();
+                tally.read(&admin).await;
+                tally.log(false, who, from, monotonic_ns());
+                tally.downgraded.fetch_add(1, Ordering::Relaxed);
+                give_back(guard, false).await;
+            } else {
+                give_back(guard, dice.roll(4) == 0).await;
+            }
+        }
+    }
+}
+
+async fn give_back(guard: Guard, drops: bool) {
+    if drops {
+        drop(guard);
+    } else {
+        guard.unlock().await.expect("held");
+    }
+}
+
+/// No two at once where one of them writes.
+fn judge(spans: &mut [Span]) {
+    spans.sort_by_key(|span| span.from);
+    for (at, one) in spans.iter().enumerate() {
+        for other in spans[at + 1..].iter().take_while(|other| other.from < one.to) {
+            assert!(one.who == other.who || !(one.writer || other.writer), "at once: {one:?}, {other:?}");
+        }
+    }
+}
+
+/// A thousand rounds and those of another process.
+pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
+    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
+    let rig = Rig::start(vec![options; CLIENTS]).await;
+    let mut clients = Vec::new();
+    for prefer in [Prefer::Readers, Prefer::Writers] {
+        let builder = rig.builder().watchdog(WATCHDOG).command_timeout(WATCHDOG / 3).prefer(prefer);
+        // A mark outlives whoever set it by twice as long.
+        clients.push(builder.poll_cap(Duration::from_secs(2)).connect().await.expect("the server"));
+    }
+    let doc = Doc::new(&rig, NAME);
+    let (tally, began) = (Arc::new(Tally::default()), Instant::now());
+    let env = [(AT, rig.server.url()), (SEED, "7000".to_owned())];
+    let mut child =
+        Child::spawn("rw_mixed::rw_another_process", &env.each_ref().map(|(name, value)| (*name, value.as_str())));
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        for (i, client) in clients.iter().enumerate() {
+            let seed = 1000 * (task + 1) + 10 * i as u64;
+            let (java, rust) = (Admin::connect(&rig.server).await, Admin::connect(&rig.server).await);
+            let halves = HALVES.map(|half| doc.java(i, half, task as i64 + 1));
+            tasks.push(tokio::spawn(in_java(Arc::clone(&tally), halves, java, Dice(seed + 1))));
+            tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, Dice(seed + 2))));
+        }
+    }
+    for ended in join_all(tasks).await {
+        ended.expect("the rounds of one");
+    }
+    let mut spans = std::mem::take(&mut *tally.spans.lock());
+    let (ours, mut elsewhere) = (spans.len(), 0);
+    child.tell("enough");
+    let end = loop {
+        let line = child.line().await.expect("what the other process did");
+        let mut words = line.split(' ');
+        match words.next() {
+            Some("span") => {
+                let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
+                spans.push(Span { writer: number() == 1, who: number(), from: number(), to: number() });
+            }
+            Some("written") => break words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number"),
+            _ => panic!("{line}"),
+        }
+        elsewhere += 1;
+    };
+    let took = began.elapsed();
+    let count = |part: &AtomicU64| part.load(Ordering::Relaxed);
+    println!(
+        "{version}: {ROUNDS} rounds and {elsewhere} of another process in {took:?}: {ours} holds, {} writes, \
+         {} downgrades, {} given up",
+        count(&tally.written),
+        count(&tally.downgraded),
+        count(&tally.given_up)
+    );
+    judge(&mut spans);
+    assert!(elsewhere > 20 && count(&tally.downgraded) > 20 && count(&tally.given_up) > 20, "not mixed");
+    for copy in PAGE {
+        assert_eq!(rig.admin.cmd::<u64>(&["GET", copy]).await, count(&tally.written) + end, "writes were lost");
+        rig.admin.cmd::<()>(&["DEL", copy]).await;
+    }
+    assert!(took < Duration::from_secs(90), "{took:?}");
+    doc.is_gone().await;
+    rig.end(clients).await;
+}
+
+/// The other process; passes over in an ordinary run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rw_another_process() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let set = |name| std::env::var(name).expect("set by the parent");
+    let seed: u64 = set(SEED).parse().expect("a number");
+    let client = Client::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3);
+    let client = client.connect().await.expect("the parent's server");
+    let tally = Arc::new(Tally::default());
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        let admin = Admin::from_url(&set(AT)).await;
+        tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), admin, Dice(seed + task))));
+    }
+    assert_eq!(child::hear().await, "enough");
+    tally.rounds.store(ROUNDS, Ordering::Relaxed);
+    for ended in join_all(tasks).await {
+        ended.expect("the rounds of one");
+    }
+    client.shutdown(Duration::from_secs(5)).await.expect("a shutdown in time");
+    for Span { writer, who, from, to } in tally.spans.lock().drain(..) {
+        child::say(&format!("span {} {who} {from} {to}", u64::from(writer)));
+    }
+    child::say(&format!("written {}", tally.written.load(Ordering::Relaxed)));
+    // The parent has read it all when it closes our input.
+    child::hear().await;
+}

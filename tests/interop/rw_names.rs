@@ -1,0 +1,131 @@
+//! Odd names and prefixes: both languages have the same hash, the same covers and the same channel, in both halves.
+
+use std::time::Duration;
+
+use distlock::Client;
+use distlock_support::agent::{Agent, AgentOptions, Call, Kind};
+use tokio::task::JoinHandle;
+
+use crate::names::NAMES;
+use crate::rig::{Rig, connect, ms, replied, soon, until_is};
+use crate::rw_rig::{enter, refused, sits, told, wait_for_half};
+
+const LEASE: Duration = Duration::from_secs(60);
+
+/// What a name comes to in Redis.
+struct Spelt<'a> {
+    name: &'a str,
+    key: &'a str,
+    /// The key, in braces unless it has some.
+    tag: &'a str,
+}
+
+/// Both read, both wait for writing, each writes while the other waits for reading.
+async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
+    let Spelt { name, key, tag } = *spelt;
+    let channel = format!("redisson_rwlock:{tag}");
+    let (reader, writer) = (agent.at(Kind::Read, name, 1), agent.at(Kind::Write, name, 2));
+    let owner = client.owner();
+    let keys = |mut keys: Vec<String>| {
+        keys.sort();
+        keys
+    };
+
+    replied(reader.lock_for(LEASE)).await;
+    let ours = enter(client, Kind::Read, name, &owner, Some(LEASE)).await;
+    let cover = |owner: &str| format!("{tag}:{owner}:rwlock_timeout:1");
+    let covers = [cover(&agent.holder(Kind::Read, 1)), cover(owner.as_str())];
+    assert_eq!(rig.keys().await, keys([vec![key.to_owned()], covers.to_vec()].concat()), "{name:?}");
+    refused(client, Kind::Write, name).await;
+    assert_eq!(writer.try_lock().await, Ok(false), "{name:?}");
+    let theirs = java_waits(rig, agent, Kind::Write, name).await;
+    let mine = we_wait(rig, client, Kind::Write, name, &channel, 2).await;
+    replied(reader.unlock()).await;
+    assert_eq!(rig.keys().await, keys(vec![key.to_owned(), covers[1].clone()]), "{name:?}");
+    ours.unlock().await.expect("held");
+
+    // Whoever is first, the other follows.
+    let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(told(rig, &channel, theirs)));
+    tokio::select! {
+        first = &mut mine => {
+            assert_eq!(reader.try_lock().await, Ok(false), "{name:?}");
+            first.expect("the waiter").1.unlock().await.expect("held");
+            theirs.await;
+        }
+        _ = &mut theirs => {
+            refused(client, Kind::Read, name).await;
+            replied(agent.at(Kind::Write, name, 3).unlock()).await;
+            mine.await.expect("the waiter").1.unlock().await.expect("held");
+            replied(agent.at(Kind::Write, name, 3).lock()).await;
+        }
+    }
+    assert_eq!(rig.keys().await, [key], "{name:?}");
+    let mine = we_wait(rig, client, Kind::Read, name, &channel, 1).await;
+    replied(agent.at(Kind::Write, name, 3).unlock()).await;
+    soon(mine).await.expect("the waiter").1.unlock().await.expect("held");
+
+    let guard = enter(client, Kind::Write, name, &owner, None).await;
+    assert_eq!(rig.keys().await, [key], "{name:?}");
+    let theirs = java_waits(rig, agent, Kind::Read, name).await;
+    guard.unlock().await.expect("held");
+    replied(theirs).await;
+    replied(agent.at(Kind::Read, name, 3).unlock()).await;
+    assert_eq!(rig.keys().await, Vec::<String>::new(), "{name:?}");
+}
+
+async fn java_waits(rig: &Rig, agent: &Agent, half: Kind, name: &str) -> Call {
+    let before = rig.scripts().await;
+    let call = agent.at(half, name, 3).start_lock();
+    rig.scripts_since(before, 2).await;
+    sits(agent, 3).await;
+    call
+}
+
+/// On this channel and no other.
+async fn we_wait(
+    rig: &Rig,
+    client: &Client,
+    half: Kind,
+    name: &str,
+    channel: &str,
+    listeners: u64,
+) -> JoinHandle<(u64, distlock::Guard)> {
+    // What lingers would spare it the second look.
+    rig.listeners(channel, listeners - 1).await;
+    let before = rig.scripts().await;
+    let task = wait_for_half(client, half, name);
+    rig.waiting(client, 1).await;
+    rig.listeners(channel, listeners).await;
+    rig.scripts_since(before, 2).await;
+    until_is("channels", async || rig.admin.channels().await, |channels| channels[..] == [channel]).await;
+    task
+}
+
+/// Keys and channels of every odd name.
+pub async fn rw_odd_names_exclude_and_wake(version: &str) {
+    let rig = Rig::with(version).await;
+    // No subscription stays that could be taken for the next one.
+    let client = connect(rig.builder().subscription_linger(ms(1))).await;
+    for (name, plain_channel) in NAMES {
+        let tag = plain_channel.strip_prefix("redisson_lock__channel:").expect("the channel of a plain lock");
+        meet(&rig, &client, &rig.agents[0], &Spelt { name, key: name, tag }).await;
+        until_is("channels", async || rig.admin.channels().await, Vec::is_empty).await;
+    }
+    println!("{version}: {} names", NAMES.len());
+    rig.end([client]).await;
+}
+
+/// A name mapper in Java and a name prefix with us.
+pub async fn rw_prefixes_meet(version: &str) {
+    let prefixes = [("p:", "p:job", "{p:job}"), ("{app}:", "{app}:job", "{app}:job")];
+    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..AgentOptions::version(version) };
+    let rig = Rig::start(prefixes.map(|(prefix, ..)| options(prefix)).to_vec()).await;
+    let mut clients = Vec::new();
+    for ((prefix, key, tag), agent) in prefixes.into_iter().zip(&rig.agents) {
+        let client = connect(rig.builder().name_prefix(prefix).subscription_linger(ms(1))).await;
+        meet(&rig, &client, agent, &Spelt { name: "job", key, tag }).await;
+        until_is("channels", async || rig.admin.channels().await, Vec::is_empty).await;
+        clients.push(client);
+    }
+    rig.end(clients).await;
+}

@@ -1,0 +1,145 @@
+//! Writers of ours that are preferred, beside Java: they hold back readers of ours and nobody else, and leave no marks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Prefer};
+use distlock_support::agent::{JavaLock, Kind, monotonic_ns};
+use futures::future::join_all;
+
+use crate::rig::{Rig, Times, connect, ms, replied, soon, until};
+use crate::rw_rig::{Doc, HALVES, half_of, refused, wait_for_half};
+
+/// The default of `hold_back`.
+const HOLD_BACK: Duration = Duration::from_secs(1);
+/// Nothing to wait for, on a busy machine.
+const AT_ONCE: Duration = ms(400);
+
+async fn preferring(rig: &Rig) -> Client {
+    connect(rig.builder().prefer(Prefer::Writers).poll_cap(Duration::from_secs(2))).await
+}
+
+/// Who is held up by a writer that waits.
+pub async fn rw_only_our_readers_are_held_back(version: &str) {
+    let rig = Rig::with(version).await;
+    let (client, plain) = (preferring(&rig).await, rig.client().await);
+    let doc = Doc::new(&rig, "prefers");
+    let marked = async || rig.admin.exists(&doc.waiting()).await;
+    let (first, second) = (doc.java(0, Kind::Read, 1), doc.java(0, Kind::Read, 2));
+    replied(first.lock()).await;
+    let writer = wait_for_half(&client, Kind::Write, doc.name);
+    until("a mark", marked).await;
+
+    let came = replied(second.lock()).await;
+    assert!(came.took() < AT_ONCE, "a reader of Java's was held back: {:?}", came.took());
+    assert_eq!(doc.java(0, Kind::Read, 3).try_lock().await, Ok(true));
+    replied(doc.java(0, Kind::Read, 3).unlock()).await;
+    assert_eq!(doc.java(0, Kind::Write, 3).try_lock().await, Ok(false));
+    for client in [&client, &plain] {
+        refused(client, Kind::Read, doc.name).await;
+        let asked = monotonic_ns();
+        let (had, guard) = soon(wait_for_half(client, Kind::Read, doc.name)).await.expect("a reader");
+        let waited = Duration::from_nanos(had - asked);
+        println!("{version}: a reader of ours held back for {waited:?}");
+        assert!(waited >= HOLD_BACK - ms(50) && waited < HOLD_BACK + AT_ONCE, "{waited:?}");
+        guard.unlock().await.expect("held");
+    }
+    // A writer of Java's that waits as well is no writer of ours, nor behind one.
+    let theirs = doc.java_waits(0, Kind::Write, 4).await;
+    replied(first.unlock()).await;
+    assert!(!writer.is_finished());
+    replied(second.unlock()).await;
+    let ours = tokio::spawn(async move { soon(writer).await.expect("the writer").1.unlock().await.expect("held") });
+    crate::rw_rig::told(&rig, &doc.channel(), theirs).await;
+    replied(doc.java(0, Kind::Write, 4).unlock()).await;
+    soon(ours).await.expect("the writer");
+    assert!(!marked().await, "a mark of nobody");
+
+    // Given up, whatever way: the mark goes.
+    replied(first.lock()).await;
+    let lock = half_of(&client, Kind::Write, doc.name);
+    assert!(lock.lock_for(ms(150)).await.expect("an answer").is_none());
+    until("no mark", async || !marked().await).await;
+    let writer = wait_for_half(&client, Kind::Write, doc.name);
+    until("a mark", marked).await;
+    writer.abort();
+    until("no mark", async || !marked().await).await;
+    drop(half_of(&plain, Kind::Read, doc.name).try_lock().await.expect("an answer").expect("nobody waits"));
+    replied(first.unlock()).await;
+    rig.end([client, plain]).await;
+}
+
+/// How many of each kind, and for how long.
+const TASKS: i64 = 3;
+const BUSY: Duration = Duration::from_secs(3);
+/// No single wait is longer. (A message for all is lost to a thread of Java's that is about to sit down; then it waits
+/// for the next.)
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Everybody at it at once: all of them get their turns.
+pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
+    let rig = Rig::alone_with(version).await;
+    let client = preferring(&rig).await;
+    let doc = Doc::new(&rig, "busy");
+    let enough = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for half in HALVES {
+        for task in 0..TASKS {
+            let thread = 1 + task + if half == Kind::Write { TASKS } else { 0 };
+            tasks.push(tokio::spawn(in_java(doc.java(0, half, thread), Arc::clone(&enough))));
+            tasks.push(tokio::spawn(in_rust(client.clone(), half, doc.name.to_owned(), Arc::clone(&enough))));
+        }
+    }
+    tokio::time::sleep(BUSY).await;
+    enough.store(true, Ordering::Relaxed);
+    // Whoever waits when all others have stopped may have missed the last message.
+    let stopped = Arc::new(AtomicU64::new(0));
+    let nudging = async {
+        let began = Instant::now();
+        while stopped.load(Ordering::Relaxed) == 0 {
+            assert!(began.elapsed() < LONGEST, "somebody never comes in");
+            tokio::time::sleep(ms(500)).await;
+            rig.admin.publish(&doc.channel(), b"1").await;
+        }
+    };
+    let ending = async {
+        let all = join_all(tasks).await;
+        stopped.store(1, Ordering::Relaxed);
+        all
+    };
+    let (all, ()) = tokio::join!(ending, nudging);
+    for (at, times) in all.into_iter().enumerate() {
+        let times = times.expect("one of them");
+        let half = if at < 2 * TASKS as usize { "reader" } else { "writer" };
+        times.tell(&format!("{version}: {half} {at} in {}", if at % 2 == 0 { "Java" } else { "Rust" }));
+        assert!(times.count() > 3 && times.worst() < LONGEST, "{half} {at} was disturbed");
+    }
+    assert!(!rig.admin.exists(&doc.waiting()).await, "a mark of nobody");
+    rig.end([client]).await;
+}
+
+async fn in_java(lock: JavaLock, enough: Arc<AtomicBool>) -> Times {
+    let mut times = Times::default();
+    while !enough.load(Ordering::Relaxed) {
+        let got = lock.lock().await.expect("the lock");
+        times.note(got.t0, got.t1);
+        tokio::time::sleep(ms(1)).await;
+        lock.unlock().await.expect("held");
+        tokio::time::sleep(ms(4)).await;
+    }
+    times
+}
+
+async fn in_rust(client: Client, half: Kind, name: String, enough: Arc<AtomicBool>) -> Times {
+    let (lock, mut times) = (half_of(&client, half, &name), Times::default());
+    while !enough.load(Ordering::Relaxed) {
+        let asked = monotonic_ns();
+        let guard = lock.lock().await.expect("the lock");
+        times.note(asked, monotonic_ns());
+        tokio::time::sleep(ms(1)).await;
+        guard.unlock().await.expect("held");
+        tokio::time::sleep(ms(4)).await;
+    }
+    times
+}

@@ -1,0 +1,270 @@
+//! What Redisson's read-write lock does wrong with leases (protocol 10.7, 13.2), shown, and that ours does not.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client};
+use distlock_support::agent::{AgentOptions, Kind};
+
+use crate::rig::{Rig, ms, replied, until};
+use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused};
+
+const WATCHDOG: Duration = ms(1500);
+const LONG: Duration = Duration::from_secs(60);
+
+fn watched(version: &str) -> AgentOptions {
+    AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) }
+}
+
+/// For three watchdogs it is as it should be.
+async fn stays(doc: &Doc<'_>, fine: impl Fn(&Seen) -> bool) {
+    let began = Instant::now();
+    while began.elapsed() < 3 * WATCHDOG {
+        let seen = doc.look().await;
+        assert!(fine(&seen), "{}, after {:?}: {seen:?}", doc.name, began.elapsed());
+        tokio::time::sleep(ms(15)).await;
+    }
+}
+
+async fn lapses(doc: &Doc<'_>, what: &str) {
+    let gone = async || doc.look().await.fields.is_empty();
+    until(&format!("{} to lapse: Redisson has learnt to {what}", doc.name), gone).await;
+}
+
+/// A read inside a write, both by the watchdog: giving back the read stops the renewal of the write in Redisson
+/// (10.7 a, 13.2.4).
+pub async fn rw_a_nested_read_leaves_the_write_watched(version: &str) {
+    let rig = Rig::start(vec![watched(version)]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
+    let [read, write] = HALVES.map(|half| theirs.java(0, half, 1));
+    replied(write.lock()).await;
+    replied(read.lock()).await;
+    replied(read.unlock()).await;
+
+    let owner = client.owner();
+    let guard = enter(&client, Kind::Write, ours.name, &owner, None).await;
+    enter(&client, Kind::Read, ours.name, &owner, None).await.unlock().await.expect("held");
+    tokio::join!(
+        lapses(&theirs, "keep the write"),
+        stays(&ours, |seen| seen.mode() == Some("write") && seen.ttl > 0 && seen.covers.is_empty()),
+    );
+    assert_eq!(write.unlock().await.expect_err("it lapsed").error, "IllegalMonitorStateException");
+    guard.unlock().await.expect("held");
+    rig.end([client]).await;
+}
+
+/// A watchdog's renewal cuts the lease of the whole lock to its own, and the long-leased reader goes with it when the other
+/// dies (10.7 b). Under a reader of ours the lease is kept up; and our watchdog cuts nobody's.
+pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
+    let rig = Rig::start(vec![AgentOptions::version(version), watched(version)]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let [theirs, ours, beside] = ["theirs", "ours", "beside"].map(|name| Doc::new(&rig, name));
+    let long = 50_000;
+
+    replied(theirs.java(0, Kind::Read, 1).lock_for(LONG)).await;
+    let guard = enter(&client, Kind::Read, ours.name, &client.owner(), Some(LONG)).await;
+    replied(beside.java(0, Kind::Read, 1).lock_for(LONG)).await;
+    for doc in [theirs, ours] {
+        replied(doc.java(1, Kind::Read, 1).lock()).await;
+    }
+    let watching = enter(&client, Kind::Read, beside.name, &client.owner(), None).await;
+
+    // Java cuts both; ours is set right again, and that again and again.
+    let (mut cut, mut mended, mut last) = (0, 0, i64::MAX);
+    let began = Instant::now();
+    while began.elapsed() < 3 * WATCHDOG {
+        let ttl = ours.look().await.ttl;
+        assert!(ttl > 0);
+        cut += u32::from(ttl < 2000 && last > long);
+        mended += u32::from(ttl > long && last < 2000);
+        last = ttl;
+        assert!(beside.look().await.ttl > long, "we cut the lease of a reader of Java's");
+        refused(&client, Kind::Write, ours.name).await;
+        tokio::time::sleep(ms(5)).await;
+    }
+    println!("{version}: Java cut the lease of our reader's lock {cut} times, we mended it {mended} times");
+    assert!(cut >= 2 && mended >= 2, "cut {cut} times, mended {mended}");
+    assert!(theirs.look().await.ttl < 2000, "Redisson cuts no lease any more");
+
+    rig.agents[1].kill9().await;
+    let lapsed = async {
+        lapses(&theirs, "keep up long leases").await;
+        let covers: Vec<_> = theirs.look().await.covers.values().copied().collect();
+        assert!(covers.iter().any(|left| *left > long), "the reader's own lease was over: {covers:?}");
+        // It reads, as it believes, and a writer comes in.
+        let writer = half_of(&client, Kind::Write, theirs.name).try_lock().await.expect("an answer");
+        writer.expect("the lock lapsed").unlock().await.expect("held");
+        rig.admin.cmd::<()>(&["DEL", &theirs.cover(&theirs.java_owner(0, 1), 1)]).await;
+    };
+    tokio::join!(lapsed, stays(&ours, |seen| seen.mode() == Some("read") && seen.ttl > 0));
+    assert!(ours.look().await.ttl > long);
+    assert_eq!(ours.java(0, Kind::Write, 2).try_lock().await, Ok(false));
+    assert!(guard.is_held());
+    guard.unlock().await.expect("held");
+    watching.unlock().await.expect("held");
+    replied(beside.java(0, Kind::Read, 1).unlock()).await;
+    rig.end([client]).await;
+}
+
+/// From a watched write to a leased read: the lock lasts as long as the last renewal of the write says (10.7 c).
+pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
+    let rig = Rig::start(vec![watched(version)]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
+    let [read, write] = HALVES.map(|half| theirs.java(0, half, 1));
+    replied(write.lock()).await;
+    replied(read.lock_for(LONG)).await;
+    let owner = client.owner();
+    let writing = enter(&client, Kind::Write, ours.name, &owner, None).await;
+    let reading = enter(&client, Kind::Read, ours.name, &owner, Some(LONG)).await;
+    theirs.until("a renewal that cuts", |seen| seen.ttl < 2000).await;
+    // Ours has been renewed as well by then.
+    assert_eq!(client.renew_now().await.lost, 0);
+    replied(write.unlock()).await;
+    writing.unlock().await.expect("held");
+    assert_eq!(theirs.look().await.mode(), Some("read"));
+    tokio::join!(
+        lapses(&theirs, "keep a lease that it gave"),
+        stays(&ours, |seen| seen.mode() == Some("read") && seen.ttl > 50_000),
+    );
+    let covers = theirs.look().await.covers;
+    assert!(covers.values().all(|left| *left > 50_000) && covers.len() == 1, "{covers:?}");
+    assert!(reading.is_held());
+    reading.unlock().await.expect("held");
+    rig.admin.cmd::<()>(&["DEL", &theirs.cover(&theirs.java_owner(0, 1), 1)]).await;
+    rig.end([client]).await;
+}
+
+/// A downgrade to a short lease whose owner dies: the lock's own lease is the writer's. Java's writers wait for that, ours
+/// see that nobody is covered; and both halves say so.
+pub async fn rw_dead_readers_under_a_long_lease(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    for java_dies in [true, false] {
+        let name = format!("dead:{java_dies}");
+        let doc = Doc::new(&rig, &name);
+        if java_dies {
+            replied(doc.java(0, Kind::Write, 1).lock_for(LONG)).await;
+            replied(doc.java(0, Kind::Read, 1).lock_for(ms(500))).await;
+            replied(doc.java(0, Kind::Write, 1).unlock()).await;
+        } else {
+            let owner = client.owner();
+            let writing = enter(&client, Kind::Write, &name, &owner, Some(LONG)).await;
+            let _dead = enter(&client, Kind::Read, &name, &owner, Some(ms(500))).await.into_owner();
+            writing.unlock().await.expect("held");
+        }
+        let waiter = doc.we_wait(&client, Kind::Write, 2).await;
+        assert!(doc.look().await.ttl > 50_000);
+        doc.until("the cover over", |seen| seen.covers.is_empty()).await;
+        assert_eq!(doc.java(0, Kind::Write, 2).try_lock().await, Ok(false), "Redisson looks at covers");
+        let (_, guard) = crate::rig::soon(waiter).await.expect("the waiter");
+        assert_eq!(doc.look().await.mode(), Some("write"));
+        assert!(guard.is_held());
+        assert_eq!(doc.java(0, Kind::Read, 3).try_lock().await, Ok(false));
+        guard.unlock().await.expect("held");
+        doc.is_gone().await;
+    }
+    rig.end([client]).await;
+}
+
+/// The lease of a lock object that sticks (13.2.3): what lapsed is the next hold's in Redisson, in both halves.
+pub async fn rw_a_lapsed_lease_does_not_stick(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    for half in HALVES {
+        let [a, b] = ["theirs", "ours"].map(|whose| format!("{whose}:{}", half.as_str()));
+        let (theirs, ours) = (Doc::new(&rig, &a), Doc::new(&rig, &b));
+        let (java, owner) = (theirs.java(0, half, 1), client.owner());
+        replied(java.lock_for(ms(300))).await;
+        let guard = enter(&client, half, ours.name, &owner, Some(ms(300))).await;
+        theirs.is_gone().await;
+        ours.is_gone().await;
+        assert!(guard.unlock().await.is_err());
+        replied(java.lock()).await;
+        let guard = enter(&client, half, ours.name, &owner, None).await;
+        let (seen, mine) = (theirs.look().await, ours.look().await);
+        assert!(seen.ttl <= 300, "Redisson has learnt to forget: {seen:?}");
+        assert!(mine.ttl > 25_000 && mine.covers.values().all(|left| *left > 25_000), "{mine:?}");
+        lapses(&theirs, "forget a lease").await;
+        guard.unlock().await.expect("held");
+    }
+    rig.end([client]).await;
+}
+
+/// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer one (13.2.3).
+pub async fn rw_the_outer_hold_stays_watched(version: &str) {
+    let rig = Rig::start(vec![watched(version)]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let case = async |half: Kind| {
+        let [a, b] = ["theirs", "ours"].map(|whose| format!("{whose}:{}", half.as_str()));
+        let (theirs, ours) = (Doc::new(&rig, &a), Doc::new(&rig, &b));
+        let (java, owner) = (theirs.java(0, half, 1), client.owner());
+        replied(java.lock()).await;
+        replied(java.lock_for(ms(400))).await;
+        replied(java.unlock()).await;
+        let guard = enter(&client, half, ours.name, &owner, None).await;
+        enter(&client, half, ours.name, &owner, Some(ms(400))).await.unlock().await.expect("held");
+        tokio::join!(
+            lapses(&theirs, "keep the outer hold"),
+            stays(&ours, |seen| seen.mode() == Some(half.as_str()) && seen.ttl > 0)
+        );
+        assert!(guard.is_held());
+        guard.unlock().await.expect("held");
+    };
+    tokio::join!(case(Kind::Read), case(Kind::Write));
+    rig.end([client]).await;
+}
+
+/// Holds that were forced open: Redisson goes on asking for them first, and who came after lapses while watched (13.2.3).
+pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
+    const DEEP: usize = 6;
+    let rig = Rig::start(vec![watched(version)]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let other: Client = rig.client().await;
+    let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
+    let owner = client.owner();
+    let mut stale = Vec::new();
+    for _ in 0..DEEP {
+        replied(theirs.java(0, Kind::Write, 1).lock()).await;
+        stale.push(enter(&client, Kind::Write, ours.name, &owner, None).await);
+    }
+    assert!(half_of(&other, Kind::Write, theirs.name).force_unlock().await.expect("an answer"));
+    assert_eq!(ours.java(0, Kind::Write, 9).force_unlock().await, Ok(true));
+    replied(theirs.java(0, Kind::Write, 2).lock()).await;
+    let guard = enter(&client, Kind::Write, ours.name, &client.owner(), None).await;
+    tokio::join!(
+        lapses(&theirs, "renew who holds"),
+        stays(&ours, |seen| seen.count(&format!("{}:write", guard.owner())) == 1),
+    );
+    assert!(guard.is_held() && !stale.iter().any(distlock::Guard::is_held));
+    drop(stale);
+    guard.unlock().await.expect("held");
+    rig.end([client, other]).await;
+}
+
+/// Who reads without a cover is dead to everybody (13.1.3), on either side; so covers are what we renew.
+pub async fn rw_without_a_cover_nobody_reads(version: &str) {
+    let rig = Rig::start(vec![watched(version)]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    for java_is_bare in [true, false] {
+        let name = format!("bare:{java_is_bare}");
+        let doc = Doc::new(&rig, &name);
+        let owner = client.owner();
+        replied(doc.java(0, Kind::Read, 1).lock()).await;
+        let guard = half_of(&client, Kind::Read, &name).acquire(Acquire::new().owner(&owner)).await;
+        let guard = guard.expect("an answer").expect("a reader beside a reader");
+        let bare = if java_is_bare { doc.java_owner(0, 1) } else { owner.as_str().to_owned() };
+        rig.admin.cmd::<()>(&["DEL", &doc.cover(&bare, 1)]).await;
+        if java_is_bare {
+            guard.unlock().await.expect("held");
+            doc.is_gone().await;
+            assert!(doc.java(0, Kind::Read, 1).unlock().await.is_err());
+        } else {
+            replied(doc.java(0, Kind::Read, 1).unlock()).await;
+            doc.is_gone().await;
+            assert_eq!(client.renew_now().await.lost, 1);
+            assert!(!guard.is_held());
+        }
+    }
+    rig.end([client]).await;
+}

@@ -1,0 +1,194 @@
+//! What the tests of the read-write lock look at: its hash and its covers, and who waits for which half.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
+use distlock_support::agent::{Agent, Call, JavaLock, Kind, Reply, monotonic_ns};
+use tokio::task::JoinHandle;
+
+use crate::rig::{Rig, until, until_is};
+
+pub const HALVES: [Kind; 2] = [Kind::Read, Kind::Write];
+
+/// Everything at one moment: the lease of the hash, its fields, the covers with what is left of each.
+const LOOK: &str = "local covers = {}
+for _, key in ipairs(redis.call('keys', '*:rwlock_timeout:*')) do
+  if string.sub(key, 1, #ARGV[1]) == ARGV[1] then
+    covers[#covers + 1] = string.sub(key, #ARGV[1] + 1)
+    covers[#covers + 1] = redis.call('pttl', key)
+  end
+end
+return {redis.call('pttl', KEYS[1]), redis.call('hgetall', KEYS[1]), covers}";
+
+/// What stands in Redis.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Of the hash, in ms; -2 = it is not there.
+    pub ttl: i64,
+    pub fields: BTreeMap<String, String>,
+    /// By `<owner>:rwlock_timeout:<n>`, in ms.
+    pub covers: BTreeMap<String, i64>,
+}
+
+impl Seen {
+    pub fn mode(&self) -> Option<&str> {
+        self.fields.get("mode").map(String::as_str)
+    }
+
+    /// How often this field holds it.
+    pub fn count(&self, field: &str) -> u64 {
+        self.fields.get(field).map_or(0, |count| count.parse().expect("a count"))
+    }
+
+    /// The covers of this owner, or of this whole client.
+    pub fn covers_of<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = i64> + 'a {
+        self.covers.iter().filter(move |(cover, _)| cover.starts_with(owner)).map(|(_, left)| *left)
+    }
+
+    /// The hash lasts as long as the longest cover, to the rounding of either.
+    pub fn assert_as_long_as_covered(&self, what: &str) {
+        let longest = self.covers.values().copied().max().unwrap_or(-2);
+        assert!((self.ttl - longest).abs() <= 2, "{what}: {self:?}");
+    }
+}
+
+/// A read-write lock as it stands in Redis.
+#[derive(Clone, Copy)]
+pub struct Doc<'a> {
+    pub rig: &'a Rig,
+    pub name: &'a str,
+}
+
+impl<'a> Doc<'a> {
+    pub const fn new(rig: &'a Rig, name: &'a str) -> Self {
+        Self { rig, name }
+    }
+
+    /// The name in braces, unless it has some.
+    pub fn tag(&self) -> String {
+        if self.name.contains('{') { self.name.to_owned() } else { format!("{{{}}}", self.name) }
+    }
+
+    pub fn channel(&self) -> String {
+        format!("redisson_rwlock:{}", self.tag())
+    }
+
+    pub fn cover(&self, owner: &str, n: u32) -> String {
+        format!("{}:{owner}:rwlock_timeout:{n}", self.tag())
+    }
+
+    /// The key of the writers of ours that wait.
+    pub fn waiting(&self) -> String {
+        format!("{}:rwlock_waiting", self.tag())
+    }
+
+    /// A half of it in an agent.
+    pub fn java(&self, agent: usize, half: Kind, thread: i64) -> JavaLock {
+        self.rig.agents[agent].at(half, self.name, thread)
+    }
+
+    /// The agent's owner for this thread.
+    pub fn java_owner(&self, agent: usize, thread: i64) -> String {
+        self.rig.agents[agent].holder(Kind::Read, thread)
+    }
+
+    pub async fn look(&self) -> Seen {
+        let args = ["EVAL", LOOK, "1", self.name, &format!("{}:", self.tag())];
+        let (ttl, fields, covers) = self.rig.admin.cmd(&args).await;
+        Seen { ttl, fields, covers }
+    }
+
+    /// Waits until what stands there is fine.
+    pub async fn until(&self, what: &str, fine: impl Fn(&Seen) -> bool) {
+        until_is(&format!("{what} in {:?}", self.name), async || self.look().await, fine).await;
+    }
+
+    /// Waits until nothing of it is left.
+    pub async fn is_gone(&self) {
+        self.until("nothing", |seen| seen.fields.is_empty() && seen.covers.is_empty()).await;
+        until("no mark", async || !self.rig.admin.exists(&self.waiting()).await).await;
+    }
+
+    /// Has Java wait for a half, and waits until it sleeps.
+    pub async fn java_waits(&self, agent: usize, half: Kind, thread: i64) -> Call {
+        let before = self.rig.scripts().await;
+        let call = self.java(agent, half, thread).start_lock();
+        // It looks, subscribes, and looks once more.
+        self.rig.scripts_since(before, 2).await;
+        sits(&self.rig.agents[agent], thread).await;
+        call
+    }
+
+    /// Has this client wait for a half, and waits until it has looked so often: twice where it has to subscribe, once where
+    /// a subscription lingers.
+    pub async fn we_wait(&self, client: &Client, half: Kind, looks: u64) -> JoinHandle<(u64, Guard)> {
+        let (before, waiting) = (self.rig.scripts().await, client.stats().waiting);
+        let task = wait_for_half(client, half, self.name);
+        self.rig.waiting(client, waiting + 1).await;
+        self.rig.scripts_since(before, looks).await;
+        task
+    }
+}
+
+/// Waits until a thread of Java's sleeps: a message for all is lost to one that is about to sit down (protocol 3.5).
+pub async fn sits(agent: &Agent, thread: i64) {
+    let name = format!("logical-{thread}\n");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).expect("the agent's threads");
+    let mut tasks = tasks.flatten().map(|task| task.path());
+    let is_it = |path: &PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm == name);
+    let status = tasks.find(is_it).expect("the thread").join("status");
+    let (mut last, mut same) = (String::new(), 0);
+    for _ in 0..2000 {
+        let status = std::fs::read_to_string(&status).expect("its state");
+        let told = |line: &&str| line.starts_with("State") || line.starts_with("voluntary");
+        let now: String = status.lines().filter(told).collect();
+        same = if now == last && now.contains("sleeping") { same + 1 } else { 0 };
+        if same == 3 {
+            return;
+        }
+        last = now;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("thread {thread} of Java's does not sleep: {last}");
+}
+
+/// Java's answer, which is told again what it may have been told before it sat down.
+pub async fn told(rig: &Rig, channel: &str, mut call: Call) -> Reply {
+    for _ in 0..5 {
+        if let Some(answer) = call.within(Duration::from_secs(1)).await {
+            return answer.expect("what was asked of Java");
+        }
+        rig.admin.publish(channel, b"1").await;
+    }
+    panic!("Java does not hear");
+}
+
+/// A half of a lock of ours.
+pub fn half_of(client: &Client, half: Kind, name: &str) -> Arc<dyn DistLock> {
+    client.lock(if half == Kind::Write { Flavour::Write } else { Flavour::Read }, name)
+}
+
+/// Waits for a half in a task of its own; tells when it had it.
+pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<(u64, Guard)> {
+    let lock = half_of(client, half, name);
+    tokio::spawn(async move {
+        let guard = lock.lock().await.expect("the lock");
+        (monotonic_ns(), guard)
+    })
+}
+
+/// Takes a half that is to be had, as this owner; `None`: the watchdog's lease.
+pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease: Option<Duration>) -> Guard {
+    let how = Acquire::new().owner(owner).wait(Duration::ZERO);
+    let how = lease.map_or(how.clone(), |lease| how.lease(lease));
+    half_of(client, half, name).acquire(how).await.expect("an answer").expect("a half to be had")
+}
+
+/// Nobody of ours who comes now gets it.
+pub async fn refused(client: &Client, half: Kind, name: &str) {
+    let got = half_of(client, half, name).try_lock().await.expect("an answer");
+    assert!(got.is_none(), "{name}: {half:?} was to be had");
+}

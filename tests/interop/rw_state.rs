@@ -1,0 +1,288 @@
+//! What stands in Redis after each step of a read-write lock: the same, whichever language takes which step, but where we
+//! differ on purpose.
+
+use std::time::Duration;
+
+use distlock::{Acquire, Client, Error, Guard, Owner};
+use distlock_support::agent::Kind;
+
+use crate::ear::Ear;
+use crate::rig::{Rig, replied};
+use crate::rw_rig::{Doc, HALVES, enter, half_of};
+
+/// What one of the cast does. Leases in seconds, and so long that a slow machine does not blur which is which.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Read(u64),
+    Write(u64),
+    Unread,
+    Unwrite,
+    /// Tries in vain.
+    NoRead,
+    NoWrite,
+    /// From the write half, held for so long, to the read half.
+    Downgrade(u64),
+    /// Forces this half open; whether it was held.
+    Force(Kind, bool),
+    /// Learns that its hold is gone.
+    Lost(Kind),
+}
+
+use Act::{Downgrade, Force, Lost, NoRead, NoWrite, Read, Unread, Unwrite, Write};
+
+/// Who does what, and what that leaves: mode, holders (`*` a writer), the hash's lease, the covers; the messages. Where
+/// it is one of ours who does it, perhaps something else.
+type Row = (usize, Act, &'static str, Option<&'static str>);
+
+const A: usize = 0;
+const B: usize = 1;
+const C: usize = 2;
+const CAST: usize = 3;
+
+const STEPS: &[Row] = &[
+    // The trace of protocol 17.2, and more on the way.
+    (A, Read(100), "read A1 100 [A/1 100]", None),
+    (B, Read(300), "read A1 B1 300 [A/1 100, B/1 300]", None),
+    (C, NoWrite, "read A1 B1 300 [A/1 100, B/1 300]", None),
+    (C, Read(50), "read A1 B1 C1 300 [A/1 100, B/1 300, C/1 50]", None),
+    (C, Read(200), "read A1 B1 C2 300 [A/1 100, B/1 300, C/1 50, C/2 200]", None),
+    (C, NoWrite, "read A1 B1 C2 300 [A/1 100, B/1 300, C/1 50, C/2 200]", None),
+    (C, Unread, "read A1 B1 C1 300 [A/1 100, B/1 300, C/1 50]", None),
+    (C, Unread, "read A1 B1 300 [A/1 100, B/1 300]", None),
+    (B, Unread, "read A1 100 [A/1 100]", None),
+    (A, Unread, "free told 0", None),
+    (C, Write(200), "write C*1 200", None),
+    // Redisson takes the sum of both leases, and keeps it until a release.
+    (C, Write(200), "write C*2 400", Some("write C*2 200")),
+    (A, NoRead, "write C*2 400", Some("as it was")),
+    (A, NoWrite, "write C*2 400", Some("as it was")),
+    (C, Read(50), "write C1 C*2 400 [C/1 50]", Some("write C1 C*2 200 [C/1 50]")),
+    (C, Read(100), "write C2 C*2 400 [C/1 50, C/2 100]", Some("write C2 C*2 200 [C/1 50, C/2 100]")),
+    // Redisson cuts the writer's lease down to that of its covers.
+    (C, Unread, "write C1 C*2 50 [C/1 50]", Some("write C1 C*2 200 [C/1 50]")),
+    (C, Unwrite, "write C1 C*1 200 [C/1 50]", None),
+    // Redisson tells nobody.
+    (C, Unwrite, "read C1 200 [C/1 50]", Some("read C1 200 [C/1 50] told 1")),
+    (C, NoWrite, "read C1 200 [C/1 50]", None),
+    (B, Read(100), "read B1 C1 200 [B/1 100, C/1 50]", None),
+    (A, NoWrite, "read B1 C1 200 [B/1 100, C/1 50]", None),
+    (C, Unread, "read B1 100 [B/1 100]", None),
+    (B, Unread, "free told 0", None),
+    // A read inside a write, given back first.
+    (A, Write(100), "write A*1 100", None),
+    (A, Read(300), "write A1 A*1 300 [A/1 300]", None),
+    (B, NoRead, "write A1 A*1 300 [A/1 300]", None),
+    (A, Unread, "write A*1 300", None),
+    (A, Unwrite, "free told 1", None),
+    // The downgrade as one.
+    (B, Write(100), "write B*1 100", None),
+    (B, Downgrade(100), "read B1 100 [B/1 100]", Some("read B1 100 [B/1 100] told 1")),
+    (C, Read(50), "read B1 C1 100 [B/1 100, C/1 50]", None),
+    (B, Unread, "read C1 50 [C/1 50]", None),
+    (C, Unread, "free told 0", None),
+    // Force: only the mode it is in. Covers run out by themselves.
+    (C, Force(Kind::Read, false), "free", None),
+    (C, Force(Kind::Write, false), "free", None),
+    (A, Read(100), "read A1 100 [A/1 100]", None),
+    (B, Force(Kind::Write, false), "read A1 100 [A/1 100]", None),
+    (B, Force(Kind::Read, true), "free [A/1 100] told 0", None),
+    (A, Lost(Kind::Read), "free", None),
+    (C, Write(100), "write C*1 100", None),
+    (C, Read(50), "write C1 C*1 100 [C/1 50]", None),
+    (A, Force(Kind::Read, false), "write C1 C*1 100 [C/1 50]", None),
+    (A, Force(Kind::Write, true), "free [C/1 50] told 1", None),
+    (C, Lost(Kind::Read), "free", None),
+    (C, Lost(Kind::Write), "free", None),
+];
+
+/// One who takes steps, in either language.
+struct Actor<'a> {
+    doc: Doc<'a>,
+    client: &'a Client,
+    owner: String,
+    side: Side,
+}
+
+enum Side {
+    Java(i64),
+    Ours(Owner, [Vec<Guard>; 2]),
+}
+
+const fn index(half: Kind) -> usize {
+    if matches!(half, Kind::Write) { 1 } else { 0 }
+}
+
+impl<'a> Actor<'a> {
+    fn new(doc: Doc<'a>, client: &'a Client, java: bool, number: usize) -> Self {
+        if java {
+            let thread = number as i64 + 1;
+            return Self { doc, client, owner: doc.java_owner(0, thread), side: Side::Java(thread) };
+        }
+        let owner = client.owner();
+        let text = owner.as_str().to_owned();
+        Self { doc, client, owner: text, side: Side::Ours(owner, Default::default()) }
+    }
+
+    async fn act(&mut self, act: Act) {
+        match act {
+            Read(lease) => self.enter(Kind::Read, lease).await,
+            Write(lease) => self.enter(Kind::Write, lease).await,
+            Unread => self.leave(Kind::Read).await,
+            Unwrite => self.leave(Kind::Write).await,
+            NoRead => self.in_vain(Kind::Read).await,
+            NoWrite => self.in_vain(Kind::Write).await,
+            Downgrade(lease) => self.downgrade(lease).await,
+            Force(half, held) => assert_eq!(self.force(half).await, held),
+            Lost(half) => self.lost(half).await,
+        }
+    }
+
+    async fn enter(&mut self, half: Kind, lease: u64) {
+        let lease = Duration::from_secs(lease);
+        match &mut self.side {
+            Side::Java(thread) => {
+                assert_eq!(self.doc.java(0, half, *thread).try_lock_for(Duration::ZERO, lease).await, Ok(true));
+            }
+            Side::Ours(owner, guards) => {
+                guards[index(half)].push(enter(self.client, half, self.doc.name, owner, Some(lease)).await);
+            }
+        }
+    }
+
+    async fn leave(&mut self, half: Kind) {
+        match &mut self.side {
+            Side::Java(thread) => drop(replied(self.doc.java(0, half, *thread).unlock()).await),
+            Side::Ours(_, guards) => {
+                guards[index(half)].pop().expect("a hold").unlock().await.expect("held");
+            }
+        }
+    }
+
+    async fn in_vain(&mut self, half: Kind) {
+        match &mut self.side {
+            Side::Java(thread) => assert_eq!(self.doc.java(0, half, *thread).try_lock().await, Ok(false)),
+            Side::Ours(owner, guards) => {
+                let how = Acquire::new().owner(owner).wait(Duration::ZERO);
+                let got = half_of(self.client, half, self.doc.name).acquire(how).await;
+                if half == Kind::Write && !guards[index(Kind::Read)].is_empty() {
+                    assert!(matches!(got, Err(Error::WouldDeadlock { .. })), "{got:?}");
+                } else {
+                    assert!(got.expect("an answer").is_none());
+                }
+            }
+        }
+    }
+
+    async fn downgrade(&mut self, lease: u64) {
+        if let Side::Ours(_, guards) = &mut self.side {
+            let writing = guards[index(Kind::Write)].pop().expect("a hold");
+            guards[index(Kind::Read)].push(writing.downgrade().await.expect("held"));
+        } else {
+            self.enter(Kind::Read, lease).await;
+            self.leave(Kind::Write).await;
+        }
+    }
+
+    async fn force(&mut self, half: Kind) -> bool {
+        match &self.side {
+            Side::Java(thread) => self.doc.java(0, half, *thread).force_unlock().await.expect("an answer"),
+            Side::Ours(..) => half_of(self.client, half, self.doc.name).force_unlock().await.expect("an answer"),
+        }
+    }
+
+    async fn lost(&mut self, half: Kind) {
+        match &mut self.side {
+            Side::Java(thread) => {
+                let error = self.doc.java(0, half, *thread).unlock().await.expect_err("it is gone");
+                assert_eq!(error.error, "IllegalMonitorStateException");
+            }
+            Side::Ours(_, guards) => {
+                let guard = guards[index(half)].pop().expect("a hold");
+                assert!(matches!(guard.unlock().await, Err(Error::Lost { .. } | Error::NotHeld { .. })));
+            }
+        }
+        for (cover, n) in [(&self.owner, 1), (&self.owner, 2)] {
+            self.doc.rig.admin.cmd::<()>(&["DEL", &self.doc.cover(cover, n)]).await;
+        }
+    }
+}
+
+/// Rounded up, so that what has passed since does not matter; a release of ours may add some milliseconds.
+fn seconds(ms: i64) -> i64 {
+    (ms - 100 + 49_999) / 50_000 * 50
+}
+
+/// What stands there, owners as letters of the cast.
+async fn seen(doc: &Doc<'_>, cast: &[Actor<'_>], ear: &Ear, mute: bool) -> String {
+    let messages = ear.take(&doc.rig.admin).await;
+    let seen = doc.look().await;
+    let letter = |owner: &str| {
+        let at = cast.iter().position(|actor| actor.owner == owner);
+        at.map_or_else(|| owner.to_owned(), |at| char::from(b'A' + at as u8).to_string())
+    };
+    let mut holders: Vec<_> = seen.fields.iter().filter(|(field, _)| *field != "mode").collect();
+    holders.sort_by_key(|(field, _)| (letter(field.trim_end_matches(":write")), field.len()));
+    let mut text = seen.mode().unwrap_or("free").to_owned();
+    for (field, count) in holders {
+        text += " ";
+        text += &match field.strip_suffix(":write") {
+            Some(owner) => letter(owner) + "*" + count,
+            None => letter(field) + count,
+        };
+    }
+    if seen.ttl != -2 {
+        text += &format!(" {}", seconds(seen.ttl));
+    }
+    let covers = seen.covers.iter().map(|(cover, left)| {
+        let (owner, n) = cover.split_once(":rwlock_timeout:").expect("a cover");
+        format!("{}/{n} {}", letter(owner), seconds(*left))
+    });
+    let mut covers: Vec<_> = covers.collect();
+    covers.sort();
+    if !covers.is_empty() {
+        text += &format!(" [{}]", covers.join(", "));
+    }
+    for message in messages.iter().filter(|_| !mute) {
+        assert_eq!(message.channel, doc.channel());
+        text += &format!(" told {}", String::from_utf8_lossy(&message.payload));
+    }
+    text
+}
+
+/// Takes all steps with this cast.
+async fn play(rig: &Rig, client: &Client, ear: &Ear, name: &str, java: u32) {
+    let doc = Doc::new(rig, name);
+    let mut cast: Vec<_> = (0..CAST).map(|i| Actor::new(doc, client, java >> i & 1 == 1, i)).collect();
+    let mut before = String::new();
+    for (at, (who, act, left, by_us)) in STEPS.iter().enumerate() {
+        cast[*who].act(*act).await;
+        // Whoever forces ends guards, and what has ended need not be given back.
+        let now = seen(&doc, &cast, ear, matches!(act, Lost(_))).await;
+        let what = format!("step {at}, {who} {act:?}, with Java at {java:03b}");
+        let is_ours = |who: usize| matches!(cast[who].side, Side::Ours(..));
+        match by_us {
+            Some("as it was") => assert_eq!(now, before, "{what}"),
+            Some(by_us) if is_ours(*who) => assert_eq!(now, *by_us, "{what}"),
+            _ => assert_eq!(now, *left, "{what}"),
+        }
+        before = now;
+        for half in HALVES {
+            let theirs = doc.java(0, half, 99).is_locked().await.expect("an answer");
+            let ours = half_of(client, half, name).is_locked().await.expect("an answer");
+            assert_eq!(ours, theirs, "{what}: is the half {half:?} locked");
+        }
+    }
+    doc.is_gone().await;
+}
+
+/// Java alone leaves what the table says; every other cast the same.
+pub async fn rw_states_are_the_same(version: &str) {
+    let rig = Rig::with(version).await;
+    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    for java in (0..1 << CAST).rev() {
+        play(&rig, &client, &ear, &format!("cast:{java}"), java).await;
+    }
+    println!("{version}: {} steps by each of {} casts", STEPS.len(), 1 << CAST);
+    drop(ear);
+    rig.end([client]).await;
+}

@@ -1,0 +1,146 @@
+//! Readers and writers of both sides that the watchdog keeps, for three leases, while the other side waits and asks.
+
+use std::time::{Duration, Instant};
+
+use distlock_support::TtlSampler;
+use distlock_support::agent::{AgentOptions, Kind};
+
+use crate::rig::{Rig, ms, replied, soon};
+use crate::rw_rig::{Doc, HALVES, Seen, enter, refused, wait_for_half};
+
+const WATCHDOG: Duration = ms(1500);
+
+/// What was seen of one lock's lease, or of a cover.
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    least: i64,
+    last: i64,
+    renewed: u32,
+}
+
+impl Lease {
+    const NEW: Self = Self { least: i64::MAX, last: i64::MAX, renewed: 0 };
+
+    fn note(&mut self, left: i64) {
+        self.renewed += u32::from(left > self.last);
+        self.last = left;
+        self.least = self.least.min(left);
+    }
+
+    fn check(&self, what: &str) {
+        assert!(self.least > 0 && self.renewed >= 3, "{what}: {self:?}");
+    }
+}
+
+/// Every hold is kept: of both halves, of both sides, and of readers of both sides together.
+pub async fn rw_both_keep_what_they_hold(version: &str) {
+    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
+    let rig = Rig::start(vec![options]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let waiter = rig.client().await;
+    let sampler = TtlSampler::start(&rig.server.url()).await;
+    let owner = client.owner();
+    let all = ["ours:read", "ours:write", "java:read", "java:write", "both:read"].map(|name| Doc::new(&rig, name));
+    let [ours_read, ours_write, java_read, java_write, both] = all;
+
+    // Readers come in twice: every cover is to be kept.
+    let mut guards = Vec::new();
+    for (doc, half) in [(ours_read, Kind::Read), (ours_write, Kind::Write), (both, Kind::Read)] {
+        for _ in 0..2 {
+            guards.push(enter(&client, half, doc.name, &owner, None).await);
+        }
+    }
+    let held = [java_read.java(0, Kind::Read, 1), java_write.java(0, Kind::Write, 1), both.java(0, Kind::Read, 1)];
+    for lock in &held {
+        replied(lock.lock()).await;
+        replied(lock.lock()).await;
+    }
+    let mut theirs = [ours_read, ours_write].map(|doc| doc.java(0, Kind::Write, 2).start_lock());
+    let ours = [java_read, java_write].map(|doc| wait_for_half(&waiter, Kind::Write, doc.name));
+    rig.waiting(&waiter, 2).await;
+
+    let (mut hashes, mut covers) = ([Lease::NEW; 5], std::collections::BTreeMap::new());
+    let began = Instant::now();
+    while began.elapsed() < 3 * WATCHDOG {
+        for (doc, hash) in all.iter().zip(&mut hashes) {
+            let seen: Seen = doc.look().await;
+            hash.note(seen.ttl);
+            for (cover, left) in seen.covers {
+                covers.entry((doc.name, cover)).or_insert(Lease::NEW).note(left);
+            }
+        }
+        for doc in [ours_read, ours_write, both] {
+            assert_eq!(doc.java(0, Kind::Write, 3).try_lock().await, Ok(false), "{}", doc.name);
+        }
+        for doc in [java_read, java_write, both] {
+            refused(&waiter, Kind::Write, doc.name).await;
+        }
+        tokio::time::sleep(ms(20)).await;
+    }
+    assert!(guards.iter().all(distlock::Guard::is_held));
+    for (doc, hash) in all.iter().zip(hashes) {
+        hash.check(doc.name);
+    }
+    assert_eq!(covers.len(), 2 + 2 + 4, "{covers:?}");
+    for (cover, lease) in &covers {
+        lease.check(&format!("{cover:?}"));
+    }
+    println!("{version}: three watchdogs of {WATCHDOG:?}: {hashes:?}");
+    for call in &mut theirs {
+        assert_eq!(call.within(ms(0)).await, None);
+    }
+    assert!(!ours.iter().any(tokio::task::JoinHandle::is_finished));
+
+    for guard in guards {
+        guard.unlock().await.expect("held");
+    }
+    for lock in &held {
+        replied(lock.unlock()).await;
+        replied(lock.unlock()).await;
+    }
+    for (doc, call) in [ours_read, ours_write].into_iter().zip(theirs) {
+        replied(call).await;
+        replied(doc.java(0, Kind::Write, 2).unlock()).await;
+    }
+    for task in ours {
+        soon(task).await.expect("the waiter").1.unlock().await.expect("held");
+    }
+    assert_eq!(sampler.stop().await, [], "a lock without an end");
+    rig.end([client, waiter]).await;
+}
+
+/// The order of calls for a downgrade, both ways of giving back, by the watchdog: what is left is kept.
+pub async fn rw_what_is_left_is_kept(version: &str) {
+    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
+    let rig = Rig::start(vec![options]).await;
+    let client = rig.watched_client(WATCHDOG).await;
+    let owner = client.owner();
+    let [reads, writes] = HALVES.map(|half| format!("left:{}", half.as_str()));
+    let mut kept = Vec::new();
+    for name in [&reads, &writes] {
+        let writing = enter(&client, Kind::Write, name, &owner, None).await;
+        let reading = enter(&client, Kind::Read, name, &owner, None).await;
+        let (give, keep) = if *name == reads { (writing, reading) } else { (reading, writing) };
+        give.unlock().await.expect("held");
+        kept.push(keep);
+    }
+    let java = Doc::new(&rig, "java:read");
+    replied(java.java(0, Kind::Write, 1).lock()).await;
+    replied(java.java(0, Kind::Read, 1).lock()).await;
+    replied(java.java(0, Kind::Write, 1).unlock()).await;
+    let docs = [Doc::new(&rig, &reads), Doc::new(&rig, &writes), java];
+    let began = Instant::now();
+    while began.elapsed() < 3 * WATCHDOG {
+        for (doc, mode) in docs.iter().zip(["read", "write", "read"]) {
+            let seen = doc.look().await;
+            assert_eq!(seen.mode(), Some(mode), "{}: {seen:?}", doc.name);
+        }
+        tokio::time::sleep(ms(20)).await;
+    }
+    assert!(kept.iter().all(distlock::Guard::is_held));
+    for guard in kept {
+        guard.unlock().await.expect("held");
+    }
+    replied(java.java(0, Kind::Read, 1).unlock()).await;
+    rig.end([client]).await;
+}
