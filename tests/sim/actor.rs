@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Acquire, Error, Guard, Lost, Owner};
+use distlock::{Acquire, Error, Flavour, Guard, Lost, Owner};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::rig::{Numbers, ms};
@@ -34,6 +34,9 @@ impl Actor {
             let mut holds = vec![first];
             for _ in 0..self.dice.below(4) {
                 self.hold(name, owner.as_ref(), &mut holds).await;
+                if holds.is_empty() {
+                    break;
+                }
             }
             while let Some(hold) = holds.pop() {
                 self.give_back(name, owner.is_some(), hold).await;
@@ -54,9 +57,10 @@ impl Actor {
             if let Some(owner) = &owner {
                 how = how.owner(owner);
             }
-            let lock = self.stage.lock(self.party, name);
+            let half = self.half();
+            let lock = self.stage.lock(self.party, half, name);
             if let Ok(Some(guard)) = lock.acquire(how).await {
-                let hold = self.stage.enter(name, guard, true);
+                let hold = self.stage.enter(name, half, guard, true);
                 if self.dice.once_in(3) {
                     self.give_back(name, true, hold).await;
                 }
@@ -68,9 +72,15 @@ impl Actor {
         !self.stage.weather.is_calm()
     }
 
+    /// What to take: of a read-write lock, one of its halves.
+    fn half(&mut self) -> Flavour {
+        if self.stage.weather.is_rw() && self.dice.below(5) < 3 { Flavour::Read } else { self.stage.weather.flavour }
+    }
+
     /// Acquires in some way, or tries to.
     async fn acquire(&mut self, name: usize, owner: Option<&Owner>) -> Option<usize> {
-        let lock = self.stage.lock(self.party, name);
+        let half = self.half();
+        let lock = self.stage.lock(self.party, half, name);
         let mut how = Acquire::new();
         if let Some(owner) = owner {
             how = how.owner(owner);
@@ -91,7 +101,7 @@ impl Actor {
         let began = Instant::now();
         let stage = Arc::clone(&self.stage);
         let acquired = {
-            let _waits = (wait != Some(Duration::ZERO)).then(|| stage.waits(name));
+            let _waits = (wait != Some(Duration::ZERO)).then(|| stage.waits(name, half));
             let acquiring = lock.acquire(how);
             match cancel {
                 Some(after) => timeout(after, acquiring).await.unwrap_or(Ok(None)),
@@ -100,7 +110,7 @@ impl Actor {
         };
         let took = began.elapsed();
         match acquired {
-            Ok(Some(guard)) => Some(stage.enter(name, guard, !leased)),
+            Ok(Some(guard)) => Some(stage.enter(name, half, guard, !leased)),
             Ok(None) => {
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero() && cancel.is_none() && !self.rough()) {
                     // W3: to the end, and not much longer. 2 ms: what timers are rounded up to, twice.
@@ -111,8 +121,10 @@ impl Actor {
                 }
                 None
             }
+            // RW2: somebody who acts as the same owner reads.
+            Err(Error::WouldDeadlock { .. }) if owner.is_some() && half == Flavour::Write => None,
             Err(error) => {
-                if !self.rough() {
+                if !self.rough() || matches!(error, Error::WouldDeadlock { .. }) {
                     stage.wrong(format!("an acquire failed in calm weather: {error}"));
                 }
                 None
@@ -149,8 +161,37 @@ impl Actor {
                 }
                 self.stage.put(held);
             }
+            6 if self.stage.weather.is_rw() => self.downgrade(holds).await,
             5 => drop(self.stage.parties[self.party].client.renew_now().await),
             _ => sleep(self.dice.between(0, 120)).await,
+        }
+    }
+
+    /// Goes on reading where it wrote.
+    async fn downgrade(&mut self, holds: &mut Vec<usize>) {
+        let writes = |hold: &usize| self.stage.is_write(*hold);
+        let Some(at) = holds.iter().position(writes) else { return };
+        let held = self.stage.end(holds.remove(at));
+        let (name, watched, was_held) = (held.name, held.is_watched(), held.guard.is_held());
+        let began = Instant::now();
+        let changed = if self.dice.once_in(4) {
+            let Ok(changed) = timeout(self.dice.between(0, 12), held.guard.downgrade()).await else { return };
+            changed
+        } else {
+            held.guard.downgrade().await
+        };
+        match changed {
+            Ok(guard) => {
+                let hold = self.stage.enter(name, Flavour::Read, guard, watched);
+                // RW4: no writer was in between.
+                self.stage.history.since(hold, began);
+                holds.push(hold);
+            }
+            Err(Error::Lost { .. } | Error::NotHeld { .. }) => {}
+            Err(error) if was_held && !self.rough() => {
+                self.stage.wrong(format!("a downgrade failed in calm weather: {error}"));
+            }
+            Err(_) => {}
         }
     }
 
@@ -168,7 +209,8 @@ impl Actor {
     }
 
     async fn look(&mut self, name: usize) {
-        let lock = self.stage.lock(self.party, name);
+        let half = self.half();
+        let lock = self.stage.lock(self.party, half, name);
         match lock.state().await {
             Ok(_) => {}
             Err(_) if self.rough() => {}
@@ -199,12 +241,13 @@ impl Actor {
             }
             _ => {
                 let held = self.stage.take(hold);
+                let half = held.flavour;
                 let owner = held.guard.into_owner();
                 sleep(self.dice.between(0, 30)).await;
                 // Another client of the owner, perhaps.
                 let party = self.dice.below(self.stage.parties.len() as u64) as usize;
                 self.stage.history.end(hold);
-                let lock = self.stage.lock(party, name);
+                let lock = self.stage.lock(party, half, name);
                 let _ = lock.release(&owner).await;
             }
         }

@@ -1,9 +1,11 @@
 //! Every public async function of a simulated client, what has to be there before it is called, and who else is about.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use distlock::sim::{LinkOptions, SimServer};
-use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Owner, Result};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -21,6 +23,8 @@ pub const LINGER: Duration = ms(20);
 pub const POLL_CAP: Duration = ms(150);
 /// How long the place of a fair lock's waiter lasts when nobody keeps it.
 pub const FAIR_WAIT: Duration = ms(500);
+/// How long writers that wait may hold back a reader.
+pub const HOLD_BACK: Duration = ms(80);
 
 /// The public async functions, some of them with different pasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,12 @@ pub enum Op {
     Again,
     AgainShared,
     AgainLeased,
+    /// Reading, as an owner that writes.
+    Under,
+    /// Writing, as an owner that reads.
+    Upgrade,
+    Downgrade,
+    DowngradeLeased,
     Scope,
     /// The last hold.
     Unlock,
@@ -93,6 +103,10 @@ impl Op {
         !simple || scene == Scene::Alone || (scene == Scene::Contended && matches!(self, Scope | Run | RenewNow))
     }
 
+    pub fn is_downgrade(self) -> bool {
+        matches!(self, Self::Downgrade | Self::DowngradeLeased)
+    }
+
     /// True where an owner that others may act as too is counted by the server alone.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::FirstShared | Self::AgainShared | Self::Release | Self::ReleaseInner)
@@ -109,6 +123,17 @@ pub enum Scene {
     Behind,
     /// Another task of the same client holds it, and may pass it on.
     Local,
+    /// A client reads, and another waits to write.
+    HeldBack,
+}
+
+/// What the others are after: of a read-write lock, the other half; where something is to be kept from them, the same.
+fn other_half(flavour: Flavour, op: Op) -> Flavour {
+    match flavour {
+        Flavour::Read => Flavour::Write,
+        Flavour::Write if !op.is_downgrade() => Flavour::Read,
+        flavour => flavour,
+    }
 }
 
 /// Who calls the function under test.
@@ -118,6 +143,8 @@ pub struct Subject {
     pub owner: Owner,
     /// The guards it has.
     pub held: Vec<Guard>,
+    /// Of a read-write lock, one of the other half.
+    pub other: Option<Guard>,
 }
 
 impl Subject {
@@ -132,7 +159,8 @@ impl Subject {
             Op::Unlock | Op::Extend | Op::ExtendShort | Op::Run | Op::Shutdown | Op::RenewNow => {
                 held.push(lock.lock().await.unwrap());
             }
-            Op::UnlockLeased => held.push(lock.lock_leased(ms(300)).await.unwrap()),
+            Op::Downgrade => held.push(lock.lock().await.unwrap()),
+            Op::DowngradeLeased | Op::UnlockLeased => held.push(lock.lock_leased(ms(300)).await.unwrap()),
             Op::RunLost | Op::Lost | Op::Expiring => held.push(lock.lock_leased(ms(60)).await.unwrap()),
             Op::Again | Op::AgainShared | Op::AgainLeased => held.push(lock.acquire(mine()).await.unwrap().unwrap()),
             Op::UnlockInner | Op::ReleaseInner => {
@@ -142,19 +170,25 @@ impl Subject {
             Op::Release => held.push(lock.acquire(mine()).await.unwrap().unwrap()),
             _ => {}
         }
+        let other = if matches!(op, Op::Under | Op::Upgrade) {
+            rig::lock(&client, other_half(flavour, op), NAME).acquire(mine()).await.unwrap()
+        } else {
+            None
+        };
         if matches!(op, Op::Release | Op::ReleaseInner) {
             let _ = held.pop().unwrap().into_owner();
         }
         if op.is_shared() {
             let _ = owner.as_str();
         }
-        Self { client, lock, owner, held }
+        Self { client, lock, owner, held, other }
     }
 
     /// The call. Its guard, if it gives one.
     pub fn call(&mut self, op: Op) -> BoxFuture<'_, Result<Option<Guard>>> {
-        let unlocked = matches!(op, Op::Unlock | Op::UnlockLeased | Op::UnlockInner).then(|| self.held.pop().unwrap());
-        let Self { client, lock, owner, held } = self;
+        let ends = matches!(op, Op::Unlock | Op::UnlockLeased | Op::UnlockInner) || op.is_downgrade();
+        let unlocked = ends.then(|| self.held.pop().unwrap());
+        let Self { client, lock, owner, held, .. } = self;
         let mine = Acquire::new().owner(owner);
         let guard = held.first();
         match op {
@@ -162,7 +196,18 @@ impl Subject {
             Op::TryLock => Box::pin(lock.try_lock()),
             Op::LockFor => Box::pin(lock.lock_for(ms(40))),
             Op::LockLeased => Box::pin(async { lock.lock_leased(ms(300)).await.map(Some) }),
-            Op::First | Op::FirstShared | Op::Again | Op::AgainShared => Box::pin(lock.acquire(mine)),
+            Op::First | Op::FirstShared | Op::Again | Op::AgainShared | Op::Under => Box::pin(lock.acquire(mine)),
+            Op::Upgrade => Box::pin(async {
+                match lock.acquire(mine).await {
+                    Err(Error::WouldDeadlock { .. }) => Ok(None),
+                    Ok(_) => Err(Error::Unsupported { what: "RW2: an upgrade".into() }),
+                    Err(error) => Err(error),
+                }
+            }),
+            Op::Downgrade | Op::DowngradeLeased => {
+                let guard = unlocked.unwrap();
+                Box::pin(async move { guard.downgrade().await.map(Some) })
+            }
             Op::AgainLeased => Box::pin(lock.acquire(mine.lease(ms(300)))),
             Op::Scope => Box::pin(async { owner.scope(lock.lock()).await.map(Some) }),
             Op::Unlock | Op::UnlockLeased | Op::UnlockInner => {
@@ -197,7 +242,7 @@ impl Subject {
 }
 
 /// A client of the enumeration.
-pub fn party(server: &SimServer) -> Party {
+pub fn party(server: &SimServer, prefer: Prefer) -> Party {
     let options = LinkOptions { timeout: TIMEOUT, reconnect: ms(20), ..LinkOptions::default() };
     Party::new(server, options, |options| {
         options.watchdog = WATCHDOG;
@@ -207,14 +252,19 @@ pub fn party(server: &SimServer) -> Party {
         options.poll_cap = POLL_CAP;
         options.fair_wait = FAIR_WAIT;
         options.retry_delay = (ms(20), ms(40));
+        options.prefer = prefer;
+        options.hold_back = HOLD_BACK;
     })
 }
 
 /// Takes the lock however often that fails, holds it for a while and unlocks it. Only the end of the client stops that.
-async fn take(lock: Box<dyn DistLock>, hold: Duration) -> Result<()> {
+async fn take(lock: Box<dyn DistLock>, hold: Duration, entered: Arc<AtomicUsize>) -> Result<()> {
     loop {
         match lock.lock().await {
-            Ok(guard) => return give(guard, hold).await,
+            Ok(guard) => {
+                entered.fetch_add(1, Ordering::Relaxed);
+                return give(guard, hold).await;
+            }
             Err(Error::Closed) => return Ok(()),
             Err(error) if error.is_retryable() || matches!(error, Error::Server { .. }) => {}
             Err(error) => return Err(error),
@@ -229,27 +279,50 @@ async fn give(guard: Guard, hold: Duration) -> Result<()> {
     Ok(())
 }
 
+/// The others of a scene.
+pub struct Others {
+    pub tasks: Vec<JoinHandle<Result<()>>>,
+    writers: Arc<AtomicUsize>,
+}
+
+impl Others {
+    /// How many that waited to write have come in.
+    pub fn writers(&self) -> usize {
+        self.writers.load(Ordering::Relaxed)
+    }
+}
+
 /// The others of a scene, each at its place when this returns.
-pub async fn others(op: Op, flavour: Flavour, scene: Scene, us: &Party, them: &Party) -> Vec<JoinHandle<Result<()>>> {
-    let lock = |party: &Party| rig::lock(&party.client, flavour, NAME);
-    let mut others = Vec::new();
+pub async fn others(op: Op, flavour: Flavour, scene: Scene, us: &Party, them: &Party) -> Others {
+    let lock = |party: &Party, flavour: Flavour| rig::lock(&party.client, flavour, NAME);
+    let other = other_half(flavour, op);
+    let mut tasks = Vec::new();
+    let writers = Arc::new(AtomicUsize::new(0));
+    let take = |party: &Party, flavour: Flavour| {
+        let entered = if flavour == Flavour::Read { Arc::default() } else { Arc::clone(&writers) };
+        tokio::spawn(take(lock(party, flavour), ms(5), entered))
+    };
     if op.begins_free() {
         let holder = match scene {
             Scene::Alone => None,
-            Scene::Local => Some((us, ms(15))),
-            Scene::Contended | Scene::Behind => Some((them, ms(30))),
+            Scene::Local => Some((us, flavour, ms(15))),
+            Scene::Contended | Scene::Behind => Some((them, other, ms(30))),
+            Scene::HeldBack => Some((them, flavour, ms(30))),
         };
-        if let Some((party, hold)) = holder {
-            let guard = lock(party).lock().await.unwrap();
-            others.push(tokio::spawn(give(guard, hold)));
+        if let Some((party, flavour, hold)) = holder {
+            let guard = lock(party, flavour).lock().await.unwrap();
+            tasks.push(tokio::spawn(give(guard, hold)));
+        }
+        if scene == Scene::HeldBack {
+            tasks.push(take(them, other));
         }
     } else if matches!(scene, Scene::Contended | Scene::Behind) {
-        others.push(tokio::spawn(take(lock(them), ms(5))));
+        tasks.push(take(them, other));
     }
     if scene == Scene::Behind || (scene == Scene::Local && !op.begins_free()) {
-        others.push(tokio::spawn(take(lock(us), ms(5))));
+        tasks.push(take(us, flavour));
     }
     // Until those who wait have asked, and listen.
     sleep(if scene == Scene::Alone { ms(0) } else { ms(12) }).await;
-    others
+    Others { tasks, writers }
 }

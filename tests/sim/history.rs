@@ -1,4 +1,4 @@
-//! Who held what when, and whether two held the same at once (M1).
+//! Who held what when, and whether two held the same at once (M1, RW1).
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -8,6 +8,8 @@ use tokio::time::Instant;
 pub struct Hold {
     pub name: usize,
     pub owner: String,
+    /// Other readers may hold beside it.
+    pub shared: bool,
     /// When the acquire returned.
     pub from: Instant,
     /// `V`: until when the guard counts on it, after its last known renewal.
@@ -28,10 +30,15 @@ pub struct History(Mutex<Vec<Hold>>);
 
 impl History {
     /// Notes a hold; its number.
-    pub fn begin(&self, name: usize, owner: String, until: Instant) -> usize {
+    pub fn begin(&self, name: usize, owner: String, shared: bool, until: Instant) -> usize {
         let mut holds = self.0.lock();
-        holds.push(Hold { name, owner, from: Instant::now(), until, ended: None });
+        holds.push(Hold { name, owner, shared, from: Instant::now(), until, ended: None });
         holds.len() - 1
+    }
+
+    /// A hold that came of an earlier one began no later than that was given up for it.
+    pub fn since(&self, hold: usize, from: Instant) {
+        self.0.lock()[hold].from = from;
     }
 
     /// The guard counts on it until then, now.
@@ -54,7 +61,7 @@ impl History {
         self.0.lock().len()
     }
 
-    /// M1: the pairs of holds of different owners that overlap, except those of one name.
+    /// M1, RW1: the pairs of holds of different owners that overlap, except those of one name and those of readers.
     pub fn overlaps(&self, start: Instant, except: Option<usize>) -> Vec<String> {
         let mut holds = self.0.lock().clone();
         holds.retain(|hold| except != Some(hold.name));
@@ -62,11 +69,14 @@ impl History {
         let mut found = Vec::new();
         for (i, first) in holds.iter().enumerate() {
             let later = holds[i + 1..].iter().take_while(|hold| hold.name == first.name);
-            for second in later.filter(|hold| hold.owner != first.owner && hold.from < first.end()) {
+            let apart = |hold: &&Hold| hold.owner != first.owner && !(hold.shared && first.shared);
+            for second in later.filter(apart).filter(|hold| hold.from < first.end()) {
                 // Empty intervals overlap with nothing.
                 if second.from < second.end() && first.from < first.end() {
-                    let text =
-                        |hold: &Hold| format!("{} {:?}..{:?}", hold.owner, hold.from - start, hold.end() - start);
+                    let text = |hold: &Hold| {
+                        let kind = if hold.shared { "reads" } else { "" };
+                        format!("{} {kind} {:?}..{:?}", hold.owner, hold.from - start, hold.end() - start)
+                    };
                     found.push(format!("M1: name {}: {} and {}", first.name, text(first), text(second)));
                 }
             }
@@ -84,16 +94,19 @@ mod tests {
     async fn only_different_owners_at_the_same_time_overlap() {
         let start = Instant::now();
         let history = History::default();
-        let a = history.begin(0, "a".into(), start + ms(100));
-        history.begin(0, "a".into(), start + ms(50));
-        history.begin(1, "b".into(), start + ms(100));
+        let a = history.begin(0, "a".into(), false, start + ms(100));
+        history.begin(0, "a".into(), false, start + ms(50));
+        history.begin(1, "b".into(), false, start + ms(100));
         tokio::time::advance(ms(40)).await;
         history.end(a);
         tokio::time::advance(ms(10)).await;
-        history.begin(0, "c".into(), start + ms(70));
+        history.begin(0, "c".into(), false, start + ms(70));
         assert_eq!(history.overlaps(start, None), Vec::<String>::new());
-        history.begin(0, "d".into(), start + ms(60));
+        history.begin(0, "d".into(), true, start + ms(60));
         assert_eq!(history.overlaps(start, None).len(), 1);
+        // Beside another reader, but not beside the writer.
+        history.begin(0, "e".into(), true, start + ms(60));
+        assert_eq!(history.overlaps(start, None).len(), 2);
         assert_eq!(history.overlaps(start, Some(0)).len(), 0);
     }
 }

@@ -143,6 +143,13 @@ macro_rules! weathers {
 
             $(#[test] fn $test() { runs(Flavour::Fair, Kind::$kind); })*
         }
+
+        /// Both halves.
+        mod rw {
+            use super::{Flavour, Kind, runs};
+
+            $(#[test] fn $test() { runs(Flavour::Write, Kind::$kind); })*
+        }
     };
 }
 

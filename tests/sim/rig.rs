@@ -16,6 +16,8 @@ pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> 
     match flavour {
         Flavour::Reentrant => Box::new(client.reentrant(name)),
         Flavour::Fair => Box::new(client.fair(name)),
+        Flavour::Read => Box::new(client.rw(name).read()),
+        Flavour::Write => Box::new(client.rw(name).write()),
         other => panic!("no simulated locks of flavour {other}"),
     }
 }
@@ -101,13 +103,28 @@ pub fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
+/// The field of an owner's holds.
+pub fn field(flavour: Flavour, owner: &str) -> String {
+    if flavour == Flavour::Write { format!("{owner}:write") } else { owner.to_owned() }
+}
+
 /// An owner's hold count as the server has it.
-pub fn count(server: &SimServer, name: &str, owner: &str) -> u64 {
-    match server.command(&[b"hget", name.as_bytes(), owner.as_bytes()]) {
+pub fn count(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> u64 {
+    match server.command(&[b"hget", name.as_bytes(), field(flavour, owner).as_bytes()]) {
         SimReply::Text(text) => std::str::from_utf8(&text).unwrap().parse().unwrap(),
         SimReply::Nil => 0,
         odd => panic!("{odd:?}"),
     }
+}
+
+/// For how long the server has an owner's hold, in ms. A reader's is covered by keys of its own.
+pub fn lasts(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i64 {
+    let left = server.pttl(name.as_bytes());
+    if flavour != Flavour::Read {
+        return left;
+    }
+    let cover = |n| server.pttl(format!("{{{name}}}:{owner}:rwlock_timeout:{n}").as_bytes());
+    (1..=count(server, flavour, name, owner)).map(cover).max().unwrap_or(-2).min(left)
 }
 
 /// A small generator of numbers, the same ones in every run with the same seed.

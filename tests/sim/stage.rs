@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::history::History;
 use crate::order::Order;
-use crate::rig::{self, Numbers, Party, count};
+use crate::readers::Readers;
+use crate::rig::{self, Numbers, Party, count, field, lasts};
 use crate::weather::Weather;
 
 /// A guard on the stage. Its task takes it away before it releases it.
@@ -19,6 +20,7 @@ pub struct Held {
     pub guard: Guard,
     pub hold: usize,
     pub name: usize,
+    pub flavour: Flavour,
     /// Kept by the watchdog all the time.
     watched: bool,
 }
@@ -28,6 +30,10 @@ impl Held {
     pub fn explicit(mut self) -> Self {
         self.watched = false;
         self
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.watched
     }
 }
 
@@ -39,7 +45,9 @@ pub struct Stage {
     pub history: History,
     pub start: Instant,
     held: Mutex<BTreeMap<usize, Held>>,
+    /// How many wait for each name; of a read-write lock, as writers.
     waiting: Vec<AtomicUsize>,
+    readers: Readers,
     /// When somebody last got each name.
     granted: Mutex<Vec<Instant>>,
     wrong: Mutex<Vec<String>>,
@@ -57,11 +65,12 @@ pub fn text(owner: &Owner) -> String {
 impl Stage {
     pub fn new(seed: u64, weather: Weather) -> Self {
         let server = SimServer::new(seed);
-        let parties = (0..weather.clients).map(|_| weather.party(&server)).collect();
+        let parties = (0..weather.clients).map(|n| weather.party(&server, n)).collect();
         let names: Vec<String> = (0..weather.names).map(|n| format!("lock:{n}")).collect();
         let order = Mutex::new(names.iter().map(|name| Order::new(name)).collect());
         let granted = vec![Instant::now(); names.len()];
         let waiting = names.iter().map(|_| AtomicUsize::new(0)).collect();
+        let readers = Readers::new(&names);
         Self {
             server,
             parties,
@@ -71,6 +80,7 @@ impl Stage {
             start: Instant::now(),
             held: Mutex::default(),
             waiting,
+            readers,
             granted: Mutex::new(granted),
             wrong: Mutex::default(),
             order,
@@ -78,8 +88,8 @@ impl Stage {
         }
     }
 
-    pub fn lock(&self, party: usize, name: usize) -> Box<dyn DistLock> {
-        rig::lock(&self.parties[party].client, self.weather.flavour, &self.names[name])
+    pub fn lock(&self, party: usize, flavour: Flavour, name: usize) -> Box<dyn DistLock> {
+        rig::lock(&self.parties[party].client, flavour, &self.names[name])
     }
 
     /// Notes a broken invariant.
@@ -93,27 +103,37 @@ impl Stage {
     }
 
     /// Somebody waits for a name, until the mark is dropped.
-    pub fn waits(&self, name: usize) -> impl Drop {
-        struct Mark<'a>(&'a AtomicUsize);
+    pub fn waits(&self, name: usize, flavour: Flavour) -> impl Drop {
+        struct Mark<'a>(&'a Stage, usize, Option<usize>);
         impl Drop for Mark<'_> {
             fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
+                match self.2 {
+                    Some(waiter) => self.0.readers.gone(waiter),
+                    None => drop(self.0.waiting[self.1].fetch_sub(1, Ordering::Relaxed)),
+                }
             }
         }
-        self.waiting[name].fetch_add(1, Ordering::Relaxed);
-        Mark(&self.waiting[name])
+        let reads = flavour == Flavour::Read;
+        if !reads {
+            self.waiting[name].fetch_add(1, Ordering::Relaxed);
+        }
+        Mark(self, name, reads.then(|| self.readers.waits(name)))
     }
 
     /// A guard has just been returned: it must hold now (M2).
-    pub fn enter(&self, name: usize, guard: Guard, watched: bool) -> usize {
+    pub fn enter(&self, name: usize, flavour: Flavour, guard: Guard, watched: bool) -> usize {
         if !guard.is_held() {
             self.wrong(format!("M2: an acquire returned a guard that does not hold: {guard:?}"));
         }
-        let hold = self.history.begin(name, text(guard.owner()), Instant::now() + guard.remaining());
+        let shared = flavour == Flavour::Read;
+        let hold = self.history.begin(name, text(guard.owner()), shared, Instant::now() + guard.remaining());
         crate::trace::say(|| format!("{:>12?} {hold} enters {guard:?}", self.start.elapsed()));
         self.granted.lock()[name] = Instant::now();
+        if !shared {
+            self.readers.shut(name);
+        }
         self.look_at_queue(name);
-        self.held.lock().insert(hold, Held { guard, hold, name, watched });
+        self.held.lock().insert(hold, Held { guard, hold, name, flavour, watched });
         hold
     }
 
@@ -139,6 +159,11 @@ impl Stage {
         held
     }
 
+    /// True for a hold for writing.
+    pub fn is_write(&self, hold: usize) -> bool {
+        self.held.lock().get(&hold).is_some_and(|held| held.flavour == Flavour::Write)
+    }
+
     /// All guards that are there.
     pub fn holds(&self) -> Vec<usize> {
         self.held.lock().keys().copied().collect()
@@ -153,16 +178,16 @@ impl Stage {
         self.history.until(held.hold, Instant::now() + left);
         let name = &self.names[held.name];
         let owner = text(held.guard.owner());
-        let pttl = self.server.pttl(name.as_bytes());
+        let pttl = lasts(&self.server, held.flavour, name, &owner);
         // Whole ms on the server's side.
         let has = Duration::from_millis(u64::try_from(pttl + 1).unwrap_or(0));
         if self.weather.forced == Some(held.name) {
             return;
         }
-        if count(&self.server, name, &owner) == 0 {
+        if count(&self.server, held.flavour, name, &owner) == 0 {
             self.wrong(format!("M2: {owner} counts on {name} for {left:?}, and the server does not have it"));
         } else if has < left {
-            self.wrong(format!("M2: {owner} counts on {name} for {left:?}, which has {pttl} ms left"));
+            self.wrong(format!("M2: {owner} counts on {name} for {left:?}, which it has for {pttl} ms"));
         } else if held.watched && self.weather.is_calm() && has < self.weather.shortest() {
             self.wrong(format!("L3: {name} has {pttl} ms left"));
         }
@@ -192,9 +217,15 @@ impl Stage {
             }
             for (n, name) in self.names.iter().enumerate() {
                 self.look_at_queue(n);
-                let pttl = self.server.pttl(name.as_bytes());
+                let mut pttl = self.server.pttl(name.as_bytes());
                 if pttl == -1 {
                     self.wrong(format!("L2: {name} never ends"));
+                }
+                if self.weather.is_rw() {
+                    let look = self.readers.look(&self.server, n, self.weather.wake_bound() + self.weather.hold_back);
+                    look.wrong.into_iter().for_each(|wrong| self.wrong(wrong));
+                    // Readers all of whom are dead keep nobody out.
+                    pttl = if look.is_live { pttl } else { -2 };
                 }
                 // W1: nobody has it, and somebody wants it.
                 if pttl != -2 || self.waiting[n].load(Ordering::Relaxed) == 0 {
@@ -221,15 +252,24 @@ impl Stage {
         for (n, name) in self.names.iter().enumerate().filter(|(n, _)| self.weather.forced != Some(*n)) {
             let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
             for held in held.values().filter(|held| held.name == n) {
-                let (least, most) = expected.entry(text(held.guard.owner())).or_default();
+                let (least, most) = expected.entry(field(held.flavour, &text(held.guard.owner()))).or_default();
                 *least += u64::from(held.guard.is_held());
                 *most += 1;
             }
             let SimReply::List(fields) = self.server.command(&[b"hgetall", name.as_bytes()]) else { continue };
             for pair in fields.chunks(2) {
-                let (SimReply::Text(owner), SimReply::Text(count)) = (&pair[0], &pair[1]) else { continue };
+                let (SimReply::Text(field), SimReply::Text(count)) = (&pair[0], &pair[1]) else { continue };
+                if field.as_ref() == b"mode" {
+                    continue;
+                }
+                let field = std::str::from_utf8(field).unwrap();
                 let count: u64 = std::str::from_utf8(count).unwrap().parse().unwrap();
-                let (least, most) = expected.remove(std::str::from_utf8(owner).unwrap()).unwrap_or_default();
+                let (least, most) = expected.remove(field).unwrap_or_default();
+                // A dead reader stands there until the others are gone.
+                let reads = self.weather.is_rw() && !field.ends_with(":write");
+                if reads && least == 0 && lasts(&self.server, Flavour::Read, name, field) <= 0 {
+                    continue;
+                }
                 if !(least..=most).contains(&count) {
                     self.wrong(format!("M4: {name} has {pair:?}; {least} guards are held, {most} are there"));
                 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use distlock::Flavour;
 use distlock::sim::{Chaos, LinkOptions, SimServer};
+use distlock::{Flavour, Prefer};
 use tokio::time::sleep;
 
 use crate::rig::{Numbers, Party, ms};
@@ -30,6 +30,7 @@ pub enum Kind {
 
 #[derive(Clone, Debug)]
 pub struct Weather {
+    /// `Write` stands for both halves of a read-write lock.
     pub flavour: Flavour,
     pub kind: Kind,
     pub clients: usize,
@@ -43,6 +44,9 @@ pub struct Weather {
     pub passes: u32,
     /// How long the place of a fair lock's waiter lasts when nobody keeps it.
     pub fair_wait: Duration,
+    /// Of read-write locks: which clients prefer writers, and how long these hold back readers.
+    prefer: Vec<Prefer>,
+    pub hold_back: Duration,
     link: LinkOptions,
     chaos: Chaos,
     /// The name that is forced open now and then.
@@ -89,6 +93,8 @@ impl Weather {
             linger: ms(1 + dice.below(80)),
             passes: [0, 1, 16][dice.below(3) as usize],
             fair_wait: ms(5000),
+            prefer: Vec::new(),
+            hold_back: Duration::ZERO,
             link,
             chaos,
             forced: (kind == Kind::Storm && names > 1).then_some(0),
@@ -98,6 +104,15 @@ impl Weather {
         if flavour == Flavour::Fair {
             weather.fair_wait = timeout * 2 + ms(dice.below(1000));
         }
+        if weather.is_rw() {
+            // None, some, or all of them.
+            let share = dice.below(3);
+            let prefer = |_| if dice.below(2) < share { Prefer::Writers } else { Prefer::Readers };
+            weather.prefer = (0..weather.clients).map(prefer).collect();
+            if weather.prefer.contains(&Prefer::Writers) {
+                weather.hold_back = ms(dice.below(400));
+            }
+        }
         weather
     }
 
@@ -105,12 +120,17 @@ impl Weather {
         self.kind == Kind::Calm
     }
 
+    pub fn is_rw(&self) -> bool {
+        self.flavour == Flavour::Write
+    }
+
     /// One way, at the most.
     pub fn latency(&self) -> Duration {
         self.link.latency_max
     }
 
-    pub fn party(&self, server: &SimServer) -> Party {
+    /// Client number `n`.
+    pub fn party(&self, server: &SimServer, n: usize) -> Party {
         let party = Party::new(server, self.link, |options| {
             options.watchdog = self.watchdog;
             options.command_timeout = self.timeout;
@@ -120,6 +140,8 @@ impl Weather {
             options.fair_wait = self.fair_wait;
             options.handoff_limit = self.passes;
             options.retry_delay = (ms(10), ms(40));
+            options.prefer = self.prefer.get(n).copied().unwrap_or_default();
+            options.hold_back = self.hold_back;
         });
         party.link.chaos(self.chaos);
         party
@@ -159,7 +181,8 @@ impl Weather {
     pub fn clean_bound(&self) -> Duration {
         // Locks of owners that were given away, or whose release was lost, end with their leases.
         let place = if self.flavour == Flavour::Fair { 2 * self.fair_wait } else { Duration::ZERO };
-        place + ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
+        // What was taken last may hold for that long from then.
+        place + self.hold_back + ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
     }
 
     /// Lets things happen until told to stop; then heals everything.
@@ -199,7 +222,8 @@ impl Weather {
                 6 => {
                     if let Some(name) = self.forced {
                         let party = dice.below(stage.parties.len() as u64) as usize;
-                        let lock = stage.lock(party, name);
+                        let half = if self.is_rw() && dice.once_in(2) { Flavour::Read } else { self.flavour };
+                        let lock = stage.lock(party, half, name);
                         let _ = lock.force_unlock().await;
                     }
                 }

@@ -1,0 +1,119 @@
+//! What a read-write lock has to be like at every moment, and that its readers come in when they may (W1).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use distlock::sim::{SimReply, SimServer};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Those who wait to read, and since when each lock lets readers in.
+pub struct Readers {
+    names: Vec<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: BTreeMap<usize, Waiter>,
+    next: usize,
+    /// By name: since when it is open to readers, and in how many looks in a row it was.
+    open: Vec<Option<(u32, Instant)>>,
+}
+
+struct Waiter {
+    name: usize,
+    since: Instant,
+    told: bool,
+}
+
+/// What a look at one lock brought.
+pub struct Look {
+    pub wrong: Vec<String>,
+    /// True when somebody in it keeps writers out.
+    pub is_live: bool,
+}
+
+impl Readers {
+    pub fn new(names: &[String]) -> Self {
+        let open = names.iter().map(|_| None).collect();
+        Self { names: names.to_vec(), state: Mutex::new(State { open, ..State::default() }) }
+    }
+
+    /// Somebody waits to read; its number.
+    pub fn waits(&self, name: usize) -> usize {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let number = state.next;
+        state.waiting.insert(number, Waiter { name, since: Instant::now(), told: false });
+        number
+    }
+
+    pub fn gone(&self, waiter: usize) {
+        self.state.lock().waiting.remove(&waiter);
+    }
+
+    /// A writer was in.
+    pub fn shut(&self, name: usize) {
+        self.state.lock().open[name] = None;
+    }
+
+    /// Looks at a lock: who may be in it together, and whether a reader waits for longer than `bound` although it may come in.
+    pub fn look(&self, server: &SimServer, name: usize, bound: Duration) -> Look {
+        let key = &self.names[name];
+        let mut wrong = Vec::new();
+        let fields = match server.command(&[b"hgetall", key.as_bytes()]) {
+            SimReply::List(items) => items.iter().map(word).collect::<Vec<_>>(),
+            odd => panic!("{odd:?}"),
+        };
+        let mode = fields.chunks(2).find(|pair| pair[0] == "mode").map(|pair| pair[1].clone());
+        let holders: Vec<&str> = fields.chunks(2).map(|pair| &*pair[0]).filter(|field| *field != "mode").collect();
+        let writers: Vec<&str> = holders.iter().filter_map(|field| field.strip_suffix(":write")).collect();
+        let sound = match (mode.as_deref(), &writers[..]) {
+            (None, _) => fields.is_empty(),
+            (Some("read"), []) => !holders.is_empty(),
+            (Some("write"), [writer]) => holders.iter().all(|field| field.trim_end_matches(":write") == *writer),
+            _ => false,
+        };
+        if !sound {
+            wrong.push(format!("RW1: {key} is {fields:?}"));
+        }
+        let prefix = format!("{{{key}}}:");
+        let mut live = mode.as_deref() == Some("write");
+        for other in server.keys().iter().filter(|other| other.starts_with(prefix.as_bytes())) {
+            let left = server.pttl(other);
+            if left == -1 {
+                wrong.push(format!("L2: {} never ends", String::from_utf8_lossy(other)));
+            }
+            let cover = String::from_utf8_lossy(&other[prefix.len()..]).into_owned();
+            let owner = cover.split(":rwlock_timeout:").next().unwrap_or_default();
+            live |= left > 0 && holders.contains(&owner);
+        }
+
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let State { waiting, open, .. } = &mut *state;
+        if mode.as_deref() == Some("write") {
+            open[name] = None;
+        } else {
+            let (looks, since) = open[name].get_or_insert((0, now));
+            *looks += 1;
+            for waiter in waiting.values_mut().filter(|waiter| waiter.name == name && !waiter.told) {
+                let waits = now - waiter.since.max(*since);
+                // Several looks: a jump of the clock is not a wait.
+                if *looks > 3 && waits > bound {
+                    waiter.told = true;
+                    wrong.push(format!("W1: a reader waits for {key} for {waits:?}, which is {fields:?}"));
+                }
+            }
+        }
+        Look { wrong, is_live: live }
+    }
+}
+
+fn word(item: &SimReply) -> String {
+    match item {
+        SimReply::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        odd => panic!("{odd:?}"),
+    }
+}
