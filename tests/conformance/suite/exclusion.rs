@@ -7,6 +7,7 @@ use distlock::{Acquire, Client};
 use tokio::task::JoinSet;
 
 use crate::bed::{Bed, Counter, Numbers, eventually, idle, in_vain, ms, secs};
+use crate::subject::Subject;
 
 /// Has `tasks` tasks on every client go through the lock `loops` times.
 async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause: Duration) -> u64 {
@@ -121,14 +122,13 @@ pub async fn five_thousand_jobs_leave_no_subscription(bed: &Bed) {
 }
 
 // testSinglePubSub
-pub async fn one_name_does_not_starve_another(bed: &Bed) {
+pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
     // On its own a waiter would not look again in time: only messages get it in.
     let builder = || bed.builder().poll_cap(secs(60)).subscription_linger(ms(1));
     let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
     let mut pairs = JoinSet::new();
     for name in ["one", "two"] {
-        for client in &clients {
-            let lock = bed.lock(client, name);
+        for lock in [bed.lock(&clients[0], name), bed.rival(&clients[1], name)] {
             pairs.spawn(async move {
                 let mut numbers = Numbers::new(7);
                 for round in 0..150 {
@@ -147,9 +147,10 @@ pub async fn one_name_does_not_starve_another(bed: &Bed) {
     }
 }
 
-pub async fn all_kinds_of_acquire_exclude_each_other(bed: &Bed) {
+pub async fn all_kinds_of_acquire_exclude_each_other(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let lock = bed.lock(&ours, "job");
+    let rivals = [bed.rival(&ours, "job"), bed.rival(&theirs, "job")];
     let me = ours.owner();
     let ways: [Acquire; 5] = [
         Acquire::new(),
@@ -160,7 +161,7 @@ pub async fn all_kinds_of_acquire_exclude_each_other(bed: &Bed) {
     ];
     for how in &ways {
         let guard = lock.acquire(how.clone()).await.unwrap().expect("it is free");
-        for handle in [&lock, &other] {
+        for handle in &rivals {
             assert!(handle.try_lock().await.unwrap().is_none(), "{how:?}");
             assert!(in_vain(&handle.lock_for(ms(20)).await), "{how:?}");
             let leased = Acquire::new().wait(ms(20)).lease(secs(1));

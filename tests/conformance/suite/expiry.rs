@@ -8,16 +8,17 @@ use tokio::task::JoinSet;
 
 use crate::bed::events::Events;
 use crate::bed::{Bed, QUICK, eventually, median, ms, secs};
+use crate::subject::Subject;
 
 // testExpire: 20 ms where the machine gives us the time
-pub async fn a_waiter_has_it_right_after_the_lease(bed: &Bed) {
+pub async fn a_waiter_has_it_right_after_the_lease(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let lease = ms(1_000);
     let mut rounds = JoinSet::new();
     for n in 0..10 {
         // From another process, and from this one.
         let waits = if n % 2 == 0 { &theirs } else { &ours };
-        let (lock, other) = (bed.lock(&ours, &format!("job {n}")), bed.lock(waits, &format!("job {n}")));
+        let (lock, other) = (bed.lock(&ours, &format!("job {n}")), bed.rival(waits, &format!("job {n}")));
         rounds.spawn(async move {
             let start = Instant::now();
             let guard = lock.lock_leased(lease).await.unwrap();
@@ -52,9 +53,9 @@ pub async fn a_waiter_has_it_right_after_the_lease(bed: &Bed) {
 }
 
 // testAutoExpire: the client's runtime ends while it holds the lock, so that nothing more is sent
-pub async fn a_crashed_clients_lock_is_free_within_the_watchdog(bed: &Bed) {
+pub async fn a_crashed_clients_lock_is_free_within_the_watchdog(bed: &Subject<'_>) {
     let client = bed.quick().await;
-    let lock = bed.lock(&client, "job");
+    let lock = bed.rival(&client, "job");
     let (held, is_held) = oneshot::channel();
     let (crash, crashes) = oneshot::channel::<()>();
     let builder = bed.quick_builder();
@@ -93,7 +94,7 @@ pub async fn a_crashed_clients_lock_is_free_within_the_watchdog(bed: &Bed) {
 }
 
 // testLockListener
-pub async fn one_event_a_release_and_one_a_lapse(bed: &Bed) {
+pub async fn one_event_a_release_and_one_a_lapse(bed: &Subject<'_>) {
     bed.admin.config_set("notify-keyspace-events", "Egx").await;
     let (deleted, expired) = ("__keyevent@0__:del", "__keyevent@0__:expired");
     let (ours, theirs) = (bed.client().await, bed.client().await);
@@ -109,7 +110,7 @@ pub async fn one_event_a_release_and_one_a_lapse(bed: &Bed) {
     drop(guard);
     // From one client to the other: one deletion each.
     let guard = lock.lock().await.unwrap();
-    let other = bed.lock(&theirs, "job");
+    let other = bed.rival(&theirs, "job");
     let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
     eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
     guard.unlock().await.unwrap();

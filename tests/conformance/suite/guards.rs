@@ -6,6 +6,7 @@ use distlock::{Acquire, Error, Guard, NotHeld, Owner, Released};
 use futures::poll;
 
 use crate::bed::{Bed, QUICK, freed, ms, secs};
+use crate::subject::Subject;
 
 /// Longer than any release in the background takes, and far shorter than any lease.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -106,7 +107,7 @@ pub async fn an_unlock_dropped_half_way_still_frees(bed: &Bed) {
     }
 }
 
-pub async fn an_owner_is_released_by_another_client(bed: &Bed) {
+pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let me = ours.owner();
@@ -118,7 +119,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Bed) {
     crate::bed::idle(&ours).await;
     let owner: Owner = owner.parse().unwrap();
     assert!(other.is_held_by(&owner).await.unwrap());
-    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
     assert_eq!(other.release(&owner).await.unwrap(), Released::StillHeld(1));
     assert_eq!(other.release(&owner).await.unwrap(), Released::Free);
     let refused = other.release(&owner).await.unwrap_err();
@@ -127,7 +128,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Bed) {
     let guard = lock.lock().await.unwrap();
     let owner = guard.into_owner();
     let waiter = tokio::spawn({
-        let lock = lock.clone();
+        let lock = bed.rival(&ours, "job");
         async move { lock.lock().await.unwrap().unlock().await.unwrap() }
     });
     crate::bed::eventually("it waits", secs(5), async || ours.stats().waiting == 1).await;
@@ -155,7 +156,7 @@ pub async fn an_owner_without_guard_is_not_renewed(bed: &Bed) {
     assert_eq!(kept.unlock().await.unwrap(), Released::Free);
 }
 
-pub async fn an_owner_moves_to_another_client_and_back(bed: &Bed) {
+pub async fn an_owner_moves_to_another_client_and_back(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let owner = lock.lock().await.unwrap().into_owner();
@@ -164,15 +165,15 @@ pub async fn an_owner_moves_to_another_client_and_back(bed: &Bed) {
     assert_eq!(other.hold_count(&owner).await.unwrap(), 2);
     assert_eq!(other.release(&owner).await.unwrap(), Released::StillHeld(1));
     assert!(there.is_held());
-    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
     let back = lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await.unwrap().expect("the same owner");
     assert_eq!(there.unlock().await.unwrap(), Released::StillHeld(1));
     assert_eq!(back.unlock().await.unwrap(), Released::Free);
 }
 
-pub async fn a_scope_is_one_owner(bed: &Bed) {
+pub async fn a_scope_is_one_owner(bed: &Subject<'_>) {
     let client = bed.client().await;
-    let lock = bed.lock(&client, "job");
+    let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));
     let (me, you) = (client.owner(), client.owner());
     me.scope(async {
         let outer = lock.lock().await.unwrap();
@@ -180,9 +181,9 @@ pub async fn a_scope_is_one_owner(bed: &Bed) {
         assert_eq!((outer.owner(), inner.owner()), (&me, &me));
         assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
         // An owner that is named goes before, a scope inside as well, and a task of its own is outside.
-        assert!(lock.acquire(Acquire::new().owner(&you).wait(ms(0))).await.unwrap().is_none());
-        assert!(you.scope(lock.try_lock()).await.unwrap().is_none());
-        let apart = lock.clone();
+        assert!(rival.acquire(Acquire::new().owner(&you).wait(ms(0))).await.unwrap().is_none());
+        assert!(you.scope(rival.try_lock()).await.unwrap().is_none());
+        let apart = rival.clone();
         assert!(tokio::spawn(async move { apart.try_lock().await.unwrap().is_none() }).await.unwrap());
         assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
         assert_eq!(outer.unlock().await.unwrap(), Released::Free);

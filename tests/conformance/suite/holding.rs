@@ -6,6 +6,7 @@ use distlock::{Acquire, DistLock, Error, Guard, NotHeld, Owner, Released};
 use distlock_support::{Admin, RedisServer};
 
 use crate::bed::{Bed, eventually, ms, secs};
+use crate::subject::Subject;
 
 /// Comes in once more as this owner.
 async fn enter(lock: &dyn DistLock, owner: &Owner) -> Guard {
@@ -25,15 +26,15 @@ pub async fn lock_and_unlock_twice_on_one_handle(bed: &Bed) {
 }
 
 // testReentrancy
-pub async fn each_re_entry_needs_its_own_unlock(bed: &Bed) {
+pub async fn each_re_entry_needs_its_own_unlock(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
     let me = ours.owner();
     let outer = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
     let inner = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
     assert_eq!(outer.owner(), inner.owner());
     // Without the owner it is another holder, also in this client.
-    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
     assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
     assert!(outer.is_held());
     assert!(other.try_lock().await.unwrap().is_none());
@@ -119,8 +120,9 @@ pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Bed) {
 }
 
 // testForceUnlock
-pub async fn force_unlock_frees_it_for_everyone(bed: &Bed) {
-    let (ours, theirs) = (bed.client().await, bed.client().await);
+pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
+    // What a reader leaves beside the key ends with its lease.
+    let (ours, theirs) = (bed.quick().await, bed.client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     assert!(!lock.force_unlock().await.unwrap());
 
@@ -135,8 +137,8 @@ pub async fn force_unlock_frees_it_for_everyone(bed: &Bed) {
     // By another one, through three holds, with a waiter at each client: they are woken.
     let me = ours.owner();
     let guards = [enter(&*lock, &me).await, enter(&*lock, &me).await, enter(&*lock, &me).await];
-    let waiters = [&lock, &other].map(|lock| {
-        let lock = lock.clone();
+    let waiters = [&ours, &theirs].map(|client| {
+        let lock = bed.rival(client, "job");
         tokio::spawn(async move { lock.lock_for(secs(20)).await.unwrap().unwrap().unlock().await.unwrap() })
     });
     eventually("both wait", secs(5), async || [&ours, &theirs].iter().all(|client| client.stats().waiting == 1)).await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Client, DistLock, Error, Result};
 
 use crate::bed::{Bed, ms, secs};
+use crate::subject::Subject;
 
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -33,7 +34,7 @@ async fn scripts_run(bed: &Bed) -> u64 {
     ["eval", "evalsha"].iter().filter_map(|name| stats.get(*name)).sum()
 }
 
-pub async fn impossible_names_are_refused_unsent(bed: &Bed) {
+pub async fn impossible_names_are_refused_unsent(bed: &Subject<'_>) {
     let client = bed.client().await;
     let before = scripts_run(bed).await;
     for name in [String::new(), "x".repeat(5 * 1024)] {
@@ -46,9 +47,9 @@ pub async fn impossible_names_are_refused_unsent(bed: &Bed) {
     }
     assert_eq!(scripts_run(bed).await, before);
     // 4 KiB is the longest.
-    let lock = bed.lock(&client, &"x".repeat(4 * 1024));
-    let guard = lock.lock().await.unwrap();
-    assert!(lock.try_lock().await.unwrap().is_none());
+    let longest = "x".repeat(4 * 1024);
+    let guard = bed.lock(&client, &longest).lock().await.unwrap();
+    assert!(bed.rival(&client, &longest).try_lock().await.unwrap().is_none());
     guard.unlock().await.unwrap();
 }
 
@@ -100,7 +101,8 @@ pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
 }
 
 pub async fn a_key_of_another_type_is_left_alone(bed: &Bed) {
-    let client = bed.client().await;
+    // What a reader leaves beside the key ends with its lease.
+    let client = bed.quick().await;
     let admin = &bed.admin;
     let makers: [&[&str]; 4] =
         [&["SET", "job", "x"], &["RPUSH", "job", "x"], &["ZADD", "job", "1", "x"], &["XADD", "job", "*", "f", "x"]];
@@ -131,15 +133,15 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Bed) {
 }
 
 // A lock that nobody renews and that has no end: Redisson's orphan (protocol §7.7), or a forgery
-pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Bed) {
+pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Subject<'_>) {
     let client = bed.connect(bed.builder().poll_cap(ms(100))).await;
-    let lock = bed.lock(&client, "job");
+    let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));
     for field in ["somebody", "not:a:uuid", "", "\u{0}"] {
-        bed.admin.cmd::<()>(&["HSET", "job", field, "no number"]).await;
-        assert!(lock.try_lock().await.unwrap().is_none());
+        bed.give_to(field, "job").await;
+        assert!(rival.try_lock().await.unwrap().is_none());
         let before = scripts_run(bed).await;
         let start = Instant::now();
-        assert!(lock.lock_for(ms(500)).await.unwrap().is_none());
+        assert!(rival.lock_for(ms(500)).await.unwrap().is_none());
         assert!(start.elapsed() >= ms(495) && start.elapsed() < ms(900), "{:?}", start.elapsed());
         // Two at the start, then one a poll cap: it never spins.
         let asked = scripts_run(bed).await - before;
@@ -152,10 +154,10 @@ pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Bed) {
     }
 }
 
-pub async fn a_closed_client_says_so(bed: &Bed) {
+pub async fn a_closed_client_says_so(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let lock = bed.lock(&ours, "job");
-    let waiting = bed.lock(&ours, "busy");
+    let waiting = bed.rival(&ours, "busy");
     let guard = bed.lock(&theirs, "busy").lock().await.unwrap();
     let waiter = tokio::spawn({
         let waiting = waiting.clone();

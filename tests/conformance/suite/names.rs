@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::bed::{Bed, eventually, secs};
+use crate::bed::{eventually, secs};
+use crate::subject::Subject;
 
 /// Names that look like something else.
 const ODD: [&str; 24] = [
@@ -32,7 +33,7 @@ const ODD: [&str; 24] = [
     "\"quoted\" 'too' \\",
 ];
 
-pub async fn odd_names_are_locks_of_their_own(bed: &Bed) {
+pub async fn odd_names_are_locks_of_their_own(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let mut guards = Vec::new();
     // All at once: no two of them are one.
@@ -50,7 +51,7 @@ pub async fn odd_names_are_locks_of_their_own(bed: &Bed) {
     assert_eq!(ours.renew_now().await.renewed, ODD.len());
     for (name, guard) in ODD.into_iter().zip(guards) {
         let other = bed.lock(&theirs, name);
-        assert!(other.try_lock().await.unwrap().is_none(), "{name:?}");
+        assert!(bed.rival(&theirs, name).try_lock().await.unwrap().is_none(), "{name:?}");
         assert!(other.is_held_by(guard.owner()).await.unwrap(), "{name:?}");
         guard.unlock().await.unwrap();
         assert!(!other.is_locked().await.unwrap(), "{name:?}");
@@ -58,13 +59,13 @@ pub async fn odd_names_are_locks_of_their_own(bed: &Bed) {
 }
 
 // Each has a channel of its own, which it listens to
-pub async fn waiters_on_odd_names_are_woken(bed: &Bed) {
+pub async fn waiters_on_odd_names_are_woken(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let mut guards = Vec::new();
     let mut waiters = Vec::new();
     for name in ODD {
         guards.push(bed.lock(&ours, name).lock().await.unwrap());
-        let other = bed.lock(&theirs, name);
+        let other = bed.rival(&theirs, name);
         waiters.push(tokio::spawn(async move { other.lock().await.unwrap() }));
     }
     eventually("all listen", secs(5), async || bed.admin.channels().await.len() == ODD.len()).await;
@@ -82,13 +83,13 @@ pub async fn waiters_on_odd_names_are_woken(bed: &Bed) {
 pub use super::holding::cluster_node;
 
 // Lesson 18; names with a brace that is not closed, or an empty tag, have two slots for Redisson too (protocol §2.1)
-pub async fn odd_names_stay_in_one_slot(bed: &Bed) {
+pub async fn odd_names_stay_in_one_slot(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.quick().await, bed.quick().await);
     let split = ["{}", "a{b", "x}y", "}{", "a{}b", "{{a}}"];
     for name in ODD.into_iter().filter(|name| !split.contains(name)) {
         let lock = bed.lock(&ours, name);
         let guard = lock.lock().await.unwrap();
-        let other = bed.lock(&theirs, name);
+        let other = bed.rival(&theirs, name);
         let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
         eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
         assert_eq!(ours.renew_now().await.renewed, 1, "{name:?}");
@@ -97,7 +98,7 @@ pub async fn odd_names_stay_in_one_slot(bed: &Bed) {
     }
 }
 
-pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Bed) {
+pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) {
     let plain = bed.client().await;
     for prefix in ["app:", "{app}:", "ünï ", "\u{0}"] {
         let client = bed.connect(bed.builder().name_prefix(prefix)).await;
@@ -105,12 +106,13 @@ pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Bed) {
         let lock = bed.lock(&client, "job");
         let guard = lock.lock().await.unwrap();
         assert_eq!((lock.name(), guard.name()), ("job", "job"));
-        assert_eq!(bed.admin.keys().await, [format!("{prefix}job")]);
+        assert_eq!(bed.admin.hash_keys().await, [format!("{prefix}job")]);
         // The same lock by its full name, another one by its short one; woken across.
         let full = bed.lock(&plain, &format!("{prefix}job"));
         assert!(full.is_held_by(guard.owner()).await.unwrap());
         bed.lock(&plain, "job").try_lock().await.unwrap().expect("another lock").unlock().await.unwrap();
-        let waiter = tokio::spawn(async move { full.lock().await.unwrap().unlock().await.unwrap() });
+        let rival = bed.rival(&plain, &format!("{prefix}job"));
+        let waiter = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
         eventually("it waits", secs(5), async || plain.stats().waiting == 1).await;
         let start = Instant::now();
         guard.unlock().await.unwrap();

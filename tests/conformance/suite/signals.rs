@@ -8,6 +8,7 @@ use distlock::{Error, Lost};
 use futures::FutureExt as _;
 
 use crate::bed::{Bed, QUICK, ms, secs};
+use crate::subject::Subject;
 
 /// Set when it is dropped.
 struct Flag(Arc<AtomicBool>);
@@ -48,9 +49,9 @@ pub async fn work_under_the_lock_is_stopped_when_it_is_lost(bed: &Bed) {
     assert!(matches!(guard.unlock().await, Err(Error::Lost { why: Lost::Gone, .. })));
 }
 
-pub async fn an_explicit_lease_ends_here_before_anybody_else_has_it(bed: &Bed) {
+pub async fn an_explicit_lease_ends_here_before_anybody_else_has_it(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
     for _ in 0..3 {
         let start = Instant::now();
         let guard = lock.lock_leased(ms(800)).await.unwrap();

@@ -11,21 +11,22 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use crate::bed::{Bed, Numbers, QUICK, eventually, freed, idle, in_vain, median, ms, secs};
+use crate::subject::Subject;
 
 // testTryLockWait
-pub async fn the_wait_runs_out_on_time(bed: &Bed) {
+pub async fn the_wait_runs_out_on_time(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let guard = bed.lock(&ours, "job").lock().await.unwrap();
     // Behind another process, and behind a task of this one.
     for client in [&theirs, &ours] {
-        let lock = bed.lock(client, "job");
+        let lock = bed.rival(client, "job");
         let start = Instant::now();
         assert!(lock.lock_for(secs(1)).await.unwrap().is_none());
         let waited = start.elapsed();
         assert!(waited >= ms(995) && waited <= ms(1350), "{waited:?}");
     }
     // Queued behind a waiter that goes on waiting.
-    let lock = bed.lock(&theirs, "job");
+    let lock = bed.rival(&theirs, "job");
     let first = tokio::spawn({
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }
@@ -40,10 +41,10 @@ pub async fn the_wait_runs_out_on_time(bed: &Bed) {
 }
 
 // testLockUninterruptibly: nothing interrupts a future but its being dropped
-pub async fn a_waiter_waits_on_whatever_happens_around_it(bed: &Bed) {
+pub async fn a_waiter_waits_on_whatever_happens_around_it(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let guard = bed.lock(&ours, "job").lock_leased(secs(600)).await.unwrap();
-    let lock = bed.lock(&theirs, "job");
+    let lock = bed.rival(&theirs, "job");
     let mut waiter = std::pin::pin!(lock.lock());
     let start = Instant::now();
     while start.elapsed() < secs(1) {
@@ -61,11 +62,11 @@ pub async fn a_waiter_waits_on_whatever_happens_around_it(bed: &Bed) {
 }
 
 // Design §3: a message wakes the waiter. On its own it would look after 5 s.
-pub async fn a_release_wakes_a_waiter_at_once(bed: &Bed) {
+pub async fn a_release_wakes_a_waiter_at_once(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let mut times = Vec::new();
     for round in 0..40 {
-        let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+        let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
         let guard = lock.lock().await.unwrap();
         let waiter = tokio::spawn(async move {
             let guard = other.lock().await.unwrap();
@@ -138,9 +139,9 @@ pub async fn a_dropped_try_lock_leaves_no_orphan(bed: &Bed) {
 }
 
 // Lesson 2, on the waiting side
-pub async fn dropped_waiters_leave_nothing(bed: &Bed) {
+pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.connect(bed.builder().subscription_linger(ms(50))).await);
-    let lock = bed.lock(&theirs, "job");
+    let lock = bed.rival(&theirs, "job");
     let guard = bed.lock(&ours, "job").lock().await.unwrap();
     let mut numbers = Numbers::new(2);
     let mut waiters = JoinSet::new();
@@ -165,7 +166,7 @@ pub async fn dropped_waiters_leave_nothing(bed: &Bed) {
     while let Some(done) = waiters.join_next().await {
         done.unwrap();
     }
-    let took = freed(&lock, secs(3)).await;
+    let took = freed(&lock, secs(3)).await + freed(&bed.lock(&ours, "job"), secs(3)).await;
     println!("free {took:?} after the last one");
     let start = Instant::now();
     lock.lock_for(secs(5)).await.unwrap().expect("it is free").unlock().await.unwrap();
@@ -198,9 +199,9 @@ pub async fn a_server_that_is_gone_is_an_error_and_not_a_hang(bed: &Bed) {
     .await;
 }
 
-pub async fn a_wait_without_end_and_a_wait_of_nothing(bed: &Bed) {
+pub async fn a_wait_without_end_and_a_wait_of_nothing(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
-    let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
+    let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
     let guard = lock.lock_for(Duration::MAX).await.unwrap().expect("it is free");
     for wait in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(900)] {
         let start = Instant::now();
@@ -208,7 +209,8 @@ pub async fn a_wait_without_end_and_a_wait_of_nothing(bed: &Bed) {
         assert!(start.elapsed() < ms(300), "{:?}", start.elapsed());
     }
     let mut waiter = std::pin::pin!(other.lock_for(Duration::MAX));
-    let mut here = std::pin::pin!(lock.acquire(Acquire::new().wait(Duration::MAX).lease(secs(1))));
+    let beside = bed.rival(&ours, "job");
+    let mut here = std::pin::pin!(beside.acquire(Acquire::new().wait(Duration::MAX).lease(secs(1))));
     for _ in 0..50 {
         assert!(poll!(&mut waiter).is_pending() && poll!(&mut here).is_pending());
         tokio::time::sleep(ms(2)).await;
