@@ -29,7 +29,7 @@ async fn the_state_is_redissons_after_every_step() {
         let (by_a, by_b) = ((text(&a), 1), (text(&b), 1));
 
         let first = lease(&u.rw("doc").read(), &a, secs(10)).await;
-        scene.is("a reads", "read", &[by_a.clone()], 10_000).await;
+        scene.is("a reads", "read", std::slice::from_ref(&by_a), 10_000).await;
         scene.covered("a reads", &a, &[10_000]).await;
         let second = lease(&v.rw("doc").read(), &b, secs(30)).await;
         scene.is("b reads", "read", &[by_a.clone(), by_b.clone()], 30_000).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{Client, DistLock as _, Prefer};
+use distlock::{Client, Prefer};
 
 use crate::bed::{Bed, Numbers, median, ms, secs};
 use crate::rig::rw;
