@@ -78,21 +78,21 @@ async fn each_by_itself(bed: &Bed, count: usize) {
     assert_eq!(keys.len(), count + 1, "the hash, and a cover each");
 }
 
-/// Gives all of them back at once: they share commands as well.
+/// Gives all of them back at once. How many share a command is a matter of how fast they come.
 async fn give_back(bed: &Bed, guards: Vec<Guard>) {
     bed.admin.reset_stats().await;
     let calls = guards.len();
     futures::future::join_all(guards.into_iter().map(async |guard| guard.unlock().await.unwrap())).await;
     let commands = scripts(bed).await;
     println!("and left by {commands} commands");
-    assert!(commands <= few(calls), "{commands}");
+    assert!(commands < calls as u64, "{commands}");
     assert_eq!(bed.admin.keys().await, Vec::<String>::new());
 }
 
 /// What so many calls at once may cost: full commands, the first few that do not wait for company, and room for a busy
 /// machine that has some set out before the rest have come.
 fn few(calls: usize) -> u64 {
-    3 * (calls as u64).div_ceil(TOGETHER) + 20
+    4 * (calls as u64).div_ceil(TOGETHER) + 40
 }
 
 #[tokio::test]
@@ -201,7 +201,8 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
         let (holder, client) = (begin(bed).await, bed.connect(bed.builder().subscription_linger(ms(0))).await);
         let guard = holder.rw("x").read().lock().await.unwrap();
         for (prefer, scripts) in [(Prefer::Readers, 2), (Prefer::Writers, 3)] {
-            eventually("nobody listens", secs(5), async || bed.admin.channels().await.is_empty()).await;
+            let listeners = async || bed.admin.numsub("redisson_rwlock:{x}").await;
+            eventually("nobody listens", secs(5), async || listeners().await == 0).await;
             bed.admin.reset_stats().await;
             let lock = client.rw("x").prefer(prefer).write();
             // Both attempts, the second behind the confirmed subscription, fit in with room.
