@@ -1,0 +1,81 @@
+//! The scripts of the fair lock.
+
+use crate::{Agree, Dice, LEASES, script};
+
+/// A script of the fair lock with what all of them share in front, as it is put together at build time.
+macro_rules! fair {
+    ($file:literal) => {
+        concat!(include_str!("../../lua/fair/queue.lua"), include_str!(concat!("../../lua/fair/", $file, ".lua")))
+    };
+}
+
+const FAIR_ACQUIRE: &str = fair!("acquire");
+const FAIR_RELEASE: &str = fair!("release");
+const FAIR_LEAVE: &str = fair!("leave");
+const FAIR_FORCE: &str = fair!("force");
+const FAIR_REFRESH: &str = fair!("refresh");
+const FAIR_WAITERS: &str = fair!("waiters");
+
+/// Two clients of ours (version 8), one of Java's (version 4), and what nobody should be called.
+const QUEUERS: [&str; 8] = [
+    "00000000-0000-8000-8000-00000000000a:1",
+    "00000000-0000-8000-8000-00000000000a:2",
+    "00000000-0000-8000-8000-00000000000a:3",
+    "00000000-0000-8000-8000-00000000000b:1",
+    "00000000-0000-4000-8000-00000000000c:1",
+    "00000000-0000-4000-8000-00000000000c:2",
+    "00000000-0000-4000-8000-00000000000c:3",
+    "x",
+];
+/// A lock and its queue, its deadlines and the prefix of its channels; and one that shares its queue with nobody.
+const FAIR: [[&str; 4]; 2] = [["f", "q", "t", "c:{f}"], ["g", "q:g", "t:g", "c:{g}"]];
+const WAITS: [&str; 4] = ["4000", "10000", "60000", "300000"];
+
+/// One random call of a script of the fair lock, or something that spoils its keys. `now`: the time in ms that the scripts
+/// are told instead of the server's, as a deadline that is 1 ms off may decide otherwise.
+pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
+    let names = FAIR[d.roll(5) / 4].map(str::to_owned);
+    let [hash, queue, deadlines, _] = names.clone();
+    let owner = d.mostly(&QUEUERS, 7);
+    let (wait, first_lease) = (d.of(&WAITS), d.of(&["4000", "15000", "15000", "15000", "x", "-1"]));
+    let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
+    let lease = d.mostly(&LEASES, 4);
+    let s = |text: &str| text.to_owned();
+    let at = |source: &str| source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000));
+    let call = |source: &str, args: &[String]| {
+        script(&at(source), &names, &[args, &[wait.clone(), first_lease.clone(), publish.clone()]].concat())
+    };
+    let due = (now + 1000 * (d.roll(40) as i64 - 10) + 500).to_string();
+    match d.roll(33) {
+        0..10 => {
+            let (want, turn) = (d.of(&["0", "1", "1", "1", "2"]), d.of(&["0", "1", "1", "1", "2"]));
+            call(FAIR_ACQUIRE, &[owner, lease, want, turn])
+        }
+        10..14 => call(FAIR_RELEASE, &[owner, d.of(&["-1", "0", "0", "0", "1"]), lease]),
+        14..17 => call(FAIR_LEAVE, &[owner, d.of(&["-1", "-1", "0", "1"]), lease]),
+        17 => call(FAIR_FORCE, &[]),
+        18 => script(&at(FAIR_WAITERS), &[queue, deadlines], &[]),
+        19..25 => {
+            let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish]);
+            for names in &FAIR[d.roll(2)..=1] {
+                keys.extend(names.iter().map(|name| (*name).to_owned()));
+                let n = d.roll(4);
+                args.push(n.to_string());
+                for _ in 0..n {
+                    let last = if d.roll(3) == 0 { 0 } else { now - 1000 * d.roll(5) as i64 };
+                    args.extend([d.mostly(&QUEUERS, 7), last.to_string()]);
+                }
+            }
+            script(&at(FAIR_REFRESH), &keys, &args)
+        }
+        25 => (Agree::Exactly, vec![s("zadd"), deadlines, due, owner]),
+        26 => (Agree::Exactly, vec![s("zadd"), deadlines, d.of(&["-1", "0", "inf", "-inf", "2.5"]), owner]),
+        27 => (Agree::Exactly, vec![s("zrem"), deadlines, owner]),
+        28 => (Agree::Exactly, vec![s("rpush"), queue, owner]),
+        29 => (Agree::Exactly, vec![s("lrem"), queue, s("0"), owner]),
+        30 => (Agree::Exactly, vec![s("del"), d.of(&["f", "f", "t", "q", "g"])]),
+        31 => (Agree::Exactly, vec![s("hset"), hash, owner, s("1")]),
+        _ if d.roll(4) > 0 => (Agree::Exactly, vec![s("ping")]),
+        _ => (Agree::Exactly, vec![s("set"), d.of(&["f", "q", "t"]), s("no lock")]),
+    }
+}

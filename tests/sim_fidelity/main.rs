@@ -1,0 +1,288 @@
+//! The simulator against a real `redis-server`: the same random commands and scripts, the same answers and the same
+//! state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a run.
+#![cfg(feature = "sim")]
+
+mod fair;
+mod plain;
+mod rwlock;
+
+use std::time::{Duration, Instant};
+
+use distlock::sim::{SimReply, SimServer};
+
+/// Good leases, and what is none.
+const LEASES: [&str; 9] = ["10000", "20000", "40000", "80000", "0", "-5", "9223372036854775807", "x", "1.5"];
+
+mod real {
+    //! A server of our own, and what it answers.
+
+    use distlock_support::RedisServer;
+    use redis::{Connection, Value};
+
+    pub struct Server {
+        pub connection: Connection,
+        _server: RedisServer,
+    }
+
+    impl Server {
+        pub fn start() -> Self {
+            let server = RedisServer::start();
+            let client = redis::Client::open(server.url()).unwrap();
+            Self { connection: client.get_connection().unwrap(), _server: server }
+        }
+
+        pub fn run(&mut self, words: &[Vec<u8>]) -> Value {
+            let mut command = redis::Cmd::new();
+            for word in words {
+                command.arg(word.as_slice());
+            }
+            match command.query(&mut self.connection) {
+                Ok(value) => value,
+                Err(error) => {
+                    let text = [error.code().unwrap_or("?"), error.detail().unwrap_or("")].join(" ");
+                    Value::SimpleString(format!("\0{text}"))
+                }
+            }
+        }
+    }
+}
+
+fn converted(value: redis::Value) -> SimReply {
+    match value {
+        redis::Value::Nil => SimReply::Nil,
+        redis::Value::Int(n) => SimReply::Int(n),
+        redis::Value::BulkString(bytes) => SimReply::Text(bytes.into()),
+        redis::Value::Array(items) => SimReply::List(items.into_iter().map(converted).collect()),
+        redis::Value::Okay => SimReply::Status("OK".into()),
+        redis::Value::SimpleString(text) => match text.strip_prefix('\0') {
+            Some(error) => SimReply::Error(error.into()),
+            None => SimReply::Status(text),
+        },
+        other => panic!("no reply of RESP 2: {other:?}"),
+    }
+}
+
+/// How two replies have to agree.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Agree {
+    Exactly,
+    /// Numbers above 1000 are ms left of a lease.
+    Lease,
+    /// Seconds left of a lease.
+    Seconds,
+    /// A list in any order.
+    Set,
+    /// Errors by their code only: the text names the script.
+    Script,
+}
+
+fn agree(how: Agree, slack: i64, sim: &SimReply, real: &SimReply) -> bool {
+    match (sim, real) {
+        (SimReply::Int(a), SimReply::Int(b)) => match how {
+            Agree::Lease | Agree::Script if *a > 500 && *b > 500 => (a - b).abs() <= slack,
+            Agree::Seconds if *a > 0 => (a - b).abs() <= 1,
+            _ => a == b,
+        },
+        (SimReply::List(a), SimReply::List(b)) => {
+            let order = |list: &[SimReply]| {
+                let mut list = list.to_vec();
+                if how == Agree::Set {
+                    list.sort_by_key(|item| format!("{item:?}"));
+                }
+                list
+            };
+            a.len() == b.len() && order(a).iter().zip(&order(b)).all(|(a, b)| agree(how, slack, a, b))
+        }
+        (SimReply::Error(a), SimReply::Error(b)) if how == Agree::Script => a.split(' ').next() == b.split(' ').next(),
+        (SimReply::Error(a), SimReply::Error(b)) => a.trim() == b.trim(),
+        // Deadlines that were reckoned from a lease.
+        (SimReply::Text(a), SimReply::Text(b)) if deadline(a).is_some() => {
+            deadline(a).zip(deadline(b)).is_some_and(|(a, b)| (a - b).abs() <= slack as f64)
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn deadline(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok().filter(|score: &f64| score.is_finite() && *score > 1e12)
+}
+
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % sides as u64).unwrap()
+    }
+
+    pub(crate) fn of(&mut self, list: &[&'static str]) -> String {
+        list[self.roll(list.len())].into()
+    }
+
+    /// Mostly one of the good ones in front, so that runs get somewhere.
+    pub(crate) fn mostly(&mut self, list: &[&'static str], good: usize) -> String {
+        if self.roll(4) > 0 { self.of(&list[..good]) } else { self.of(list) }
+    }
+}
+
+pub(crate) fn script(source: &str, keys: &[String], args: &[String]) -> (Agree, Vec<String>) {
+    let mut words = vec!["EVAL".to_owned(), source.to_owned(), keys.len().to_string()];
+    words.extend_from_slice(keys);
+    words.extend_from_slice(args);
+    (Agree::Script, words)
+}
+
+struct Pair {
+    sim: SimServer,
+    real: real::Server,
+    seed: u64,
+    /// What led here, for the report.
+    log: Vec<String>,
+    /// Deadlines are set and looked at at slightly different moments on both sides: so many ms apart, so far.
+    apart: i64,
+    /// How many scripts were run, and how many of them failed.
+    scripts: (usize, usize),
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        Self {
+            sim: SimServer::new(seed),
+            real: real::Server::start(),
+            seed,
+            log: Vec::new(),
+            apart: 0,
+            scripts: (0, 0),
+        }
+    }
+
+    fn both(&mut self, how: Agree, words: &[String]) {
+        let bytes: Vec<Vec<u8>> = words.iter().map(|word| word.clone().into_bytes()).collect();
+        let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+        let began = Instant::now();
+        let sim = if words[0] == "EVAL" {
+            let keys: usize = words[2].parse().unwrap();
+            self.sim.eval(&words[1], &slices[3..3 + keys], &slices[3 + keys..])
+        } else {
+            self.sim.command(&slices)
+        };
+        let real = converted(self.real.run(&bytes));
+        self.apart = self.apart.max(began.elapsed().as_millis() as i64 + 1);
+        self.scripts.0 += usize::from(how == Agree::Script);
+        self.scripts.1 += usize::from(how == Agree::Script && matches!(sim, SimReply::Error(_)));
+        let short: Vec<&str> = words.iter().map(|word| word.lines().next().unwrap_or("")).collect();
+        self.log.push(format!("{short:?} -> {sim:?}"));
+        // One may be reckoned from another, and that from a third.
+        if !agree(how, 6 * self.apart, &sim, &real) {
+            let from = self.log.len().saturating_sub(25);
+            let story = self.log[from..].join("\n");
+            panic!("SEED={}, command {}:\n{story}\nthe real server says {real:?}", self.seed, self.log.len());
+        }
+    }
+
+    /// Compares all there is.
+    fn state(&mut self) {
+        let word = |text: &str| text.to_owned();
+        self.both(Agree::Set, &[word("keys"), word("*")]);
+        for key in self.sim.keys() {
+            let key = String::from_utf8(key).unwrap();
+            self.both(Agree::Exactly, &[word("type"), key.clone()]);
+            self.both(Agree::Lease, &[word("pttl"), key.clone()]);
+            let kind = self.sim.command(&[b"type", key.as_bytes()]);
+            let SimReply::Status(kind) = kind else { panic!("{kind:?}") };
+            let words = match kind.as_str() {
+                "string" => vec![word("get"), key],
+                "hash" => vec![word("hgetall"), key],
+                "list" => vec![word("lrange"), key, word("0"), word("-1")],
+                _ => vec![word("zrange"), key, word("0"), word("-1"), word("withscores")],
+            };
+            self.both(Agree::Exactly, &words);
+        }
+    }
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn random_commands_get_the_same_answers_from_both() {
+    let seed = from_env("SEED", 1);
+    let mut pair = Pair::new(seed);
+    let mut dice = Dice(seed);
+    for n in 1..=from_env("OPS", 20_000) {
+        let (how, words) = plain::draw(&mut dice);
+        pair.both(how, &words);
+        if n % 200 == 0 {
+            pair.state();
+        }
+        // Without this every key ends up as a list of thousands or with a type nothing changes any more.
+        if n % 500 == 0 {
+            pair.both(Agree::Exactly, &["flushall".to_owned()]);
+        }
+    }
+    pair.state();
+}
+
+/// Runs in the course of which one of `keys` at a time comes to its end.
+fn ends_alike(keys: &[&'static str], mut draw: impl FnMut(&mut Dice) -> (Agree, Vec<String>)) {
+    let seed = from_env("SEED", 1);
+    let mut pair = Pair::new(seed);
+    let mut dice = Dice(seed);
+    for _ in 0..8 {
+        for _ in 0..60 {
+            let (how, words) = draw(&mut dice);
+            pair.both(how, &words);
+        }
+        let short = dice.of(keys);
+        pair.both(Agree::Exactly, &["pexpire".to_owned(), short, "30".to_owned()]);
+        std::thread::sleep(Duration::from_millis(80));
+        pair.state();
+    }
+}
+
+#[test]
+fn leases_end_alike_and_leave_the_same_behind() {
+    ends_alike(&plain::KEYS, plain::draw);
+}
+
+#[test]
+fn readers_die_alike_and_leave_the_same_behind() {
+    ends_alike(&rwlock::ENDING, |dice| rwlock::draw(dice, 1_795_000_000_000));
+}
+
+/// Random calls of the scripts of a flavour, and things that spoil its keys. They are told the time instead of the server's.
+fn scripts_do_the_same(mut draw: impl FnMut(&mut Dice, i64) -> (Agree, Vec<String>)) {
+    let seed = from_env("SEED", 1);
+    let mut pair = Pair::new(seed);
+    let mut dice = Dice(seed);
+    for n in 1..=from_env("OPS", 12_000) {
+        // Every so often time passes.
+        let now = 1_795_000_000_000 + 1500 * (n as i64 / 20 % 10);
+        let (how, words) = draw(&mut dice, now);
+        pair.both(how, &words);
+        if n % 10 == 0 {
+            pair.state();
+        }
+        // Before everything has a wrong type.
+        if n % 100 == 0 {
+            pair.both(Agree::Exactly, &["flushall".to_owned()]);
+        }
+    }
+    pair.state();
+    let (all, failed) = pair.scripts;
+    assert!(failed * 2 < all, "{failed} of {all} scripts failed: that shows little");
+}
+
+#[test]
+fn fair_scripts_do_the_same_on_both() {
+    scripts_do_the_same(fair::draw);
+}
+
+#[test]
+fn read_write_scripts_do_the_same_on_both() {
+    scripts_do_the_same(rwlock::draw);
+}

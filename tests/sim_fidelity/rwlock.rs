@@ -1,0 +1,96 @@
+//! The scripts of the read-write lock.
+
+use crate::{Agree, Dice, LEASES, script};
+
+/// A script with what all of them share in front, as it is put together at build time.
+macro_rules! part {
+    ($($file:literal),+) => {
+        concat!(include_str!("../../lua/rwlock/covers.lua") $(, include_str!(concat!("../../lua/rwlock/", $file, ".lua")))+)
+    };
+}
+
+const READ: &str = part!("read");
+const READ_RELEASE: &str = part!("read_release");
+const WRITE: &str = part!("write");
+const WRITE_RELEASE: &str = part!("write_release");
+const LEAVE: &str = part!("leave", "write_release");
+const FORCE: &str = part!("force");
+const STATE: &str = part!("state");
+const RENEW: &str = part!("renew");
+
+/// What nobody should be called comes last.
+const OWNERS: [&str; 5] = ["a:1", "a:2", "b:1", "c:1", "mode"];
+/// A lock, its tag, its channel and its waiting writers; the second has a tag of its own.
+const LOCKS: [[&str; 4]; 2] =
+    [["r", "{r}", "c:{r}", "{r}:rwlock_waiting"], ["{s}t", "{s}t", "c:{s}t", "{s}t:rwlock_waiting"]];
+
+/// Keys whose end changes what the scripts do.
+pub(crate) const ENDING: [&str; 6] = [
+    "r",
+    "{r}:a:1:rwlock_timeout:1",
+    "{r}:a:1:rwlock_timeout:2",
+    "{r}:b:1:rwlock_timeout:1",
+    "{r}:c:1:rwlock_timeout:1",
+    "{r}:rwlock_waiting",
+];
+
+/// One random call of a script, or something that spoils its keys. `now`: the time in ms that the scripts are told instead
+/// of the server's, as a mark that is 1 ms off may decide otherwise.
+pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
+    let [hash, tag, channel, waiting] = LOCKS[d.roll(5) / 4].map(str::to_owned);
+    let owner = d.mostly(&OWNERS, 4);
+    let lease = d.mostly(&LEASES, 4);
+    let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
+    let cover = format!("{tag}:{owner}:rwlock_timeout:{}", 1 + d.roll(3));
+    let s = |text: &str| text.to_owned();
+    let at = |source: &str| source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000));
+    let call = |source: &str, keys: &[&String], args: &[&String]| {
+        let owned = |words: &[&String]| words.iter().map(|word| (*word).clone()).collect::<Vec<_>>();
+        script(&at(source), &owned(keys), &owned(args))
+    };
+    let want = d.of(&["0", "1", "1", "1", "2", "2", "3"]);
+    let left = d.of(&["-1", "0", "0", "1", "2"]);
+    let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
+    match d.roll(40) {
+        0..9 => call(READ, &[&hash, &waiting], &[&owner, &lease, &want, &tag, &d.of(&["0", "1"])]),
+        9..14 => {
+            let promised = d.of(&["0", "0", "5000", "30000", "x"]);
+            call(READ_RELEASE, &[&hash, &channel], &[&owner, &left, &promised, &tag, &publish])
+        }
+        14..19 => call(WRITE, &[&hash, &waiting], &[&owner, &lease, &want, &tag, &d.of(&["0", "3000", "9000"])]),
+        19..23 => call(WRITE_RELEASE, &[&hash, &channel], &[&owner, &left, &lease, &tag, &publish]),
+        23..25 => {
+            let left = d.of(&["-2", "0", "0", "1"]);
+            call(LEAVE, &[&hash, &channel, &waiting], &[&owner, &left, &lease, &tag, &publish])
+        }
+        25 => {
+            let (mode, message) = if d.roll(2) == 0 { ("read", "0") } else { ("write", "1") };
+            call(FORCE, &[&hash, &channel], &[&s(mode), &s(message), &publish])
+        }
+        26..28 => call(STATE, &[&hash], &[&d.of(&["read", "write"]), &tag]),
+        28..32 => {
+            // A negative lease is set exactly so: one long enough not to end while the answers are compared.
+            let lease = if lease == "-5" { s("-15000") } else { lease };
+            let (mut keys, mut args) = (Vec::new(), vec![lease]);
+            for _ in 0..1 + d.roll(3) {
+                let [hash, tag, ..] = LOCKS[d.roll(5) / 4].map(str::to_owned);
+                keys.push(hash);
+                args.extend([d.mostly(&OWNERS, 4), d.of(&["read", "read", "write", "keep"]), tag]);
+            }
+            script(RENEW, &keys, &args)
+        }
+        // A reader dies, or lives on for another time.
+        32 => plain(&["del", &cover]),
+        33 => plain(&["pexpire", &cover, &d.of(&["7000", "60000"])]),
+        34 => plain(&["persist", &d.of(&["r", "{r}:a:1:rwlock_timeout:1"])]),
+        35 => plain(&["zadd", &waiting, &(now + 1000 * (d.roll(10) as i64 - 5) + 500).to_string(), &owner]),
+        36 => plain(&["del", &d.of(&["r", "{s}t", "{r}:rwlock_waiting"])]),
+        // Somebody's forgery, or a lock of another kind.
+        37 => plain(&["hset", &hash, &owner, &d.of(&["1", "2", "x", "0", "-1"])]),
+        38 if d.roll(3) == 0 => plain(&["hset", &hash, "mode", &d.of(&["read", "write", "odd"])]),
+        39 if d.roll(3) == 0 => {
+            plain(&["set", &d.of(&["r", "{r}:rwlock_waiting", "{r}:a:1:rwlock_timeout:1"]), "no lock"])
+        }
+        _ => plain(&["ping"]),
+    }
+}
