@@ -1,0 +1,232 @@
+//! What a client of ours knows of its holds, and what it sends for them.
+
+use crate::ours::{Answer, Unlike, Why, note};
+use crate::state::{Half, Span, State};
+
+/// The watchdog, of ours and of Java's: nobody renews by himself while a sequence lasts.
+pub const WATCHDOG: Span = Span::at(3_600_000);
+
+/// One guard.
+#[derive(Clone, Debug)]
+pub struct Held {
+    pub id: u32,
+    /// None: the watchdog's.
+    pub lease: Option<Span>,
+    until: Span,
+}
+
+/// What one owner holds of one half.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    count: i64,
+    pub guards: Vec<Held>,
+    watched: Span,
+}
+
+/// Until when a lease counts as held by the local clock: 1 % and 2 ms less.
+fn valid(sent: Span, lease: Span) -> Span {
+    let ms = |lease: i64| lease - lease / 100 - 2;
+    sent.plus(Span { lo: ms(lease.lo) - 1, hi: ms(lease.hi) + 1 })
+}
+
+/// The lease that makes `until` of it, sent at `t`.
+fn reaching(until: Span, t: Span) -> Span {
+    let ms = |left: i64| (left + 2) * 100 / 99;
+    Span { lo: ms(until.lo - t.hi), hi: ms(until.hi - t.lo) + 2 }
+}
+
+impl Book {
+    fn until(&self, held: &Held) -> Span {
+        if held.lease.is_none() { self.watched } else { held.until }
+    }
+
+    fn until_all(&self) -> Option<Span> {
+        self.guards.iter().map(|held| self.until(held)).reduce(Span::max)
+    }
+
+    /// The longest lease that its guards were given.
+    fn lease(&self) -> Span {
+        self.guards.iter().map(|held| held.lease.unwrap_or(WATCHDOG)).reduce(Span::max).unwrap_or(WATCHDOG)
+    }
+
+    fn is_watched(&self) -> bool {
+        self.guards.iter().any(|held| held.lease.is_none())
+    }
+
+    fn opened(&mut self, id: u32, lease: Option<Span>, t: Span) {
+        let until = valid(t, lease.unwrap_or(WATCHDOG));
+        if lease.is_none() {
+            self.watched = self.watched.max(until);
+        }
+        self.count += 1;
+        self.guards.push(Held { id, lease, until });
+    }
+}
+
+/// One lock, and what two owners of ours, each of a client of its own, know of it.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub state: State,
+    pub books: [[Book; 2]; 2],
+    /// Others may act as this owner: it is counted by the server alone.
+    pub shared: [bool; 2],
+    pub why: Why,
+    /// What was published.
+    pub said: String,
+}
+
+/// What a user is told of a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    Free,
+    Left(i64),
+    /// It had been over.
+    Over,
+    /// It was known to be over; nothing was sent.
+    Lost,
+}
+
+impl Model {
+    pub fn book(&mut self, who: usize, half: Half) -> &mut Book {
+        &mut self.books[who][half as usize]
+    }
+
+    /// The guard, if it has not been lost.
+    pub fn held(&self, who: usize, half: Half, id: u32) -> Option<&Held> {
+        self.books[who][half as usize].guards.iter().find(|held| held.id == id)
+    }
+
+    /// Until when a guard counts as held; None: it is lost.
+    pub fn until(&self, who: usize, half: Half, id: u32) -> Option<Span> {
+        self.held(who, half, id).map(|held| self.books[who][half as usize].until(held))
+    }
+
+    /// When something ends, in Redis or here.
+    pub fn ends(&self) -> impl Iterator<Item = Span> {
+        let books = self.books.iter().flatten();
+        books.flat_map(|book| book.guards.iter().map(|held| book.until(held))).chain(self.state.ends())
+    }
+
+    /// Asks once.
+    pub fn acquire(&mut self, who: usize, half: Half, lease: Option<Span>, id: u32, t: Span) -> Answer {
+        loop {
+            let book = &self.books[who][half as usize];
+            let want = (!self.shared[who]).then_some(book.count + 1);
+            let (again, rest) = (book.count > 0, book.until_all().map(|until| t.plus(reaching(until, t))));
+            let span = lease.unwrap_or(WATCHDOG);
+            let answer = match half {
+                Half::Read => self.state.our_read(who, span, want, t, &mut self.why),
+                Half::Write => self.state.our_write(who, span, want, rest, t, &mut self.why),
+            };
+            match answer {
+                Answer::Held => self.book(who, half).opened(id, lease, t),
+                // What was to be there is not: it is lost, and asked for anew.
+                _ if again => {
+                    *self.book(who, half) = Book::default();
+                    continue;
+                }
+                _ => {}
+            }
+            return answer;
+        }
+    }
+
+    pub fn release(&mut self, who: usize, half: Half, id: u32, t: Span) -> Told {
+        let Some(until) = self.until(who, half, id) else {
+            return Told::Lost;
+        };
+        let shared = self.shared[who];
+        let book = &mut self.books[who][half as usize];
+        book.guards.retain(|held| held.id != id);
+        let left = (!shared).then_some(book.count - 1);
+        let answer = match half {
+            Half::Read => {
+                let promised =
+                    book.until_all().filter(|until| t.before(*until)).map(|until| t.plus(reaching(until, t)));
+                self.state.our_unread(who, left, promised, t, &mut self.why, &mut self.said)
+            }
+            Half::Write => self.state.our_unwrite(who, left, book.lease(), t, &mut self.why, &mut self.said),
+        };
+        let book = self.book(who, half);
+        let told = match answer {
+            Answer::Left(left) => {
+                book.count -= 1;
+                if half == Half::Write {
+                    // All of them start anew.
+                    for held in &mut book.guards {
+                        held.until = held.until.max(held.lease.map_or(held.until, |lease| valid(t, lease)));
+                    }
+                    if book.is_watched() {
+                        book.watched = book.watched.max(valid(t, WATCHDOG));
+                    }
+                }
+                Told::Left(left)
+            }
+            answer => {
+                *book = Book::default();
+                if answer == Answer::Free { Told::Free } else { Told::Over }
+            }
+        };
+        if until.before(t) { Told::Over } else { told }
+    }
+
+    /// A client's round: how many were renewed, and how many found lost.
+    pub fn renew(&mut self, who: usize, t: Span) -> (usize, usize) {
+        let (mut renewed, mut lost) = (0, 0);
+        for half in [Half::Read, Half::Write] {
+            let book = &self.books[who][half as usize];
+            let watched = book.is_watched();
+            let lasts = book.until_all().is_some_and(|until| t.plus(Span::at(WATCHDOG.lo / 2)).before(until));
+            if !watched && !lasts {
+                continue;
+            }
+            note(&mut self.why, Unlike::Renewal);
+            let held = self.state.our_renewed(who, half, watched, WATCHDOG, t);
+            let book = self.book(who, half);
+            if held && watched {
+                book.watched = book.watched.max(valid(t, WATCHDOG));
+                renewed += 1;
+            } else if !held {
+                *book = Book::default();
+                lost += 1;
+            }
+        }
+        (renewed, lost)
+    }
+
+    /// Whether it was held.
+    pub fn extend(&mut self, who: usize, half: Half, id: u32, lease: Span, t: Span) -> bool {
+        if self.until(who, half, id).is_none_or(|until| until.before(t)) {
+            return false;
+        }
+        note(&mut self.why, Unlike::Renewal);
+        let book = self.book(who, half);
+        let own = book.guards.iter().position(|held| held.id == id).expect("looked up above");
+        let held = book.guards.remove(own);
+        let (kept, others) = (book.is_watched(), book.until_all());
+        let armed = others.map_or(lease, |until| lease.max(reaching(until, t)));
+        book.guards.insert(own, Held { lease: Some(lease), until: valid(t, lease), ..held });
+        let there = if kept {
+            self.state.our_renewed(who, half, true, armed, t)
+        } else {
+            self.state.our_extended(who, half, armed, t)
+        };
+        if !there {
+            *self.book(who, half) = Book::default();
+        }
+        there
+    }
+
+    /// Reads before it gives the writing back, as the same owner, for what is left of the lease.
+    pub fn downgrade(&mut self, who: usize, id: u32, reader: u32, t: Span) -> bool {
+        let until = self.until(who, Half::Write, id);
+        let mut done = until.is_some_and(|until| t.before(until));
+        if let Some(until) = until.filter(|_| done) {
+            let explicit = self.held(who, Half::Write, id).is_some_and(|held| held.lease.is_some());
+            let lease = explicit.then(|| reaching(until, t));
+            done = self.acquire(who, Half::Read, lease, reader, t) == Answer::Held;
+        }
+        self.release(who, Half::Write, id, t);
+        done
+    }
+}

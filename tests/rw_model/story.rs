@@ -1,0 +1,308 @@
+//! One sequence: every step is done on a lock of two owners of ours and one of Java's, and by three owners of Java's on a
+//! lock of their own; then both are looked at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Client, DistLock, Guard, Owner, Prefer};
+
+use crate::book::Model;
+use crate::expect::Outcome;
+use crate::ours::Why;
+use crate::rig::{Rig, ms, now};
+use crate::state::{Half, JAVA, OWNERS, Span, State};
+
+/// Time in which nothing may end while a step is under way, before and after.
+const APART: i64 = 6;
+
+/// Something ended while a step was under way: who came first cannot be told.
+#[derive(Debug)]
+pub struct Torn;
+
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[usize::try_from(self.roll(list.len() as u64)).expect("a short list")]
+    }
+}
+
+/// What a step came to, and what Java answered on its own lock.
+type Done = (Outcome, Vec<bool>);
+
+/// A guard, and whose it is.
+pub struct Hand {
+    pub guard: Guard,
+    pub who: usize,
+    pub half: Half,
+    pub id: u32,
+}
+
+/// What was met, over all sequences.
+#[derive(Clone, Default, Debug)]
+pub struct Tally {
+    pub sequences: u64,
+    pub torn: u64,
+    pub steps: u64,
+    /// Steps after which both locks had to be the same.
+    pub same: u64,
+    pub why: Why,
+}
+
+impl Tally {
+    pub fn add(&mut self, more: Self) {
+        self.sequences += more.sequences;
+        self.torn += more.torn;
+        self.steps += more.steps;
+        self.same += more.same;
+        for (why, times) in more.why {
+            *self.why.entry(why).or_default() += times;
+        }
+    }
+}
+
+pub struct Story<'a> {
+    pub(crate) seed: u64,
+    pub(crate) rig: &'a Rig,
+    pub(crate) clients: &'a [Client; 2],
+    pub(crate) dice: Dice,
+    /// The shortest lease, and how long before an end no step begins.
+    pub(crate) short: i64,
+    margin: i64,
+    /// Most leases are short.
+    pub(crate) hasty: bool,
+    /// Who acts most.
+    pub(crate) star: usize,
+    /// Where in the plot this is, if there is one.
+    pub(crate) scene: Option<u8>,
+    /// The lock that all share, and Java's own.
+    pub(crate) names: [String; 2],
+    texts: [[String; OWNERS]; 2],
+    pub(crate) owners: [Owner; 2],
+    locks: [[Arc<dyn DistLock>; 2]; 2],
+    pub(crate) hands: Vec<Hand>,
+    pub(crate) next: u32,
+    pub(crate) model: Model,
+    /// Java's own lock, and what was said of it.
+    pub(crate) java: State,
+    pub(crate) java_said: String,
+    /// Which halves Java's watchdog keeps.
+    pub(crate) java_watched: [bool; 2],
+    /// Whose holds Java's watchdog may have cut short since they were renewed.
+    pub(crate) cut: [bool; 2],
+    pub(crate) lost: bool,
+    pub(crate) tally: Tally,
+    pub(crate) log: Vec<String>,
+    zero: i64,
+}
+
+impl<'a> Story<'a> {
+    pub fn new(seed: u64, attempt: u32, rig: &'a Rig, clients: &'a [Client; 2]) -> Self {
+        let mut dice = Dice(seed);
+        let names = ["ours", "java"].map(|whose| format!("rw:{seed}.{attempt}:{whose}"));
+        let owners = [0, 1].map(|who: usize| clients[who].owner());
+        let shared = [0, 1].map(|_| dice.roll(4) == 0);
+        let prefer = dice.of(&[Prefer::Readers, Prefer::Writers]);
+        let (hasty, star) = (dice.roll(3) == 0, dice.of(&[0, 1, JAVA]));
+        let scene = (dice.roll(6) == 0).then_some(0);
+        let locks = [0, 1].map(|who: usize| {
+            let lock = clients[who].rw(&names[0]).prefer(prefer);
+            [Arc::new(lock.read()) as Arc<dyn DistLock>, Arc::new(lock.write())]
+        });
+        // To ask for its name would make it known to others.
+        let text = |who: usize| {
+            let told = format!("{:?}", owners[who]);
+            if shared[who] {
+                let _ = owners[who].as_str();
+            }
+            told.trim_start_matches("Owner(").trim_end_matches(')').to_owned()
+        };
+        let java = [0, 1, 2].map(|who| rig.java(who));
+        Self {
+            seed,
+            rig,
+            clients,
+            dice,
+            short: 160 << attempt,
+            margin: 40 << attempt,
+            hasty,
+            star,
+            scene,
+            texts: [[text(0), text(1), java[JAVA].clone()], java],
+            names,
+            owners,
+            locks,
+            hands: Vec::new(),
+            next: 0,
+            model: Model { shared, ..Model::default() },
+            java: State::default(),
+            java_said: String::new(),
+            java_watched: [false; 2],
+            cut: [false; 2],
+            lost: false,
+            tally: Tally::default(),
+            log: vec![format!("shared owners {shared:?}, {prefer:?}, short {}", 160 << attempt)],
+            zero: now(),
+        }
+    }
+
+    pub fn names(&self) -> [&str; 2] {
+        [&self.names[0], &self.names[1]]
+    }
+
+    pub fn lock(&self, who: usize, half: Half) -> Arc<dyn DistLock> {
+        Arc::clone(&self.locks[who][half as usize])
+    }
+
+    pub fn fail(&self, what: &str) -> ! {
+        panic!("SEED={}, step {}: {what}\n{}", self.seed, self.tally.steps, self.log.join("\n"));
+    }
+
+    pub fn note(&mut self, line: impl FnOnce(&Self) -> String) {
+        let line = line(self);
+        self.log.push(format!("{:5} {line}", now() - self.zero));
+    }
+
+    /// Waits until nothing is about to end, and lets go what has ended.
+    pub async fn settle(&mut self) {
+        loop {
+            let now = now();
+            let near = |end: &Span| end.lo - APART <= now + self.margin && end.hi + APART >= now;
+            let Some(last) = self.model.ends().chain(self.java.ends()).filter(near).map(|end| end.hi).max() else {
+                self.model.state.pass(now);
+                self.java.pass(now);
+                return;
+            };
+            tokio::time::sleep(ms(last + APART + 1 - now)).await;
+        }
+    }
+
+    /// Time passes until the next short lease has ended.
+    pub async fn pass(&mut self) {
+        let now = now();
+        let soon = |end: &Span| end.lo > now && end.hi < now + 4 * self.short;
+        if let Some(next) = self.model.ends().chain(self.java.ends()).filter(soon).map(|end| end.hi).min() {
+            self.note(|_| "time passes".into());
+            tokio::time::sleep(ms(next - now)).await;
+        }
+    }
+
+    /// Whether something ended in this time, so that its order with what was done then is unknown.
+    pub fn is_torn(&self, from: i64, to: i64) -> bool {
+        let torn = |end: Span| end.lo - APART <= to && end.hi + APART >= from;
+        self.model.ends().chain(self.java.ends()).any(torn)
+    }
+
+    /// Waits until a client has done what nobody waits for.
+    pub async fn done(&self, who: usize) {
+        let begun = now();
+        while self.clients[who].stats().under_way > 0 {
+            if now() > begun + 20_000 {
+                self.fail("a client is not done after 20 s");
+            }
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+    }
+
+    /// Looks at both locks and compares them: with the model, and with one another.
+    pub async fn compare(&mut self, from: i64, got: Done, expected: Done) -> Result<(), Torn> {
+        let (time, seen) = self.rig.look(self.names(), [&self.texts[0], &self.texts[1]]).await;
+        if self.is_torn(from, time) {
+            return Err(Torn);
+        }
+        if got != expected {
+            self.fail(&format!("answered {got:?}, not {expected:?}"));
+        }
+        let [ours, java] = seen.map(|seen| seen.unwrap_or_else(|odd| self.fail(&odd)));
+        let told = |state: &State| state.since(self.zero);
+        self.log.push(format!("         {:?}", told(&ours)));
+        for (whose, state, seen) in [("shared", &self.model.state, &ours), ("Java's own", &self.java, &java)] {
+            if let Some(how) = state.unlike(seen) {
+                self.fail(&format!(
+                    "the {whose} lock: {how}\nmodel {:?}\nRedis {:?}\nwhere {:?}",
+                    told(state),
+                    told(seen),
+                    self.model.why
+                ));
+            }
+        }
+        let allowed = self.model.why.keys().any(|why| why.in_state());
+        if let Some(how) = java.widened(time - from).unlike(&ours).filter(|_| !allowed) {
+            self.fail(&format!("Redisson leaves something else: {how}\n{:?}\n{:?}", told(&java), told(&ours)));
+        }
+        for (why, times) in std::mem::take(&mut self.model.why) {
+            *self.tally.why.entry(why).or_default() += times;
+        }
+        self.tally.steps += 1;
+        self.tally.same += u64::from(!allowed);
+        if allowed {
+            self.log.push(format!("         Redisson's own: {:?}", told(&java)));
+        }
+        if java != ours {
+            // The next step begins from the same state again, times included.
+            self.rig.put(&self.names[1], &self.texts[1], &ours).await;
+        }
+        self.java = ours.clone();
+        self.model.state = ours;
+        self.promises();
+        Ok(())
+    }
+
+    /// What guards say of themselves, and that Redis backs it (RW1, RW3).
+    fn promises(&self) {
+        let (mut writers, mut holders) = (0_u32, [false; 2]);
+        for Hand { guard, who, half, id } in &self.hands {
+            let (who, half, asked) = (*who, *half, now());
+            let (held, left) = (guard.is_held(), guard.remaining());
+            let until = self.model.until(who, half, *id);
+            let what = || format!("guard {id} of {who}, {half:?}, until {:?}", until.map(|until| until.lo - self.zero));
+            match until {
+                None if held => self.fail(&format!("{}: lost, and says it is held", what())),
+                Some(until) if held && until.before(Span::at(asked)) => {
+                    self.fail(&format!("{}: says it is held too long", what()));
+                }
+                Some(until) if !held && Span::at(now()).before(until) => {
+                    self.fail(&format!("{}: says it is not held", what()));
+                }
+                _ => {}
+            }
+            if !held {
+                continue;
+            }
+            holders[who] = true;
+            let state = &self.model.state;
+            let deadline = asked + i64::try_from(left.as_millis()).expect("a short time");
+            let (mine, covered) = match half {
+                Half::Read => (state.reads[who], state.covered(who).map_or(0, |end| end.lo)),
+                Half::Write => (state.writes[who], i64::MAX),
+            };
+            writers += u32::from(half == Half::Write);
+            let hash = if self.cut[who] { i64::MAX } else { state.end.lo };
+            if mine == 0 || covered < deadline - 2 || hash < deadline - 2 {
+                self.fail(&format!("{}: Redis does not back it until {}", what(), deadline - self.zero));
+            }
+        }
+        if writers > 0 && holders == [true; 2] {
+            self.fail("somebody holds it beside a writer");
+        }
+    }
+
+    /// Leaves nothing, whatever happened.
+    pub async fn clean(&mut self) {
+        self.hands.clear();
+        for who in 0..2 {
+            self.done(who).await;
+        }
+        for name in self.names() {
+            self.rig.put(name, &self.texts[0], &State::default()).await;
+        }
+    }
+}
