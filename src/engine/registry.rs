@@ -5,7 +5,7 @@
 //! others queue here. A message wakes the contender. A lock that this process holds may be passed to the contender
 //! without a word to Redis, a bounded number of times (cohort locking: Dice, Marathe and Shavit, PPoPP 2012).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,9 +23,12 @@ use super::transport::{Ear, Moment};
 use crate::config::Options;
 
 mod place;
+mod slot;
 mod spare;
 
 pub(crate) use place::{Nap, Place, Until, Win};
+pub(crate) use slot::Passed;
+use slot::{Listening, Seat, Slot};
 
 const SHARDS: usize = 16;
 
@@ -46,121 +49,6 @@ pub(crate) struct Registry {
     waiting: AtomicUsize,
     reconnected: Arc<Notify>,
     closing: watch::Receiver<bool>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    turn: bool,
-    contender: Option<Arc<Seat>>,
-    queue: VecDeque<Arc<Seat>>,
-    gone: usize,
-    listening: Listening,
-    /// True while a job waits to end the subscription.
-    retiring: bool,
-    idle_since: Option<Moment>,
-    local: Option<Local>,
-    /// True after this process has passed the lock on as often as it may: the next turn is other processes'.
-    yielding: bool,
-}
-
-/// How far the subscription of a name is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Listening {
-    #[default]
-    Off,
-    /// Asked for or being ended; the contender is told when that is done.
-    Changing,
-    /// Confirmed.
-    Live,
-}
-
-/// A hold of this process that may be passed on.
-#[derive(Debug)]
-struct Local {
-    hold: Arc<Hold>,
-    passed: u32,
-    since: Moment,
-}
-
-/// One waiter's chair.
-#[derive(Debug)]
-struct Seat {
-    /// True when it may be handed a lock that another owner of this client took.
-    takes: bool,
-    state: Mutex<SeatState>,
-    notify: Notify,
-}
-
-#[derive(Debug, Default)]
-struct SeatState {
-    turn: bool,
-    /// Somebody here has just come in, and this one may come in beside it: it asks, without a turn.
-    joins: bool,
-    woken: bool,
-    /// A change of the subscription is done.
-    changed: bool,
-    gone: bool,
-    handed: Option<Grant>,
-    /// The server passed the lock on to the one who waits here.
-    passed: Option<Passed>,
-    /// True once a message has said so.
-    heard: bool,
-}
-
-/// A lock that the server passed on to a waiter.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Passed {
-    pub(crate) lease: Duration,
-    /// The lease began after this. None: after the last word of the server that the waiter stands in the queue.
-    pub(crate) since: Option<Moment>,
-}
-
-impl Slot {
-    fn is_vacant(&self) -> bool {
-        !self.turn && self.queue.is_empty() && self.local.is_none() && self.listening == Listening::Off
-    }
-
-    fn is_idle(&self) -> bool {
-        !self.turn && self.queue.is_empty()
-    }
-
-    /// Tells the contender that something changed that is no message.
-    fn change(&self) {
-        if let Some(seat) = &self.contender {
-            seat.state.lock().changed = true;
-            seat.notify.notify_one();
-        }
-    }
-
-    /// Somebody came in where others may come in beside: all of the queue may ask, together.
-    fn let_in(&mut self) {
-        self.contender = None;
-        self.turn = false;
-        self.gone = 0;
-        for seat in self.queue.drain(..) {
-            seat.state.lock().joins = true;
-            seat.notify.notify_one();
-        }
-    }
-
-    /// Gives the turn to the first in the queue who is still there.
-    fn pass(&mut self) {
-        self.contender = None;
-        self.turn = false;
-        while let Some(seat) = self.queue.pop_front() {
-            let mut state = seat.state.lock();
-            if state.gone {
-                self.gone = self.gone.saturating_sub(1);
-                continue;
-            }
-            state.turn = true;
-            drop(state);
-            seat.notify.notify_one();
-            self.turn = true;
-            self.contender = Some(seat);
-            return;
-        }
-    }
 }
 
 impl Registry {
@@ -464,12 +352,5 @@ impl Ear for Registry {
     fn reconnected(&self) {
         self.reconnected.notify_one();
         self.wake_all();
-    }
-}
-
-impl Seat {
-    fn wake(&self) {
-        self.state.lock().woken = true;
-        self.notify.notify_one();
     }
 }

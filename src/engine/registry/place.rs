@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{Listening, Local, Passed, Registry, Seat, SeatState, Slot};
+use super::Registry;
+use super::slot::{Listening, Local, Passed, Seat, SeatState, Slot};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
 use crate::engine::names::LockName;

@@ -1,0 +1,135 @@
+//! What is known of one name: whose turn it is, who queues, how far the subscription is; and the chairs of those who wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::engine::hold::{Grant, Hold};
+use crate::engine::sync::Mutex;
+use crate::engine::transport::Moment;
+
+/// One name.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) turn: bool,
+    pub(super) contender: Option<Arc<Seat>>,
+    pub(super) queue: VecDeque<Arc<Seat>>,
+    pub(super) gone: usize,
+    pub(super) listening: Listening,
+    /// True while a job waits to end the subscription.
+    pub(super) retiring: bool,
+    pub(super) idle_since: Option<Moment>,
+    pub(super) local: Option<Local>,
+    /// True after this process has passed the lock on as often as it may: the next turn is other processes'.
+    pub(super) yielding: bool,
+}
+
+/// How far the subscription of a name is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Listening {
+    #[default]
+    Off,
+    /// Asked for or being ended; the contender is told when that is done.
+    Changing,
+    /// Confirmed.
+    Live,
+}
+
+/// A hold of this process that may be passed on.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) hold: Arc<Hold>,
+    pub(super) passed: u32,
+    pub(super) since: Moment,
+}
+
+/// One waiter's chair.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// True when it may be handed a lock that another owner of this client took.
+    pub(super) takes: bool,
+    pub(super) state: Mutex<SeatState>,
+    pub(super) notify: Notify,
+}
+
+/// What has come to the one who waits.
+#[derive(Debug, Default)]
+pub(super) struct SeatState {
+    pub(super) turn: bool,
+    /// Somebody here has just come in, and this one may come in beside it: it asks, without a turn.
+    pub(super) joins: bool,
+    pub(super) woken: bool,
+    /// A change of the subscription is done.
+    pub(super) changed: bool,
+    pub(super) gone: bool,
+    pub(super) handed: Option<Grant>,
+    /// The server passed the lock on to the one who waits here.
+    pub(super) passed: Option<Passed>,
+    /// True once a message has said so.
+    pub(super) heard: bool,
+}
+
+/// A lock that the server passed on to a waiter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    pub(crate) lease: Duration,
+    /// The lease began after this. None: after the last word of the server that the waiter stands in the queue.
+    pub(crate) since: Option<Moment>,
+}
+
+impl Slot {
+    pub(super) fn is_vacant(&self) -> bool {
+        !self.turn && self.queue.is_empty() && self.local.is_none() && self.listening == Listening::Off
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        !self.turn && self.queue.is_empty()
+    }
+
+    /// Tells the contender that something changed that is no message.
+    pub(super) fn change(&self) {
+        if let Some(seat) = &self.contender {
+            seat.state.lock().changed = true;
+            seat.notify.notify_one();
+        }
+    }
+
+    /// Somebody came in where others may come in beside: all of the queue may ask, together.
+    pub(super) fn let_in(&mut self) {
+        self.contender = None;
+        self.turn = false;
+        self.gone = 0;
+        for seat in self.queue.drain(..) {
+            seat.state.lock().joins = true;
+            seat.notify.notify_one();
+        }
+    }
+
+    /// Gives the turn to the first in the queue who is still there.
+    pub(super) fn pass(&mut self) {
+        self.contender = None;
+        self.turn = false;
+        while let Some(seat) = self.queue.pop_front() {
+            let mut state = seat.state.lock();
+            if state.gone {
+                self.gone = self.gone.saturating_sub(1);
+                continue;
+            }
+            state.turn = true;
+            drop(state);
+            seat.notify.notify_one();
+            self.turn = true;
+            self.contender = Some(seat);
+            return;
+        }
+    }
+}
+
+impl Seat {
+    pub(super) fn wake(&self) {
+        self.state.lock().woken = true;
+        self.notify.notify_one();
+    }
+}
