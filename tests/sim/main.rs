@@ -10,6 +10,7 @@ mod order;
 mod random;
 mod readers;
 mod rig;
+mod rwlock;
 mod stage;
 mod trace;
 mod trial;

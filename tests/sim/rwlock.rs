@@ -1,0 +1,138 @@
+//! What read-write locks have to keep when things happen in an order that chance seldom brings.
+
+use distlock::sim::{LinkOptions, SimReply, SimServer};
+use distlock::{Acquire, Flavour, Prefer};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::rig::{Party, count, lasts, ms, virtually};
+
+const NAME: &str = "l";
+const WATCHDOG: u64 = 600;
+
+fn party(server: &SimServer, set: impl FnOnce(&mut distlock::Options)) -> Party {
+    let options = LinkOptions { ordered: true, ..LinkOptions::default() };
+    Party::new(server, options, |options| {
+        options.watchdog = ms(WATCHDOG);
+        options.command_timeout = ms(200);
+        options.subscribe_timeout = ms(200);
+        set(options);
+    })
+}
+
+/// M2: what a renewal promises to one hold is kept although another, given back at the same time, takes its cover along.
+#[test]
+fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let us = party(&server, |_| {});
+        let (lock, owner) = (us.client.rw(NAME).read(), us.client.owner());
+        let short = lock.acquire(Acquire::new().owner(&owner).lease(ms(60))).await.unwrap().unwrap();
+        let kept = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
+        // The first cover ends before it could be renewed; the second is the last, which a release takes away.
+        sleep(ms(150)).await;
+        assert!(!short.is_held() && kept.is_held());
+        let (_, released) = tokio::join!(us.client.renew_now(), short.unlock());
+        assert!(released.is_err());
+        let text = crate::stage::text(&owner);
+        assert_eq!(count(&server, Flavour::Read, NAME, &text), 1);
+        let has = lasts(&server, Flavour::Read, NAME, &text) + 1;
+        assert!(kept.remaining() <= ms(has as u64), "M2: counts on {:?}, the server has {has} ms", kept.remaining());
+    });
+}
+
+/// An explicit lease is never renewed, of a writer's neither.
+#[test]
+fn a_round_of_renewals_leaves_explicit_leases_alone() {
+    for flavour in [Flavour::Read, Flavour::Write] {
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let us = party(&server, |_| {});
+            let lock = crate::rig::lock(&us.client, flavour, NAME);
+            let guard = lock.lock_leased(ms(WATCHDOG - 50)).await.unwrap();
+            sleep(ms(100)).await;
+            us.client.renew_now().await;
+            let left = server.pttl(NAME.as_bytes());
+            assert!(left <= WATCHDOG as i64 - 150, "{flavour}: {left} ms left of {:?}", guard.remaining());
+        });
+    }
+}
+
+/// Who waits with a short mark does not cut another's.
+#[test]
+fn a_mark_lasts_as_long_as_it_was_set_for() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let [long, short, other] = [4000, 50, 4000].map(|cap| {
+            party(&server, |options| {
+                options.prefer = Prefer::Writers;
+                options.poll_cap = ms(cap);
+                options.hold_back = ms(2000);
+            })
+        });
+        let reader = other.client.rw(NAME).read().lock().await.unwrap();
+        let wait = |party: &Party, wait| {
+            let lock = party.client.rw(NAME).write();
+            tokio::spawn(async move { lock.lock_for(wait).await.map(|guard| guard.is_some()) })
+        };
+        let patient = wait(&long, ms(3000));
+        sleep(ms(20)).await;
+        // Dies, as far as the server can tell, with its mark of 100 ms.
+        let _gone = wait(&short, ms(3000));
+        sleep(ms(20)).await;
+        short.link.partition(true);
+        sleep(ms(300)).await;
+        assert!(!patient.is_finished());
+        let late = other.client.rw(NAME).read().try_lock().await.unwrap();
+        let marks = server.command(&[b"zcard", b"{l}:rwlock_waiting"]);
+        assert!(late.is_none(), "a writer waits, and a reader came in before it; marks: {marks:?}");
+        assert_ne!(marks, SimReply::Int(0));
+        drop(reader);
+        assert!(patient.await.unwrap().unwrap());
+    });
+}
+
+/// No reader is held back for longer than that may be, whoever of its own process comes before or after it.
+#[test]
+fn every_reader_is_held_back_for_so_long_and_no_longer() {
+    virtually(async || {
+        const HOLD_BACK: u64 = 300;
+        let server = SimServer::new(1);
+        let [us, reads, writes] = [(); 3].map(|()| {
+            party(&server, |options| {
+                options.prefer = Prefer::Writers;
+                options.hold_back = ms(HOLD_BACK);
+            })
+        });
+        let reader = reads.client.rw(NAME).read().lock().await.unwrap();
+        let write = writes.client.rw(NAME).write();
+        let writer = tokio::spawn(async move { write.lock().await.map(drop) });
+        sleep(ms(20)).await;
+        // The last one comes just when the first has come in, and those behind that one ask.
+        let (first, _) = watch::channel(false);
+        let late = [Some(0), Some(100), Some(250), None].map(|after| {
+            let (lock, first) = (us.client.rw(NAME).read(), first.clone());
+            tokio::spawn(async move {
+                match after {
+                    Some(after) => sleep(ms(after)).await,
+                    None => drop(first.subscribe().wait_for(|is_in| *is_in).await.unwrap()),
+                }
+                let began = Instant::now();
+                let guard = lock.lock().await.unwrap();
+                first.send_replace(true);
+                let waited = began.elapsed();
+                sleep(ms(2000)).await;
+                drop(guard);
+                waited
+            })
+        });
+        for (n, late) in late.into_iter().enumerate() {
+            let waited = late.await.unwrap();
+            assert!(waited >= ms(HOLD_BACK), "reader {n} was not held back: {waited:?}");
+            assert!(waited < ms(HOLD_BACK + 50), "reader {n} was held back for {waited:?}");
+        }
+        assert!(!writer.is_finished());
+        drop(reader);
+        writer.await.unwrap().unwrap();
+    });
+}
