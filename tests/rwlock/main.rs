@@ -12,6 +12,7 @@ mod marks;
 mod owners;
 mod peer;
 mod policy;
+mod promises;
 mod queries;
 mod renewal;
 mod rig;

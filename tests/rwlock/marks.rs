@@ -149,14 +149,15 @@ async fn writers_of_one_process_follow_each_other() {
             .collect();
         waits(bed, &writing, "a", 8).await;
         assert_eq!(marked(bed).await, 1);
-        let reader = waiter(reading.rw("a").read());
+        // It may come in between: a lock that is passed on in a process is not asked for, nor marked.
+        let reader = passer(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
         let start = Instant::now();
         first.unlock().await.unwrap();
         for writer in writers {
             writer.await.unwrap();
         }
-        reader.await.unwrap().0.unlock().await.unwrap();
+        reader.await.unwrap();
         assert!(start.elapsed() < secs(3), "{:?}", start.elapsed());
         keys_gone(bed, secs(2)).await;
     })

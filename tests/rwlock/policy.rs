@@ -6,7 +6,7 @@ use distlock::{Acquire, Client, Prefer};
 
 use crate::bed::{Bed, eventually, ms, secs};
 use crate::peer::Peer;
-use crate::rig::{enter, keys_gone, marks, rw, waiter, waits};
+use crate::rig::{enter, keys_gone, marks, passer, rw, waiter, waits};
 
 /// Far longer than anybody is held back in these tests unless by mistake.
 const LONG: Duration = secs(30);
@@ -179,6 +179,37 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
             guard.unlock().await.unwrap();
         }
         keys_gone(bed, secs(1)).await;
+    })
+    .await;
+}
+
+/// W2: who waits sleeps, in both halves: writers behind a reader that is renewed, readers that are held back by them. A look
+/// a poll cap, and none for the others of a process.
+#[tokio::test]
+async fn who_waits_sleeps() {
+    rw(async |bed| {
+        let holder = bed.quick().await;
+        let builder = || bed.builder().prefer(Prefer::Writers).hold_back(LONG).poll_cap(ms(500));
+        let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
+        let first = holder.rw("a").read().lock().await.unwrap();
+        let writers: Vec<_> = (0..10).map(|n| passer(clients[n % 2].rw("a").write())).collect();
+        marked(bed, "a").await;
+        let readers: Vec<_> = (0..10).map(|n| passer(clients[n % 2].rw("a").read())).collect();
+        for client in &clients {
+            waits(bed, client, "a", 10).await;
+        }
+        bed.admin.reset_stats().await;
+        let start = Instant::now();
+        tokio::time::sleep(secs(3)).await;
+        let stats = bed.admin.commandstats().await;
+        let asked = stats.get("evalsha").copied().unwrap_or(0);
+        println!("{asked} scripts in {:?} with two contenders each in two clients", start.elapsed());
+        // Four contenders every 500 ms, and the holder's rounds every 600.
+        assert!(asked <= 4 * 7 + 7, "{stats:?}");
+        first.unlock().await.unwrap();
+        for task in writers.into_iter().chain(readers) {
+            task.await.unwrap();
+        }
     })
     .await;
 }
