@@ -181,7 +181,7 @@ async fn both_halves_of_a_read_write_lock_are_counted_by_themselves() {
 
         let readers = [mine.read().lock().await.unwrap(), theirs.read().lock().await.unwrap()];
         assert!(theirs.write().try_lock().await.unwrap().is_none());
-        assert!(theirs.write().lock_for(ms(60)).await.unwrap().is_none());
+        assert!(theirs.write().lock_for(ms(300)).await.unwrap().is_none());
         let me = readers[0].owner();
         assert!(mine.write().acquire(Acquire::new().owner(me)).await.is_err(), "would wait for itself");
         assert_eq!(one.renew_now().await.renewed, 1);

@@ -52,10 +52,9 @@ async fn free_at_once(bed: &Bed, clients: &[Client], names: u64) {
     }
     let other = bed.client().await;
     for n in 0..names {
-        let began = Instant::now();
-        let guard = other.rw(&format!("c{n}")).read().lock().await.unwrap();
-        assert!(began.elapsed() < ms(50), "the next reader took {:?}", began.elapsed());
-        guard.unlock().await.unwrap();
+        // Past whatever a clock says: one look is enough, and a mark that stayed would refuse it.
+        let guard = other.rw(&format!("c{n}")).read().try_lock().await.unwrap();
+        guard.expect("the reading half is free").unlock().await.unwrap();
     }
 }
 
