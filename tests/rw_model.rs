@@ -28,8 +28,10 @@ use distlock::Client;
 use tokio::task::JoinSet;
 
 use book::WATCHDOG;
+use expect::{Act, Grip};
 use ours::Unlike;
 use rig::{Rig, ms};
+use state::Half;
 use story::{Story, Tally};
 
 /// Every time that a sequence is torn, its short lease doubles: this is a minute and more.
@@ -67,11 +69,42 @@ async fn redis_holds_what_the_model_and_redisson_say() {
     Arc::into_inner(rig).expect("all lanes have ended").end().await;
 }
 
-/// One sequence after another.
-async fn lane(rig: Arc<Rig>, next: Arc<AtomicU64>, last: u64, steps: u64) -> Tally {
+/// A tick of Redisson's watchdog for one reader cuts short what others were promised; whoever releases next makes it good,
+/// as Redisson's release does.
+#[tokio::test]
+async fn a_release_makes_good_what_java_cut_short() {
+    let rig = Rig::start().await;
+    let clients = connect(&rig).await;
+    let guard = Grip { place: 0, who: 1, half: Half::Read, id: 0 };
+    let steps = [
+        Act::Acquire(0, Half::Read, Some(2 * WATCHDOG.lo)),
+        Act::Acquire(1, Half::Read, None),
+        Act::JavaLock(Half::Read, None),
+        Act::JavaTick(Half::Read),
+        Act::Unlock(guard),
+    ];
+    let mut story = Story::new(0, 0, &rig, &clients);
+    story.follow(&steps).await.expect("no short lease");
+    story.clean().await;
+    close(clients).await;
+    rig.end().await;
+}
+
+async fn connect(rig: &Rig) -> [Client; 2] {
     let connect = || Client::builder(&rig.server.url()).watchdog(ms(WATCHDOG.lo)).connect();
     let (one, two) = tokio::try_join!(connect(), connect()).expect("the server of this test is there");
-    let clients = [one, two];
+    [one, two]
+}
+
+async fn close(clients: [Client; 2]) {
+    for client in clients {
+        client.shutdown(Duration::from_secs(20)).await.expect("a shutdown in time");
+    }
+}
+
+/// One sequence after another.
+async fn lane(rig: Arc<Rig>, next: Arc<AtomicU64>, last: u64, steps: u64) -> Tally {
+    let clients = connect(&rig).await;
     let mut met = Tally::default();
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -92,8 +125,6 @@ async fn lane(rig: Arc<Rig>, next: Arc<AtomicU64>, last: u64, steps: u64) -> Tal
             attempt += 1;
         }
     }
-    for client in clients {
-        client.shutdown(Duration::from_secs(20)).await.expect("a shutdown in time");
-    }
+    close(clients).await;
     met
 }

@@ -161,7 +161,9 @@ impl Rig {
     pub async fn said(&self, name: &str) -> String {
         let channel = format!("redisson_rwlock:{{{name}}}");
         self.admin.publish(&channel, b"9").await;
+        let asked = now();
         loop {
+            assert!(now() < asked + 20_000, "nothing is heard on {channel} for 20 s");
             if let Some(heard) = self.heard.lock().get(&channel).and_then(|heard| heard.strip_suffix('9')) {
                 return heard.to_owned();
             }
