@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Error, Guard, Owner};
+use distlock::{Acquire, Client, Error, Guard, Owner};
 
 use crate::bed::{Bed, Numbers, ms, secs};
 use crate::rig::{covers, fields, rw, text, writes};
