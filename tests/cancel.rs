@@ -68,10 +68,17 @@ async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
     eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
     let other = bed.client().await;
     for n in 0..names {
-        let began = Instant::now();
-        let guard = bed.lock(&other, &format!("c{n}")).lock().await.unwrap();
-        assert!(began.elapsed() < ms(50), "the next acquire took {:?}", began.elapsed());
-        guard.unlock().await.unwrap();
+        // One look is enough, whatever a clock says on a busy machine; nor does it take long as a rule.
+        let lock = bed.lock(&other, &format!("c{n}"));
+        lock.try_lock().await.unwrap().expect("free at once").unlock().await.unwrap();
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            let began = Instant::now();
+            let guard = lock.lock().await.unwrap();
+            times.push(began.elapsed());
+            guard.unlock().await.unwrap();
+        }
+        assert!(bed::median(times.clone()) < ms(50), "the next acquires took {times:?}");
     }
 }
 
