@@ -107,7 +107,9 @@ beside!(redisson_3_52_0, "3.52.0":
     fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
     fair_state::fair_states_are_the_same, fair_names::fair_odd_names_queue_up,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
-    rw_state::rw_states_are_the_same, rw_names::rw_odd_names_exclude_and_wake,
+    rw_state::rw_states_are_the_same, rw_names::rw_odd_names_exclude_and_wake, rw_names::rw_prefixes_meet,
+    rw_wake::rw_releases_wake_the_other_side, rw_wake::rw_readers_come_in_together,
+    rw_kills::rw_an_old_redisson_loses_only_its_own,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.

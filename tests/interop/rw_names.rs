@@ -68,7 +68,7 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     assert_eq!(rig.keys().await, [key], "{name:?}");
     let theirs = java_waits(rig, agent, Kind::Read, name).await;
     guard.unlock().await.expect("held");
-    replied(theirs).await;
+    told(rig, &channel, theirs).await;
     replied(agent.at(Kind::Read, name, 3).unlock()).await;
     assert_eq!(rig.keys().await, Vec::<String>::new(), "{name:?}");
 }

@@ -146,7 +146,7 @@ pub async fn sits(agent: &Agent, thread: i64) {
         let told = |line: &&str| line.starts_with("State") || line.starts_with("voluntary");
         let now: String = status.lines().filter(told).collect();
         same = if now == last && now.contains("sleeping") { same + 1 } else { 0 };
-        if same == 3 {
+        if same == 5 {
             return;
         }
         last = now;

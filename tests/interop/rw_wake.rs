@@ -8,7 +8,7 @@ use distlock_support::agent::{Kind, monotonic_ns};
 use futures::future::join_all;
 
 use crate::rig::{Rig, Times, connect, ms, replied, soon};
-use crate::rw_rig::{Doc, enter, half_of};
+use crate::rw_rig::{Doc, enter, half_of, told};
 use crate::wake::judge;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ async fn rust_to_java(rig: &Rig, client: &Client, name: &str, (held, wanted): (K
         let waiter = doc.java_waits(0, wanted, 1).await;
         let from = monotonic_ns();
         guard.unlock().await.expect("held");
-        times.note(from, replied(waiter).await.t1);
+        times.note(from, told(rig, &doc.channel(), waiter).await.t1);
         replied(doc.java(0, wanted, 1).unlock()).await;
         // Redisson subscribes anew each time; ours is not there.
         rig.listeners(&doc.channel(), 0).await;
@@ -109,7 +109,7 @@ async fn together(rig: &Rig, clients: &[Client; 2], name: &str, java_reads: bool
         }
         let from = monotonic_ns();
         guard.unlock().await.expect("held");
-        for reply in join_all(calls.into_iter().map(replied)).await {
+        for reply in join_all(calls.into_iter().map(async |call| told(rig, &doc.channel(), call).await)).await {
             times.note(from, reply.t1);
         }
         assert_eq!(doc.look().await.covers.len(), READERS);
@@ -155,7 +155,7 @@ pub async fn rw_downgrades_let_readers_in(version: &str) {
             let mut writer = doc.java_waits(0, Kind::Write, 2).await;
             let from = monotonic_ns();
             let guard = guard.downgrade().await.expect("held");
-            times.note(from, replied(reader).await.t1);
+            times.note(from, told(&rig, &doc.channel(), reader).await.t1);
             assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
             replied(doc.java(0, Kind::Read, 1).unlock()).await;
             guard.unlock().await.expect("held");
