@@ -55,7 +55,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         0..9 => call(READ, &[&hash, &waiting], &[&owner, &lease, &want, &tag, &d.of(&["0", "1"])]),
         9..14 => {
             let promised = d.of(&["0", "0", "5000", "30000", "x"]);
-            call(READ_RELEASE, &[&hash, &channel], &[&owner, &left, &promised, &tag, &publish])
+            call(READ_RELEASE, &[&hash, &channel], &[&owner, &left, &promised, &tag, &publish, &lease])
         }
         14..19 => call(WRITE, &[&hash, &waiting], &[&owner, &lease, &want, &tag, &d.of(&["0", "3000", "9000"])]),
         19..23 => call(WRITE_RELEASE, &[&hash, &channel], &[&owner, &left, &lease, &tag, &publish]),
