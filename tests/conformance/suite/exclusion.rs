@@ -132,8 +132,8 @@ pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
             pairs.spawn(async move {
                 let mut numbers = Numbers::new(7);
                 for round in 0..150 {
-                    let guard = lock.lock_for(ms(500)).await.unwrap();
-                    let guard = guard.unwrap_or_else(|| panic!("round {round} on {name}: not within 500 ms"));
+                    let guard = lock.lock_for(secs(3)).await.unwrap();
+                    let guard = guard.unwrap_or_else(|| panic!("round {round} on {name}: not within 3 s"));
                     tokio::time::sleep(ms(1)).await;
                     guard.unlock().await.unwrap();
                     // Long enough to lose the subscription, now and then.
