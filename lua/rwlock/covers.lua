@@ -19,11 +19,18 @@ local function covered(tag, owner, count, enough)
   return best
 end
 
--- For how long any reader is covered, in ms: 0 when none of them lives. Looks no further once `enough` is reached: from
--- the newest on, whose cover is the longest as a rule.
+-- For how long any reader is covered, in ms: 0 when none of them lives. `enough`: what the hash has left, if that is all
+-- that matters beyond. No cover of ours outlives the hash, so that one which lasts as long decides, and the newest comes
+-- first; but a watchdog of Java's (whose uuids are of version 4, ours of version 8) may have cut the hash short.
 local function longest(hash, tag, enough)
   local best = 0
   local fields = redis.call('hkeys', hash)
+  for i = 1, #fields do
+    if fields[i] ~= 'mode' and string.byte(fields[i], 15) ~= 56 then
+      enough = math.huge
+      break
+    end
+  end
   for i = #fields, 1, -1 do
     if fields[i] ~= 'mode' then
       local count = tonumber(redis.call('hget', hash, fields[i])) or 0

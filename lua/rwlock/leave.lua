@@ -4,7 +4,8 @@
 -- ARGV   as for the release; 2 = -2: others may act as this owner, its holds are left alone
 -- Idempotent.
 
-if redis.call('zrem', KEYS[3], ARGV[1]) == 1 and redis.call('exists', KEYS[3]) == 0
+-- Where that is refused, the mark runs out.
+if redis.pcall('zrem', KEYS[3], ARGV[1]) == 1 and redis.call('exists', KEYS[3]) == 0
   and redis.call('hget', KEYS[1], 'mode') ~= 'write' then
   redis.pcall(ARGV[5], KEYS[2], '1')
 end

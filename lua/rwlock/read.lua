@@ -29,31 +29,34 @@ else
   if not found[1] then return foreign() end
   count = tonumber(found[2]) or 0
   if found[1] ~= 'read' and not found[3] then return redis.call('pttl', hash) end
-  if want > 1 and covered(tag, owner, count, 1) <= 0 then return -3 end
+  -- Holds whose leases are over do not count.
+  if count > 0 and want ~= 1 and covered(tag, owner, count, 1) <= 0 then count = 0 end
+  if want > 1 and count == 0 then return -3 end
   if count == 0 and not found[3] and held_back() then return -5 end
 end
 
 -- A script is not rolled back: what may be refused (by the access list, say) comes first, or is undone.
 local n = want > 0 and ARGV[3] or tostring(count + 1)
 local own = cover(tag, owner, n)
+local short = fresh or redis.call('pttl', hash) < tonumber(lease)
 local no = refused(redis.pcall('set', own, '1', 'px', lease))
 if no then return no end
 if fresh then
-  redis.call('hset', hash, 'mode', 'read', owner, n)
+  no = refused(redis.pcall('hset', hash, 'mode', 'read', owner, n))
 elseif tonumber(n) ~= count then
-  redis.call('hset', hash, owner, n)
+  no = refused(redis.pcall('hset', hash, owner, n))
 end
-if fresh or redis.call('pttl', hash) < tonumber(lease) then
+if short and not no then
   no = refused(redis.pcall('pexpire', hash, lease))
 end
 if no then
-  redis.call('del', own)
+  redis.pcall('del', own)
   if fresh then
-    redis.call('del', hash)
+    redis.pcall('del', hash)
   elseif count > 0 then
-    redis.call('hset', hash, owner, count)
+    redis.pcall('hset', hash, owner, count)
   else
-    redis.call('hdel', hash, owner)
+    redis.pcall('hdel', hash, owner)
   end
   return no
 end

@@ -19,9 +19,12 @@ local field, lease, announce = owner .. ':write', ARGV[2], tonumber(ARGV[5])
 local function busy(left)
   if announce > 0 then
     local now = redis.call('time')
-    -- Where that is refused, readers are preferred.
-    redis.pcall('zadd', KEYS[2], now[1] * 1000 + math.floor(now[2] / 1000) + announce, owner)
-    redis.pcall('pexpire', KEYS[2], announce)
+    -- Where that is refused, readers are preferred. No mark without an end.
+    local mark = redis.pcall('zadd', KEYS[2], now[1] * 1000 + math.floor(now[2] / 1000) + announce, owner)
+    if not refused(mark) and redis.call('pttl', KEYS[2]) < announce
+      and refused(redis.pcall('pexpire', KEYS[2], announce)) then
+      redis.pcall('del', KEYS[2])
+    end
   end
   return left
 end
@@ -48,6 +51,7 @@ elseif want > 1 then
 end
 
 local n = want > 0 and ARGV[3] or tostring(count + 1)
+local short = fresh or redis.call('pttl', hash) < tonumber(lease)
 if fresh then
   redis.call('hset', hash, 'mode', 'write', field, n)
 elseif tonumber(n) ~= count then
@@ -57,7 +61,7 @@ end
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
 -- that never ends.
 local no
-if fresh or redis.call('pttl', hash) < tonumber(lease) then
+if short then
   no = refused(redis.pcall('pexpire', hash, lease))
 end
 if no then
@@ -68,5 +72,6 @@ if no then
   end
   return no
 end
-if announce > 0 then redis.call('zrem', KEYS[2], owner) end
+-- A mark that stays runs out.
+if announce > 0 then redis.pcall('zrem', KEYS[2], owner) end
 return nil

@@ -22,7 +22,7 @@ use crate::config::millis;
 use crate::error::{Error, Result, Step};
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
-use seek::{Pace, Seek};
+use seek::{Found, Pace, Seek};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 const GRACE: Duration = Duration::from_millis(15);
@@ -88,13 +88,21 @@ impl From<Error> for Failed {
 struct Undo {
     target: Arc<Target>,
     armed: bool,
-    /// False for a place that is known: it is given up, and no copy of a command may come after it.
+    /// False for a place or a mark that is known: it is given up, and no copy of a command may come after it.
     doubted: bool,
+    /// True for a mark.
+    marks: bool,
 }
 
 impl Undo {
     fn new(target: &Arc<Target>, doubted: bool) -> Self {
-        Self { target: Arc::clone(target), armed: true, doubted }
+        Self { target: Arc::clone(target), armed: true, doubted, marks: false }
+    }
+
+    /// For a mark in Redis, which closing takes back too.
+    fn mark(target: &Arc<Target>) -> Self {
+        target.engine.queues.mark(target);
+        Self { target: Arc::clone(target), armed: true, doubted: false, marks: true }
     }
 
     fn settle(undo: &mut Option<Self>) {
@@ -102,10 +110,21 @@ impl Undo {
             undo.armed = false;
         }
     }
+
+    /// Left again, by a later attempt: the one mark stays.
+    fn keep(mark: &mut Option<Self>, again: Self) {
+        // First the old one goes off the list of marks, then the new one comes onto it.
+        Self::settle(mark);
+        again.target.engine.queues.mark(&again.target);
+        *mark = Some(again);
+    }
 }
 
 impl Drop for Undo {
     fn drop(&mut self) {
+        if self.marks {
+            self.target.engine.queues.unmark(&self.target);
+        }
         if self.armed {
             release::undo(Arc::clone(&self.target), self.doubted);
         }
@@ -201,20 +220,25 @@ impl Wish {
         let mut place = self.engine.registry.enter(self.protocol.name(), may_hand);
         while !place.has_turn() {
             self.engine.check_open()?;
-            let granted = if place.joins() {
-                let granted = seek.ask().await?;
-                if granted.is_none() {
-                    place.rejoin();
+            let joins = place.joins();
+            let patience = seek.patience();
+            if joins || (patience == Some(Duration::ZERO) && place.is_held_back()) {
+                if let Some(grant) = seek.ask().await? {
+                    place.won(&grant.hold, self.engine.now(), win);
+                    return Ok(Some(grant));
                 }
-                granted
-            } else if place.nap(self.left(Duration::MAX), Until::Turn).await == Nap::Over {
+                if joins {
+                    place.rejoin();
+                } else {
+                    // Not even so: somebody else holds it.
+                    place.note_held_back(false);
+                }
+                continue;
+            }
+            let patience = patience.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
+            let nap = place.nap(self.left(patience), Until::Turn).await;
+            if nap == Nap::Over && self.is_over() {
                 return seek.give_up();
-            } else {
-                None
-            };
-            if let Some(grant) = granted {
-                place.won(&grant.hold, self.engine.now(), win);
-                return Ok(Some(grant));
             }
         }
         let granted = self.contend(&mut place, &mut seek).await?;
@@ -244,6 +268,9 @@ impl Wish {
                 pace.spend(now);
                 if let Some(grant) = seek.ask().await? {
                     return Ok(Some(grant));
+                }
+                if self.protocol.is_shared() {
+                    place.note_held_back(seek.found == Found::HeldBack);
                 }
             }
             place.sit();
@@ -324,7 +351,10 @@ impl Wish {
                     return Ok(Tried::Standing(Placed { stand, undo }));
                 }
                 Attempt::Busy(ttl, _) if before == 0 && stands => {
-                    return Ok(Tried::Marked(ttl, Undo::new(&target, false)));
+                    let mark = Undo::mark(&target);
+                    // Closing takes back the marks that it finds; what comes in behind it is taken back here.
+                    engine.check_open()?;
+                    return Ok(Tried::Marked(ttl, mark));
                 }
                 Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
                 Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),

@@ -142,14 +142,15 @@ impl Book {
         self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
     }
 
-    /// The key's lease was armed again by a command sent at `sent`; explicit leases start anew with it.
+    /// The key's lease was armed again by a command sent at `sent`; explicit leases start anew with it, but for those that
+    /// were over: an end is final.
     pub(crate) fn rearmed(&mut self, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
-        if self.is_watched() {
+        if self.is_watched() && self.watched > sent {
             self.watched = self.watched.max(until(watchdog));
             self.renewed = self.renewed.max(sent);
         }
         for level in &mut self.levels {
-            if let Some(lease) = level.lease {
+            if let Some(lease) = level.lease.filter(|_| level.until > sent) {
                 level.until = level.until.max(until(lease));
             }
         }

@@ -67,6 +67,15 @@ pub(crate) struct Queue {
     pub(crate) publish: Bytes,
 }
 
+/// What a release is to leave to the holds of the owner that stay, in ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// So much has been promised. Above 0 only where every hold has a lease of its own.
+    pub(crate) least: i64,
+    /// The lease, in full.
+    pub(crate) lease: i64,
+}
+
 /// What a release brought.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Release {
@@ -87,7 +96,7 @@ static STATE: Script = Script::new("common/state", include_str!("../../lua/commo
 
 /// How holds are renewed whose owners are fields of a hash under the lock's name.
 pub(crate) static PLAIN_RENEWAL: Renewal =
-    Renewal { script: &RENEW, keeps: false, about: |hold, words| words.push(Arg::Text(hold.owner.bytes())) };
+    Renewal { script: &RENEW, about: |hold, words| words.push(Arg::Text(hold.owner.bytes())) };
 
 /// Asks who holds such a lock.
 pub(crate) fn plain_state(name: &LockName) -> Call {
@@ -165,8 +174,6 @@ pub(crate) struct Renewal {
     /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), then what `about` says of each hold.
     /// Replies a list: 1, 0 or an error text a key.
     pub(crate) script: &'static Script,
-    /// True when others may cut an explicit lease short, so that it must be kept up.
-    pub(crate) keeps: bool,
     pub(crate) about: fn(&Renewed<'_>, &mut Vec<Arg>),
 }
 
@@ -209,7 +216,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         false
     }
 
-    /// True when every hold of an owner has a lease of its own, which another's release does not start anew.
+    /// True when every hold of an owner has a lease of its own, which another's release does not start anew; the lock's own
+    /// is made of them, and others may cut it short, so that long explicit ones are kept up too.
     fn leases_apart(&self) -> bool {
         false
     }
@@ -225,16 +233,16 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Reads what came of it.
     fn acquired(&self, reply: Reply) -> Result<Attempt>;
 
-    /// Gives one hold back. `lease_ms` is for what is left.
-    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call;
+    /// Gives one hold back.
+    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call;
 
     /// Reads what came of it.
     fn released(&self, reply: Reply) -> Result<Release>;
 
     /// Undoes an acquire, whatever it has come to: the owner keeps `left` holds at the most, and no place in the queue.
     /// `None`: others may act as this owner, its holds are left alone as far as they can be. Answered as a release.
-    fn undo(&self, owner: &Owner, lease_ms: i64, left: Option<u32>) -> Call {
-        self.release(owner, lease_ms, left.map_or(Count::ByOne, Count::Exactly))
+    fn undo(&self, owner: &Owner, rest: Rest, left: Option<u32>) -> Call {
+        self.release(owner, rest, left.map_or(Count::ByOne, Count::Exactly))
     }
 
     /// The queue in Redis, for a flavour that keeps one.

@@ -89,6 +89,8 @@ type Due = (Arc<dyn Protocol>, Moment);
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     standing: Mutex<HashMap<Key, Arc<Standing>, ReadyHash>>,
+    /// Waiters that left a mark in Redis without a place in a queue.
+    marked: Mutex<HashMap<Key, Arc<Target>, ReadyHash>>,
     /// Locks that this client passed on or told somebody of, and when to look whether they were taken.
     after: Mutex<HashMap<Arc<LockName>, Due, ReadyHash>>,
     /// True when locks were passed on to this client since the last beat.
@@ -116,9 +118,25 @@ impl Queues {
         Stand { queues: Arc::clone(self), standing }
     }
 
-    /// Everybody who waits.
+    /// A waiter has left a mark.
+    pub(crate) fn mark(&self, target: &Arc<Target>) {
+        self.marked.lock().insert(target.hold.key(), Arc::clone(target));
+    }
+
+    /// Its mark is gone, or is being taken back.
+    pub(crate) fn unmark(&self, target: &Arc<Target>) {
+        let mut marked = self.marked.lock();
+        let key = target.hold.key();
+        if marked.get(&key).is_some_and(|found| Arc::ptr_eq(found, target)) {
+            marked.remove(&key);
+        }
+    }
+
+    /// Everybody who has left something in Redis by waiting.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
-        self.standing.lock().values().map(|standing| Arc::clone(&standing.target)).collect()
+        let standing = self.standing.lock();
+        let marked = self.marked.lock();
+        standing.values().map(|standing| &standing.target).chain(marked.values()).map(Arc::clone).collect()
     }
 
     /// This client passed a lock on, or told somebody to take it: looks after its first lease whether that was done.

@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 use super::Engine;
 use super::hold::{Grant, Hold, Target, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
-use super::protocol::{Count, Forced, Protocol, Release};
+use super::protocol::{Count, Forced, Protocol, Release, Rest};
 use super::reaper::{Finished, Job};
 use super::transport::{Call, FaultKind, Moment};
 use crate::config::millis;
@@ -96,17 +96,17 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
     let apart = hold.protocol.leases_apart();
-    let (count, lease, doubted) = {
+    let (count, rest, doubted) = {
         let book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
             return Err(lost(end.unwrap_or(End::Gone)));
         }
-        (book.count(), lease_left(&engine, &hold, &book), book.doubted())
+        (book.count(), rest(&engine, &hold, &book), book.doubted())
     };
     let change = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(count - 1) };
-    let patience = if patient { watchdog.max(lease) } else { engine.patience() };
+    let patience = if patient { watchdog.max(span(rest.lease)) } else { engine.patience() };
     let sent = engine.now();
-    let outcome = send(&engine, &hold.protocol, &hold.owner, lease, change, sent + patience).await;
+    let outcome = send(&engine, &hold.protocol, &hold.owner, rest, change, sent + patience).await;
     let repeated = outcome.as_ref().is_ok_and(|sent| sent.repeated);
     let result = match outcome.map(|sent| sent.release) {
         Ok(Release::Left(left)) => {
@@ -180,17 +180,24 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
     Box::pin(async move { drop(job.await) })
 }
 
-/// The lease for what is left of a hold: in full; where every hold has its own, only as long as was promised.
-fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> Duration {
-    if hold.protocol.leases_apart() {
-        return lease_until(engine.now(), Moment::from_nanos(book.until_all()));
+/// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
+fn rest(engine: &Engine, hold: &Hold, book: &Book) -> Rest {
+    let watchdog = engine.options.watchdog;
+    let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
+    if !hold.protocol.leases_apart() {
+        return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
     }
-    Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog)))
+    let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
+    Rest { least: millis(promised), lease: millis(lease) }
 }
 
-/// The lease for what an owner may hold that others act as: the watchdog's, or none where every hold has its own.
-fn lease_of_others(engine: &Engine, protocol: &Arc<dyn Protocol>) -> Duration {
-    if protocol.leases_apart() { Duration::ZERO } else { engine.options.watchdog }
+/// What is to be left of what an owner may hold that others act as.
+fn rest_of_others(engine: &Engine) -> Rest {
+    Rest { least: 0, lease: millis(engine.options.watchdog) }
+}
+
+fn span(ms: i64) -> Duration {
+    Duration::from_millis(ms.unsigned_abs())
 }
 
 /// The lock is free.
@@ -231,13 +238,13 @@ async fn send(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
     owner: &Owner,
-    lease: Duration,
+    rest: Rest,
     count: Count,
     until: Moment,
 ) -> Result<Sent> {
     let again = count != Count::ByOne;
     let emptied = count == Count::Exactly(0);
-    repeat(engine, protocol, until, again, emptied, || protocol.release(owner, millis(lease), count)).await
+    repeat(engine, protocol, until, again, emptied, || protocol.release(owner, rest, count)).await
 }
 
 /// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached. `again`: a repeat changes
@@ -292,12 +299,12 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         };
         let Target { engine, hold, .. } = &*target;
         let order = hold.order.lock().await;
-        let (count, lease) = {
+        let (count, rest) = {
             let book = hold.book();
-            (book.count(), lease_left(engine, hold, &book))
+            (book.count(), rest(engine, hold, &book))
         };
-        let until = engine.now() + engine.options.watchdog.max(lease);
-        let undone = undo_to(engine, hold, count, lease, until).await;
+        let until = engine.now() + engine.options.watchdog.max(span(rest.lease));
+        let undone = undo_to(engine, hold, count, rest, until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
             engine.queues.look_after(&hold.protocol, engine.now());
@@ -315,10 +322,10 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
 }
 
 /// Sends the undoing of an acquire, which leaves `count` holds.
-async fn undo_to(engine: &Arc<Engine>, hold: &Hold, count: u32, lease: Duration, until: Moment) -> Result<Release> {
+async fn undo_to(engine: &Arc<Engine>, hold: &Hold, count: u32, rest: Rest, until: Moment) -> Result<Release> {
     // In a queue, others may have changed what a shared owner holds; its place is to be given up all the same.
     let left = (!hold.owner.is_shared() || !waits_in_redis(&hold.protocol)).then_some(count);
-    let call = || hold.protocol.undo(&hold.owner, millis(lease), left);
+    let call = || hold.protocol.undo(&hold.owner, rest, left);
     Ok(repeat(engine, &hold.protocol, until, true, count == 0, call).await?.release)
 }
 
@@ -347,8 +354,7 @@ fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>) {
         let _order = hold.order.lock().await;
         if hold.book().count() == 0 {
             let until = engine.now();
-            let watchdog = engine.options.watchdog;
-            let found = undo_to(engine, hold, 0, watchdog, until).await;
+            let found = undo_to(engine, hold, 0, rest_of_others(engine), until).await;
             tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
         }
     }));
@@ -369,8 +375,7 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End) {
         };
         for _ in 0..times {
             let until = engine.now() + engine.options.watchdog;
-            let lease = lease_of_others(&engine, &hold.protocol);
-            let sent = send(&engine, &hold.protocol, &hold.owner, lease, change, until).await;
+            let sent = send(&engine, &hold.protocol, &hold.owner, rest_of_others(&engine), change, until).await;
             let relieved = sent.map(|sent| sent.release);
             tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
             if !matches!(relieved, Ok(Release::Left(_))) {
@@ -392,8 +397,7 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     Finished::new(&reaper, async move {
         let name = Arc::clone(&protocol.name().plain);
         let until = engine.now() + engine.patience();
-        let lease = lease_of_others(&engine, &protocol);
-        match send(&engine, &protocol, &owner, lease, Count::ByOne, until).await?.release {
+        match send(&engine, &protocol, &owner, rest_of_others(&engine), Count::ByOne, until).await?.release {
             Release::Free(_) | Release::Untold(_) => {
                 tell(&engine, &protocol, 0);
                 engine.queues.look_after(&protocol, engine.now());

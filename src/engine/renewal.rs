@@ -74,7 +74,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
         Which::Due => book.is_watched() && book.renewed_at() <= due,
         Which::Short => book.is_watched() && book.watched() <= short,
     });
-    holds.retain(|hold| hold.book().is_watched() || hold.protocol.renewal().keeps);
+    holds.retain(|hold| hold.book().is_watched() || hold.protocol.leases_apart());
     let before = holds.len();
     holds.retain(|hold| {
         let book = hold.book();

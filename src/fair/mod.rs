@@ -42,7 +42,7 @@ use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::names::LockName;
 use crate::engine::protocol::{
-    self, Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released,
+    self, Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released,
     plain_state, plain_stated,
 };
 use crate::engine::script::Script;
@@ -175,20 +175,20 @@ impl Protocol for Fair {
         }
     }
 
-    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
         let left = match count {
             Count::Exactly(count) => i64::from(count),
             Count::ByOne => -1,
         };
-        self.call(&RELEASE, [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(lease_ms)])
+        self.call(&RELEASE, [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(rest.lease)])
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
         plain_released(&RELEASE, reply)
     }
 
-    fn undo(&self, owner: &Owner, lease_ms: i64, left: Option<u32>) -> Call {
-        self.call(&LEAVE, [Arg::Text(owner.bytes()), Arg::Int(left.map_or(-1, i64::from)), Arg::Int(lease_ms)])
+    fn undo(&self, owner: &Owner, rest: Rest, left: Option<u32>) -> Call {
+        self.call(&LEAVE, [Arg::Text(owner.bytes()), Arg::Int(left.map_or(-1, i64::from)), Arg::Int(rest.lease)])
     }
 
     fn queue(&self) -> Option<&protocol::Queue> {

@@ -21,8 +21,8 @@ use bytes::Bytes;
 use crate::client::Client;
 use crate::engine::names::LockName;
 use crate::engine::protocol::{
-    Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_state,
-    plain_stated,
+    Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released,
+    plain_state, plain_stated,
 };
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
@@ -114,12 +114,12 @@ impl Protocol for Plain {
         }
     }
 
-    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
         let left = match count {
             Count::Exactly(count) => i64::from(count),
             Count::ByOne => -1,
         };
-        let args = [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(lease_ms), Arg::Text(PUBLISH)];
+        let args = [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(rest.lease), Arg::Text(PUBLISH)];
         self.call(&RELEASE, true, args)
     }
 

@@ -46,7 +46,7 @@ use crate::client::Client;
 use crate::config::{Prefer, millis};
 use crate::engine::names::{Half, LockName};
 use crate::engine::protocol::{
-    Attempt, Count, Forced, Protocol, Release, Renewal, Turn, plain_forced, plain_released, plain_stated,
+    Attempt, Count, Forced, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released, plain_stated,
 };
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
@@ -90,7 +90,6 @@ static RENEW: Script = Script::new("rwlock/renew", concat!(part!("covers"), part
 /// that a reader's longer one has to be kept up.
 static RENEWAL: Renewal = Renewal {
     script: &RENEW,
-    keeps: true,
     about: |hold, words| {
         let half = match (hold.name.half, hold.extend) {
             (Half::Read, true) => "read",
@@ -285,9 +284,10 @@ impl Protocol for Reading {
         acquired(&READ, &reply)
     }
 
-    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
+    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
+        let (least, lease) = (Arg::Int(rest.least), Arg::Int(rest.lease));
         let args =
-            [Arg::Text(owner.bytes()), left(count), Arg::Int(lease_ms), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+            [Arg::Text(owner.bytes()), left(count), least, Arg::Text(self.name.tag()), Arg::Text(PUBLISH), lease];
         call(&READ_RELEASE, &self.name, Some(self.name.channel.clone()), args)
     }
 
@@ -359,9 +359,14 @@ impl Protocol for Writing {
         acquired(&WRITE, &reply)
     }
 
-    fn release(&self, owner: &Owner, lease_ms: i64, count: Count) -> Call {
-        let args =
-            [Arg::Text(owner.bytes()), left(count), Arg::Int(lease_ms), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
+        let args = [
+            Arg::Text(owner.bytes()),
+            left(count),
+            Arg::Int(rest.lease),
+            Arg::Text(self.name.tag()),
+            Arg::Text(PUBLISH),
+        ];
         call(&WRITE_RELEASE, &self.name, Some(self.name.channel.clone()), args)
     }
 
@@ -369,12 +374,13 @@ impl Protocol for Writing {
         plain_released(&WRITE_RELEASE, reply)
     }
 
-    fn undo(&self, owner: &Owner, lease_ms: i64, left: Option<u32>) -> Call {
+    fn undo(&self, owner: &Owner, rest: Rest, left: Option<u32>) -> Call {
         if !self.marks() {
-            return self.release(owner, lease_ms, left.map_or(Count::ByOne, Count::Exactly));
+            return self.release(owner, rest, left.map_or(Count::ByOne, Count::Exactly));
         }
         let left = Arg::Int(left.map_or(-2, i64::from));
-        let args = [Arg::Text(owner.bytes()), left, Arg::Int(lease_ms), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+        let args =
+            [Arg::Text(owner.bytes()), left, Arg::Int(rest.lease), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
         let mut call = call(&LEAVE, &self.name, Some(self.name.channel.clone()), args);
         call.words.insert(call.keys, Arg::Text(self.waiting.clone()));
         call.keys += 1;

@@ -143,6 +143,9 @@ impl Model {
             Half::Read => {
                 let promised =
                     book.until_all().filter(|until| t.before(*until)).map(|until| t.plus(reaching(until, t)));
+                // A renewal under way may promise the watchdog's in full.
+                let full = if book.is_watched() { t.plus(WATCHDOG) } else { Span::default() };
+                let promised = promised.map(|least| (least, least.max(full)));
                 self.state.our_unread(who, left, promised, t, &mut self.why, &mut self.said)
             }
             Half::Write => self.state.our_unwrite(who, left, book.lease(), t, &mut self.why, &mut self.said),
@@ -152,8 +155,8 @@ impl Model {
             Answer::Left(left) => {
                 book.count -= 1;
                 if half == Half::Write {
-                    // All of them start anew.
-                    for held in &mut book.guards {
+                    // All of them start anew that are not over.
+                    for held in book.guards.iter_mut().filter(|held| !held.until.before(t)) {
                         held.until = held.until.max(held.lease.map_or(held.until, |lease| valid(t, lease)));
                     }
                     if book.is_watched() {

@@ -28,6 +28,8 @@ pub enum Unlike {
     Lost,
     /// Renewing and extending: Redisson cannot be asked to.
     Renewal,
+    /// The message that the end has come nearer: none of Redisson's. The state is the same.
+    Sooner,
     /// The message of a downgrade: none of Redisson's. The state is the same.
     Told,
     /// Writing asked for while reading: refused as a deadlock. Redisson's is busy. The state is the same.
@@ -35,7 +37,7 @@ pub enum Unlike {
 }
 
 impl Unlike {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Reentry,
         Self::DeadReaders,
         Self::Anew,
@@ -45,13 +47,14 @@ impl Unlike {
         Self::Promise,
         Self::Lost,
         Self::Renewal,
+        Self::Sooner,
         Self::Told,
         Self::Upgrade,
     ];
 
     /// Whether the state differs afterwards.
     pub fn in_state(self) -> bool {
-        !matches!(self, Self::Told | Self::Upgrade)
+        !matches!(self, Self::Sooner | Self::Told | Self::Upgrade)
     }
 }
 
@@ -84,7 +87,7 @@ impl State {
         if want.is_some_and(|want| want > 1) && self.covered(who).is_none() {
             return Answer::Gone;
         }
-        if want == Some(1) && self.reads[who] > 0 {
+        if self.reads[who] > 0 && (want == Some(1) || (want.is_none() && self.covered(who).is_none())) {
             note(why, Unlike::Anew);
             self.reads[who] = 0;
         }
@@ -136,12 +139,13 @@ impl State {
         Answer::Held
     }
 
-    /// `left`: the count afterwards, None: one less; `promised`: until when what is left is to be covered.
+    /// `left`: the count afterwards, None: one less; `promised`: until when what is left is to be covered at least, and until
+    /// when it is covered if it is not.
     pub fn our_unread(
         &mut self,
         who: usize,
         left: Option<i64>,
-        promised: Option<Span>,
+        promised: Option<(Span, Span)>,
         t: Span,
         why: &mut Why,
         said: &mut String,
@@ -160,8 +164,8 @@ impl State {
             self.end = was.end;
         }
         let best = self.covered(who);
-        let short = |promised: &Span| !best.is_some_and(|best| promised.before(best));
-        if let Some(promised) = promised.filter(|promised| left > 0 && short(promised)) {
+        let short = |least: Span| !best.is_some_and(|best| least.before(best));
+        if let Some((least, promised)) = promised.filter(|(least, _)| left > 0 && short(*least)) {
             note(why, Unlike::Promise);
             if self.mode.is_none() {
                 // Not the last live reader after all.
@@ -172,13 +176,25 @@ impl State {
             }
             let key = (who, left);
             let old = self.covers.insert(key, promised);
-            if best.is_some_and(|best| !best.before(promised)) {
+            if best.is_some_and(|best| !best.before(least)) {
                 self.either = Some((key, old));
             }
+            let unlike = self.either.is_some().then_some(self.end);
             self.end = match mode {
                 Some(Half::Read) => self.live().unwrap_or(promised).max(best.unwrap_or_default()).set_again(t),
                 _ => self.end.max(promised),
             };
+            if let Some(end) = unlike {
+                self.end = Span { lo: self.end.lo.min(end.lo), hi: self.end.hi.max(end.hi) };
+            }
+        }
+        if mode == Some(Half::Read) && self.mode.is_some() {
+            // Those who wait are told of an end that comes sooner by a second.
+            let (least, most) = (was.end.lo - self.end.hi, was.end.hi - self.end.lo);
+            if most > 1000 {
+                said.push(if least > 1000 { '0' } else { '?' });
+                note(why, Unlike::Sooner);
+            }
         }
         if left > 0 && self.mode.is_some() { Answer::Left(left) } else { Answer::Free }
     }

@@ -30,12 +30,13 @@ pub(super) struct Seek<'a> {
     failures: u32,
 }
 
-/// What the last attempt found out about a queue in Redis.
+/// What the last attempt found out about others in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
     Passed,
     Displaced,
+    HeldBack,
 }
 
 impl<'a> Seek<'a> {
@@ -59,9 +60,8 @@ impl<'a> Seek<'a> {
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
         let wish = self.wish;
         self.found = Found::Nothing;
-        let patience = wish.engine.options.hold_back;
-        let held_back = wish.engine.now().since(wish.began);
-        if wish.protocol.is_shared() && held_back >= patience {
+        let patience = self.patience();
+        if patience == Some(Duration::ZERO) {
             // Long enough: those who wait for the other half are not let go first any more.
             self.turn = Turn::Stay;
         }
@@ -83,12 +83,12 @@ impl<'a> Seek<'a> {
             Ok(Tried::Marked(ttl, mark)) => {
                 (self.failing, self.failures) = (None, 0);
                 self.nap = wish.nap(ttl);
-                // One is enough.
-                Undo::settle(&mut self.mark.replace(mark));
+                Undo::keep(&mut self.mark, mark);
             }
             Ok(Tried::HeldBack) => {
                 (self.failing, self.failures) = (None, 0);
-                self.nap = patience.saturating_sub(held_back).min(wish.engine.options.poll_cap);
+                self.found = Found::HeldBack;
+                self.nap = patience.unwrap_or(FLOOR).min(wish.engine.options.poll_cap);
             }
             Ok(Tried::Displaced) => {
                 (self.failing, self.failures) = (None, 0);
@@ -124,6 +124,13 @@ impl<'a> Seek<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// For how long this lets those go first who wait for the other half. None where there is no such thing.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let waited = self.wish.engine.now().since(self.wish.began);
+        let shared = self.wish.protocol.is_shared();
+        shared.then(|| self.wish.engine.options.hold_back.saturating_sub(waited))
     }
 
     /// True when this has a place in the queue.

@@ -83,6 +83,23 @@ impl Place {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
     }
 
+    /// Notes whether the last answer was that others come first. Those behind the contender may have waited longer than it
+    /// has: they look for themselves then.
+    pub(crate) fn note_held_back(&self, held_back: bool) {
+        let mut shard = self.registry.shard(&self.name).lock();
+        let Some(slot) = shard.get_mut(&self.name) else { return };
+        if std::mem::replace(&mut slot.held_back, held_back) != held_back && held_back {
+            for seat in &slot.queue {
+                seat.wake();
+            }
+        }
+    }
+
+    /// True when the contender was told that others come first.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.registry.shard(&self.name).lock().get(&self.name).is_some_and(|slot| slot.held_back)
+    }
+
     /// Goes back to the queue after it could not come in beside another; with the turn if nobody has it.
     pub(crate) fn rejoin(&self) {
         let Some(seat) = &self.seat else { return };

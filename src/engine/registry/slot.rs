@@ -22,6 +22,8 @@ pub(super) struct Slot {
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
+    /// True when the contender was told that others come first.
+    pub(super) held_back: bool,
     /// True after this process has passed the lock on as often as it may: the next turn is other processes'.
     pub(super) yielding: bool,
 }
@@ -101,6 +103,7 @@ impl Slot {
         self.contender = None;
         self.turn = false;
         self.gone = 0;
+        self.held_back = false;
         for seat in self.queue.drain(..) {
             seat.state.lock().joins = true;
             seat.notify.notify_one();

@@ -71,10 +71,10 @@ impl Reading {
             }
             Event::Renewed { .. } => {}
             Event::Rearmed { sent } => {
-                if self.is_watched() {
+                if self.is_watched() && self.watched > sent {
                     self.watched = self.watched.max(sent + WATCHDOG);
                 }
-                for (lease, until, _) in self.guards.values_mut() {
+                for (lease, until, _) in self.guards.values_mut().filter(|(_, until, _)| *until > sent) {
                     *until = (*until).max(lease.map_or(0, |lease| sent + lease));
                 }
             }
