@@ -272,14 +272,24 @@ impl Guard {
         let how = Acquire::new().owner(self.owner()).wait(Duration::ZERO);
         let how = if explicit { how.lease(lease_until(engine.now(), until)) } else { how };
         // Who writes may always read: it is refused only to one who does not write any more.
-        let Some(grant) = acquire::acquire(&engine, &weaker, how).await? else { return Err(self.why_lost()) };
+        let grant = match acquire::acquire(&engine, &weaker, how).await {
+            Ok(Some(grant)) => grant,
+            Err(error) if self.is_held() => return Err(error),
+            _ => return Err(self.why_lost()),
+        };
         let reading = Self::new(grant, Arc::clone(&self.handle));
+        // It must have been held for writing until the reading began: nobody else wrote in between.
+        if self.grant.until().is_none() {
+            return Err(self.why_lost());
+        }
         match self.unlock().await {
             // The rest of it goes on in the background.
-            Ok(_) => Ok(reading),
-            Err(error) if error.is_retryable() => Ok(reading),
-            Err(error) => Err(error),
+            Ok(_) => {}
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error),
         }
+        // Giving the other back may have taken longer than this one lasts.
+        if reading.is_held() { Ok(reading) } else { Err(reading.why_lost()) }
     }
 
     /// Gives the lock up without releasing it, and returns who holds it: another task or another process may then

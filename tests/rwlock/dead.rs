@@ -213,3 +213,27 @@ async fn a_shutdown_leaves_nothing() {
     })
     .await;
 }
+
+/// A dead reader beside one with a longer lease, which leaves first: the writer, which was told of the longer one, is in as
+/// soon as the dead one's lease is over, however seldom it looks for itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_reader_costs_its_own_lease_and_not_that_of_one_who_left() {
+    rw(async |bed| {
+        let client = bed.connect(bed.builder().poll_cap(secs(60))).await;
+        let lock = client.rw("x");
+        let dead = Acquire::new().lease(secs(3));
+        let dead = lock.read().acquire(dead).await.unwrap().unwrap().into_owner();
+        let taken = Instant::now();
+        let living = lock.read().lock_leased(secs(60)).await.unwrap();
+        let writer = waiter(lock.write());
+        waits(bed, &client, "x", 1).await;
+        living.unlock().await.unwrap();
+        let (guard, granted) = writer.await.unwrap();
+        let took = granted.saturating_duration_since(taken);
+        println!("in after {took:?}");
+        assert!(took > ms(2_900) && took < secs(6), "{took:?}");
+        guard.unlock().await.unwrap();
+        drop(dead);
+    })
+    .await;
+}

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::core::{Core, Fate, Outcome, Parcel};
+use super::core::{Core, Fate, Outcome, Parcel, Request};
 use crate::engine::transport::{Ear, Fault, FaultKind};
 
 #[derive(Debug)]
@@ -117,6 +117,10 @@ impl Core {
             What::Back { .. } => {
                 if self.down {
                     return None;
+                }
+                // What the connection that broke had asked for is void, where the server stands still as well.
+                if let Some(waiting) = &mut self.frozen {
+                    waiting.retain(|parcel| parcel.line != index || matches!(parcel.request, Request::Run(_)));
                 }
                 self.join(index);
                 self.lines[index].ear.clone().map(News::Back)
