@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// What `tracing` reports on this thread while `listening` lives.
 #[derive(Clone, Default)]
@@ -21,6 +21,10 @@ pub struct Ears {
 impl Ears {
     /// Listens on this thread, to everything, until the guard is dropped.
     pub fn open() -> (Self, DefaultGuard) {
+        // With one subscriber only, a place in the code that another thread comes by first would be asked of that thread, which
+        // has none, and be dumb for good.
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(NoSubscriber::default()));
         let ears = Self::default();
         let guard = tracing::subscriber::set_default(ears.clone());
         (ears, guard)
