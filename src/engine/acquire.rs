@@ -5,27 +5,21 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
+mod attempt;
 mod queued;
 mod seek;
 
 use super::Engine;
-use super::hold::{Grant, Hold, Target, lease_until, valid_until};
-use super::ledger::{End, Entry as _};
+use super::hold::Grant;
 use super::names::LockName;
-use super::protocol::{Attempt, Count, Protocol, Turn};
-use super::queue::Stand;
-use super::reaper::Finished;
+use super::protocol::{Protocol, Turn};
 use super::registry::{Nap, Place, Until, Win};
-use super::release;
 use super::transport::Moment;
-use crate::config::millis;
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Result};
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
+use attempt::Tried;
 use seek::{Found, Pace, Seek};
-
-/// How long a reply may come after the end of the wait and still count: success beats the deadline.
-const GRACE: Duration = Duration::from_millis(15);
 
 /// The pause between attempts that nothing but impatience asks for.
 const FLOOR: Duration = Duration::from_millis(10);
@@ -43,92 +37,6 @@ struct Wish {
     station: Option<Arc<LockName>>,
     began: Moment,
     until: Option<Moment>,
-}
-
-/// What one attempt brought.
-enum Tried {
-    Held(Grant),
-    /// As `Held`: the server had passed it on before.
-    Passed(Grant),
-    Busy(Option<u64>),
-    /// Busy, and the owner has a place in the queue.
-    Standing(Placed),
-    /// Busy, and the owner has left a mark that it waits.
-    Marked(Option<u64>, Undo),
-    /// Others are to come first.
-    HeldBack,
-    /// The owner's earlier hold is ending: ask again.
-    Gone,
-    /// The owner's place in the queue is lost.
-    Displaced,
-}
-
-/// A place in a queue in Redis.
-struct Placed {
-    stand: Stand,
-    undo: Undo,
-}
-
-/// A failed attempt. When it may have been carried out, dropping this has it undone.
-struct Failed {
-    error: Error,
-    doubt: Option<Undo>,
-    /// True when another attempt might count a second time.
-    last: bool,
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self { error, doubt: None, last: false }
-    }
-}
-
-/// An acquire that may have happened unseen, or a place in a queue. Undone when dropped, unless it was found out, or used,
-/// meanwhile.
-struct Undo {
-    target: Arc<Target>,
-    armed: bool,
-    /// False for a place or a mark that is known: it is given up, and no copy of a command may come after it.
-    doubted: bool,
-    /// True for a mark.
-    marks: bool,
-}
-
-impl Undo {
-    fn new(target: &Arc<Target>, doubted: bool) -> Self {
-        Self { target: Arc::clone(target), armed: true, doubted, marks: false }
-    }
-
-    /// For a mark in Redis, which closing takes back too.
-    fn mark(target: &Arc<Target>) -> Self {
-        target.engine.queues.mark(target);
-        Self { target: Arc::clone(target), armed: true, doubted: false, marks: true }
-    }
-
-    fn settle(undo: &mut Option<Self>) {
-        if let Some(mut undo) = undo.take() {
-            undo.armed = false;
-        }
-    }
-
-    /// Left again, by a later attempt: the one mark stays.
-    fn keep(mark: &mut Option<Self>, again: Self) {
-        // First the old one goes off the list of marks, then the new one comes onto it.
-        Self::settle(mark);
-        again.target.engine.queues.mark(&again.target);
-        *mark = Some(again);
-    }
-}
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        if self.marks {
-            self.target.engine.queues.unmark(&self.target);
-        }
-        if self.armed {
-            release::undo(Arc::clone(&self.target), self.doubted);
-        }
-    }
 }
 
 /// Acquires as told; None when the wait ran out.
@@ -297,113 +205,6 @@ impl Wish {
         }
     }
 
-    /// What attempts are made for.
-    fn target(&self) -> Arc<Target> {
-        let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
-        if self.fresh { Target::fresh(&self.engine, hold) } else { Target::reserve(&self.engine, hold) }
-    }
-
-    /// One attempt, to be carried through whatever becomes of the caller.
-    fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
-        let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
-        Finished::new(&self.engine.reaper, async move {
-            let Target { engine, hold, .. } = &*target;
-            let _order = hold.order.lock().await;
-            let protocol = &hold.protocol;
-            let span = lease.unwrap_or(engine.options.watchdog);
-            let (before, rest) = {
-                let book = hold.book();
-                // A release queued for the order behind us comes first: it ends this hold.
-                if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
-                    return Ok(Tried::Gone);
-                }
-                (book.count(), Moment::from_nanos(book.until_all()))
-            };
-            let sent = engine.now();
-            // Coming in again never shortens what the holds before it were promised.
-            let alone = before == 0 || protocol.leases_apart();
-            let armed = if alone { span } else { span.max(lease_until(sent, rest)) };
-            let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
-            let call = protocol.acquire(&hold.owner, millis(armed), count, turn);
-            let waits = turn != Turn::Once;
-            let queues = waits && protocol.queue().is_some();
-            let stands = waits && release::waits_in_redis(protocol);
-            let undo = || (count != Count::ByOne || stands).then(|| Undo::new(&target, true));
-            let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
-                let doubt = if fault.in_doubt() { undo() } else { None };
-                let last = fault.in_doubt() && count == Count::ByOne;
-                Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last }
-            })?;
-            // Nobody knows what stands behind a reply that no script of ours gives.
-            let odd = |error| Failed { error, doubt: undo(), last: true };
-            let attempt = protocol.acquired(reply).map_err(odd)?;
-            match attempt {
-                Attempt::Held | Attempt::Passed => {}
-                Attempt::Busy(ttl, at) if before == 0 && queues => {
-                    let undo = Undo::new(&target, false);
-                    let station = station.unwrap_or_else(|| protocol.name().station(hold.owner.text()));
-                    let stand = engine.queues.stand(&target, station, sent, at);
-                    if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
-                        engine.queues.look_in(protocol, engine.now(), ttl);
-                    }
-                    // Closing gives up the places that it finds; what comes in behind it is given up here.
-                    engine.check_open()?;
-                    return Ok(Tried::Standing(Placed { stand, undo }));
-                }
-                Attempt::Busy(ttl, _) if before == 0 && stands => {
-                    let mark = Undo::mark(&target);
-                    // Closing takes back the marks that it finds; what comes in behind it is taken back here.
-                    engine.check_open()?;
-                    return Ok(Tried::Marked(ttl, mark));
-                }
-                Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
-                Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
-                Attempt::Deadlock if before == 0 => {
-                    let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain) };
-                    return Err(Failed { error, doubt: None, last: true });
-                }
-                Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
-                Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),
-                Attempt::Busy(..) | Attempt::Gone | Attempt::Displaced | Attempt::HeldBack | Attempt::Deadlock => {
-                    engine.lose(hold, End::Gone);
-                    return Ok(Tried::Gone);
-                }
-            }
-            let until = valid_until(sent, span);
-            let level = engine.holds.open(hold.key(), hold, |book| {
-                if doubted {
-                    book.doubt();
-                }
-                book.open(book.count() + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
-            });
-            let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
-            // Closing ends what it finds in the table; what comes in behind it is given back here.
-            engine.check_open()?;
-            if grant.until().is_none() {
-                // Came too late to be of use. Dropped, it is released.
-                drop(grant);
-                let message = "the reply took longer than the lease".into();
-                return Err(Error::Connection { message, outcome_unknown: false, source: None }.into());
-            }
-            Ok(if attempt == Attempt::Passed { Tried::Passed(grant) } else { Tried::Held(grant) })
-        })
-    }
-
-    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be.
-    async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
-        let most = self.engine.options.command_timeout;
-        let left = match self.until {
-            None => return attempt.await,
-            Some(until) if until == self.began => most,
-            Some(until) => until.since(self.engine.now()) + GRACE,
-        };
-        // A command ends by itself; only those of an owner that was given may have others before them.
-        if self.fresh && left >= most {
-            return attempt.await;
-        }
-        tokio::time::timeout(left, attempt).await.unwrap_or(Err(Error::Timeout { step: Step::Command }.into()))
-    }
-
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| self.engine.now() >= until)
     }
@@ -456,8 +257,4 @@ pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
     let (ttl, holders) = protocol.stated(reply)?;
     Ok(State { holders, remaining: u64::try_from(ttl).ok().map(Duration::from_millis) })
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

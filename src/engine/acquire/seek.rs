@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{FLOOR, Failed, Placed, Tried, Undo, Wish};
+use super::attempt::{Failed, Placed, Tried, Undo};
+use super::{FLOOR, Wish};
 use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::protocol::Turn;
 use crate::engine::transport::Moment;

@@ -1,0 +1,217 @@
+//! One attempt to acquire: what is sent, what it brought, and the undoing of what nobody came to use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Wish;
+use crate::config::millis;
+use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
+use crate::engine::ledger::{End, Entry as _};
+use crate::engine::protocol::{Attempt, Count, Turn};
+use crate::engine::queue::Stand;
+use crate::engine::reaper::Finished;
+use crate::engine::release;
+use crate::engine::transport::Moment;
+use crate::error::{Error, Result, Step};
+
+/// How long a reply may come after the end of the wait and still count: success beats the deadline.
+const GRACE: Duration = Duration::from_millis(15);
+
+/// What one attempt brought.
+pub(super) enum Tried {
+    Held(Grant),
+    /// As `Held`: the server had passed it on before.
+    Passed(Grant),
+    Busy(Option<u64>),
+    /// Busy, and the owner has a place in the queue.
+    Standing(Placed),
+    /// Busy, and the owner has left a mark that it waits.
+    Marked(Option<u64>, Undo),
+    /// Others are to come first.
+    HeldBack,
+    /// The owner's earlier hold is ending: ask again.
+    Gone,
+    /// The owner's place in the queue is lost.
+    Displaced,
+}
+
+/// A place in a queue in Redis.
+pub(super) struct Placed {
+    pub(super) stand: Stand,
+    pub(super) undo: Undo,
+}
+
+/// A failed attempt. When it may have been carried out, dropping this has it undone.
+pub(super) struct Failed {
+    pub(super) error: Error,
+    pub(super) doubt: Option<Undo>,
+    /// True when another attempt might count a second time.
+    pub(super) last: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, doubt: None, last: false }
+    }
+}
+
+/// An acquire that may have happened unseen, or a place in a queue. Undone when dropped, unless it was found out, or used,
+/// meanwhile.
+pub(super) struct Undo {
+    pub(super) target: Arc<Target>,
+    pub(super) armed: bool,
+    /// False for a place or a mark that is known: it is given up, and no copy of a command may come after it.
+    pub(super) doubted: bool,
+    /// True for a mark.
+    pub(super) marks: bool,
+}
+
+impl Undo {
+    pub(super) fn new(target: &Arc<Target>, doubted: bool) -> Self {
+        Self { target: Arc::clone(target), armed: true, doubted, marks: false }
+    }
+
+    /// For a mark in Redis, which closing takes back too.
+    fn mark(target: &Arc<Target>) -> Self {
+        target.engine.queues.mark(target);
+        Self { target: Arc::clone(target), armed: true, doubted: false, marks: true }
+    }
+
+    pub(super) fn settle(undo: &mut Option<Self>) {
+        if let Some(mut undo) = undo.take() {
+            undo.armed = false;
+        }
+    }
+
+    /// Left again, by a later attempt: the one mark stays.
+    pub(super) fn keep(mark: &mut Option<Self>, again: Self) {
+        // First the old one goes off the list of marks, then the new one comes onto it.
+        Self::settle(mark);
+        again.target.engine.queues.mark(&again.target);
+        *mark = Some(again);
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if self.marks {
+            self.target.engine.queues.unmark(&self.target);
+        }
+        if self.armed {
+            release::undo(Arc::clone(&self.target), self.doubted);
+        }
+    }
+}
+
+impl Wish {
+    /// What attempts are made for.
+    pub(super) fn target(&self) -> Arc<Target> {
+        let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
+        if self.fresh { Target::fresh(&self.engine, hold) } else { Target::reserve(&self.engine, hold) }
+    }
+
+    /// One attempt, to be carried through whatever becomes of the caller.
+    pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
+        let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
+        Finished::new(&self.engine.reaper, async move {
+            let Target { engine, hold, .. } = &*target;
+            let _order = hold.order.lock().await;
+            let protocol = &hold.protocol;
+            let span = lease.unwrap_or(engine.options.watchdog);
+            let (before, rest) = {
+                let book = hold.book();
+                // A release queued for the order behind us comes first: it ends this hold.
+                if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
+                    return Ok(Tried::Gone);
+                }
+                (book.count(), Moment::from_nanos(book.until_all()))
+            };
+            let sent = engine.now();
+            // Coming in again never shortens what the holds before it were promised.
+            let alone = before == 0 || protocol.leases_apart();
+            let armed = if alone { span } else { span.max(lease_until(sent, rest)) };
+            let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
+            let call = protocol.acquire(&hold.owner, millis(armed), count, turn);
+            let waits = turn != Turn::Once;
+            let queues = waits && protocol.queue().is_some();
+            let stands = waits && release::waits_in_redis(protocol);
+            let undo = || (count != Count::ByOne || stands).then(|| Undo::new(&target, true));
+            let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
+                let doubt = if fault.in_doubt() { undo() } else { None };
+                let last = fault.in_doubt() && count == Count::ByOne;
+                Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last }
+            })?;
+            // Nobody knows what stands behind a reply that no script of ours gives.
+            let odd = |error| Failed { error, doubt: undo(), last: true };
+            let attempt = protocol.acquired(reply).map_err(odd)?;
+            match attempt {
+                Attempt::Held | Attempt::Passed => {}
+                Attempt::Busy(ttl, at) if before == 0 && queues => {
+                    let undo = Undo::new(&target, false);
+                    let station = station.unwrap_or_else(|| protocol.name().station(hold.owner.text()));
+                    let stand = engine.queues.stand(&target, station, sent, at);
+                    if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
+                        engine.queues.look_in(protocol, engine.now(), ttl);
+                    }
+                    // Closing gives up the places that it finds; what comes in behind it is given up here.
+                    engine.check_open()?;
+                    return Ok(Tried::Standing(Placed { stand, undo }));
+                }
+                Attempt::Busy(ttl, _) if before == 0 && stands => {
+                    let mark = Undo::mark(&target);
+                    // Closing takes back the marks that it finds; what comes in behind it is taken back here.
+                    engine.check_open()?;
+                    return Ok(Tried::Marked(ttl, mark));
+                }
+                Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
+                Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
+                Attempt::Deadlock if before == 0 => {
+                    let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain) };
+                    return Err(Failed { error, doubt: None, last: true });
+                }
+                Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
+                Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),
+                Attempt::Busy(..) | Attempt::Gone | Attempt::Displaced | Attempt::HeldBack | Attempt::Deadlock => {
+                    engine.lose(hold, End::Gone);
+                    return Ok(Tried::Gone);
+                }
+            }
+            let until = valid_until(sent, span);
+            let level = engine.holds.open(hold.key(), hold, |book| {
+                if doubted {
+                    book.doubt();
+                }
+                book.open(book.count() + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
+            });
+            let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
+            // Closing ends what it finds in the table; what comes in behind it is given back here.
+            engine.check_open()?;
+            if grant.until().is_none() {
+                // Came too late to be of use. Dropped, it is released.
+                drop(grant);
+                let message = "the reply took longer than the lease".into();
+                return Err(Error::Connection { message, outcome_unknown: false, source: None }.into());
+            }
+            Ok(if attempt == Attempt::Passed { Tried::Passed(grant) } else { Tried::Held(grant) })
+        })
+    }
+
+    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be.
+    pub(super) async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
+        let most = self.engine.options.command_timeout;
+        let left = match self.until {
+            None => return attempt.await,
+            Some(until) if until == self.began => most,
+            Some(until) => until.since(self.engine.now()) + GRACE,
+        };
+        // A command ends by itself; only those of an owner that was given may have others before them.
+        if self.fresh && left >= most {
+            return attempt.await;
+        }
+        tokio::time::timeout(left, attempt).await.unwrap_or(Err(Error::Timeout { step: Step::Command }.into()))
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,292 @@
+//! How the two halves speak to Redis.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::engine::names::{Half, LockName};
+use crate::engine::protocol::{
+    Attempt, Count, Forced, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released, plain_stated,
+};
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Reply};
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+
+/// A file of this flavour's.
+macro_rules! part {
+    ($file:literal) => {
+        include_str!(concat!("../../lua/rwlock/", $file, ".lua"))
+    };
+}
+
+static MANY: Script = Script::new(
+    "rwlock/many",
+    concat!(
+        part!("covers"),
+        include_str!("../../lua/common/many/begin.lua"),
+        part!("read"),
+        include_str!("../../lua/common/many/next.lua"),
+        part!("read_release"),
+        include_str!("../../lua/common/many/next.lua"),
+        part!("write"),
+        include_str!("../../lua/common/many/next.lua"),
+        part!("write_release"),
+        include_str!("../../lua/common/many/run.lua"),
+    ),
+);
+static READ: Script = Script::step("rwlock/read", concat!(part!("covers"), part!("read")), &MANY, 1);
+static READ_RELEASE: Script =
+    Script::step("rwlock/read_release", concat!(part!("covers"), part!("read_release")), &MANY, 2);
+static WRITE: Script = Script::step("rwlock/write", concat!(part!("covers"), part!("write")), &MANY, 3);
+static WRITE_RELEASE: Script =
+    Script::step("rwlock/write_release", concat!(part!("covers"), part!("write_release")), &MANY, 4);
+static LEAVE: Script = Script::new("rwlock/leave", concat!(part!("covers"), part!("leave"), part!("write_release")));
+static FORCE: Script = Script::new("rwlock/force", concat!(part!("covers"), part!("force")));
+static STATE: Script = Script::new("rwlock/state", concat!(part!("covers"), part!("state")));
+static RENEW: Script = Script::new("rwlock/renew", concat!(part!("covers"), part!("renew")));
+
+/// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so
+/// that a reader's longer one has to be kept up.
+static RENEWAL: Renewal = Renewal {
+    script: &RENEW,
+    about: |hold, words| {
+        let half = match (hold.name.half, hold.extend) {
+            (Half::Read, true) => "read",
+            (Half::Read, false) => "keep",
+            (Half::Write | Half::Whole, _) => "write",
+        };
+        let half = Bytes::from_static(half.as_bytes());
+        words.extend([hold.owner.bytes(), half, hold.name.tag()].map(Arg::Text));
+    },
+};
+
+/// How messages are sent. Sharded ones come with clusters.
+const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
+
+/// A call about one half: its hash, perhaps a second key, what is told.
+fn call<const N: usize>(script: &'static Script, name: &LockName, key: Option<Bytes>, args: [Arg; N]) -> Call {
+    let mut words = Vec::with_capacity(N + 2);
+    words.push(Arg::Text(name.key.clone()));
+    words.extend(key.map(Arg::Text));
+    let keys = words.len();
+    words.extend(args);
+    Call { script, keys, words }
+}
+
+fn wanted(count: Count) -> Arg {
+    Arg::Int(match count {
+        Count::Exactly(count) => i64::from(count),
+        Count::ByOne => 0,
+    })
+}
+
+fn left(count: Count) -> Arg {
+    Arg::Int(match count {
+        Count::Exactly(count) => i64::from(count),
+        Count::ByOne => -1,
+    })
+}
+
+fn acquired(script: &Script, reply: &Reply) -> Result<Attempt> {
+    match reply {
+        Reply::Nil => Ok(Attempt::Held),
+        Reply::Int(-1) => Ok(Attempt::Busy(None, 0)),
+        Reply::Int(-3) => Ok(Attempt::Gone),
+        Reply::Int(-5) => Ok(Attempt::HeldBack),
+        Reply::Int(-6) => Ok(Attempt::Deadlock),
+        Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
+        odd => Err(Error::odd_reply(script.name, odd)),
+    }
+}
+
+fn state(name: &LockName, mode: &'static str) -> Call {
+    call(&STATE, name, None, [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())])
+}
+
+fn force(name: &LockName, mode: &'static str, message: &'static str) -> Call {
+    let args = [mode, message].map(|text| Arg::Text(Bytes::from_static(text.as_bytes())));
+    let [mode, message] = args;
+    call(&FORCE, name, Some(name.channel.clone()), [mode, message, Arg::Text(PUBLISH)])
+}
+
+/// How the reading half speaks to Redis.
+#[derive(Debug)]
+pub(super) struct Reading {
+    name: Arc<LockName>,
+    other: Arc<LockName>,
+    waiting: Bytes,
+}
+
+impl Reading {
+    pub(super) fn new(name: &Arc<LockName>, other: &Arc<LockName>) -> Self {
+        Self { name: Arc::clone(name), other: Arc::clone(other), waiting: name.waiting_writers() }
+    }
+}
+
+impl Protocol for Reading {
+    fn flavour(&self) -> &'static str {
+        "read"
+    }
+
+    fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
+    fn other(&self) -> Option<&Arc<LockName>> {
+        Some(&self.other)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn leases_apart(&self) -> bool {
+        true
+    }
+
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
+        let gives_way = i64::from(turn != Turn::Stay);
+        let args = [
+            Arg::Text(owner.bytes()),
+            Arg::Int(lease_ms),
+            wanted(count),
+            Arg::Text(self.name.tag()),
+            Arg::Int(gives_way),
+        ];
+        call(&READ, &self.name, Some(self.waiting.clone()), args)
+    }
+
+    fn acquired(&self, reply: Reply) -> Result<Attempt> {
+        acquired(&READ, &reply)
+    }
+
+    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
+        let (least, lease) = (Arg::Int(rest.least), Arg::Int(rest.lease));
+        let args =
+            [Arg::Text(owner.bytes()), left(count), least, Arg::Text(self.name.tag()), Arg::Text(PUBLISH), lease];
+        call(&READ_RELEASE, &self.name, Some(self.name.channel.clone()), args)
+    }
+
+    fn released(&self, reply: Reply) -> Result<Release> {
+        plain_released(&READ_RELEASE, reply)
+    }
+
+    fn renewal(&self) -> &'static Renewal {
+        &RENEWAL
+    }
+
+    fn force(&self) -> Call {
+        force(&self.name, "read", "0")
+    }
+
+    fn forced(&self, reply: Reply) -> Result<Forced> {
+        plain_forced(&FORCE, &reply)
+    }
+
+    fn state(&self) -> Call {
+        state(&self.name, "read")
+    }
+
+    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
+        plain_stated(&reply)
+    }
+}
+
+/// How the writing half speaks to Redis.
+#[derive(Debug)]
+pub(super) struct Writing {
+    name: Arc<LockName>,
+    other: Arc<LockName>,
+    waiting: Bytes,
+    /// For how long a mark lasts that a writer waits, in ms. 0: none is set.
+    mark: i64,
+}
+
+impl Writing {
+    pub(super) fn new(name: &Arc<LockName>, other: &Arc<LockName>, mark: i64) -> Self {
+        Self { name: Arc::clone(name), other: Arc::clone(other), waiting: name.waiting_writers(), mark }
+    }
+}
+
+impl Protocol for Writing {
+    fn flavour(&self) -> &'static str {
+        "write"
+    }
+
+    fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
+    fn other(&self) -> Option<&Arc<LockName>> {
+        Some(&self.other)
+    }
+
+    fn marks(&self) -> bool {
+        self.mark > 0
+    }
+
+    fn weaker(&self) -> Option<Arc<dyn Protocol>> {
+        Some(Arc::new(Reading::new(&self.other, &self.name)))
+    }
+
+    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
+        let mark = if turn == Turn::Once { 0 } else { self.mark };
+        let waiting = self.marks().then(|| self.waiting.clone());
+        let args =
+            [Arg::Text(owner.bytes()), Arg::Int(lease_ms), wanted(count), Arg::Text(self.name.tag()), Arg::Int(mark)];
+        call(&WRITE, &self.name, waiting, args)
+    }
+
+    fn acquired(&self, reply: Reply) -> Result<Attempt> {
+        acquired(&WRITE, &reply)
+    }
+
+    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
+        let args = [
+            Arg::Text(owner.bytes()),
+            left(count),
+            Arg::Int(rest.lease),
+            Arg::Text(self.name.tag()),
+            Arg::Text(PUBLISH),
+        ];
+        call(&WRITE_RELEASE, &self.name, Some(self.name.channel.clone()), args)
+    }
+
+    fn released(&self, reply: Reply) -> Result<Release> {
+        plain_released(&WRITE_RELEASE, reply)
+    }
+
+    fn undo(&self, owner: &Owner, rest: Rest, left: Option<u32>) -> Call {
+        if !self.marks() {
+            return self.release(owner, rest, left.map_or(Count::ByOne, Count::Exactly));
+        }
+        let left = Arg::Int(left.map_or(-2, i64::from));
+        let args =
+            [Arg::Text(owner.bytes()), left, Arg::Int(rest.lease), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+        let mut call = call(&LEAVE, &self.name, Some(self.name.channel.clone()), args);
+        call.words.insert(call.keys, Arg::Text(self.waiting.clone()));
+        call.keys += 1;
+        call
+    }
+
+    fn renewal(&self) -> &'static Renewal {
+        &RENEWAL
+    }
+
+    fn force(&self) -> Call {
+        force(&self.name, "write", "1")
+    }
+
+    fn forced(&self, reply: Reply) -> Result<Forced> {
+        plain_forced(&FORCE, &reply)
+    }
+
+    fn state(&self) -> Call {
+        state(&self.name, "write")
+    }
+
+    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
+        plain_stated(&reply)
+    }
+}
