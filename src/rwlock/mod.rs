@@ -5,7 +5,7 @@
 //!
 //! - **Re-entry**: an owner may come in again in either half, and for reading while it writes. It may *not* come in for
 //!   writing while it only reads: two such owners would wait for one another. That is refused at once
-//!   ([`Error::WouldDeadlock`]); Redisson's waits for itself.
+//!   ([`Error::WouldDeadlock`](crate::Error::WouldDeadlock)); Redisson's waits for itself.
 //! - **Downgrade**: [`Guard::downgrade`](crate::Guard::downgrade), or Redisson's order of calls: take the lock for reading as
 //!   the same owner, then give the write hold back. No writer comes in between, and readers that wait come in at once.
 //! - **Leases**: every hold for reading has its own. A reader that dies keeps writers out until its lease ends and no

@@ -313,19 +313,15 @@ impl Agent {
         self.wait_ended().await;
     }
 
-    /// Stops the process in its tracks (`SIGSTOP`): a long pause of the collector, or of the machine.
+    /// Stops the process in its tracks (`SIGSTOP`), and waits until all its threads stand still: a long pause of the
+    /// collector, or of the machine.
     pub fn stop(&self) {
-        self.signal(rustix::process::Signal::STOP);
+        crate::reaper::freeze(self.0.pid);
     }
 
     /// Lets a stopped process go on.
     pub fn cont(&self) {
-        self.signal(rustix::process::Signal::CONT);
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.0.pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
-        rustix::process::kill_process(pid, signal).expect("a signal to the agent");
+        crate::reaper::signal(self.0.pid, rustix::process::Signal::CONT);
     }
 
     async fn wait_ended(&self) {
