@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::config::{Options, Prefer, Secret};
 use crate::engine::Engine;
 use crate::engine::names::LockName;
 use crate::engine::node::Node;
 use crate::engine::node::connect::Target;
+use crate::engine::protocol::PUBLISH;
 use crate::engine::renewal::{self, Which};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply, Transport};
@@ -148,11 +147,7 @@ impl Client {
     async fn preflight(&self) -> Vec<String> {
         let engine = &self.0.engine;
         let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
-        let words = vec![
-            Arg::Text(probe.key.clone()),
-            Arg::Text(probe.channel.clone()),
-            Arg::Text(Bytes::from_static(b"PUBLISH")),
-        ];
+        let words = vec![Arg::Text(probe.key.clone()), Arg::Text(probe.channel.clone()), Arg::Text(PUBLISH)];
         let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 2, words }).await;
         let refused: Vec<String> = match reply {
             Ok(Reply::List(reasons)) => reasons

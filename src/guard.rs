@@ -13,7 +13,7 @@ use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::Renewed;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
-use crate::engine::transport::{Moment, Reply};
+use crate::engine::transport::{Moment, Reply, nanos};
 use crate::error::{Error, Lost, Result};
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -219,8 +219,7 @@ impl Guard {
             })?;
             match &reply {
                 Reply::List(entries) if entries == &[Reply::Int(1)] => {
-                    let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
-                    hold.book().extended(level, nanos, until);
+                    hold.book().extended(level, nanos(lease), until);
                     hold.changed.notify_waiters();
                     Ok(())
                 }

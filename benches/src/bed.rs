@@ -6,8 +6,9 @@ use std::time::Duration;
 use distlock_support::{Admin, RedisServer};
 
 use crate::args::Args;
+use crate::benches::HOLD;
 use crate::cpu;
-use crate::drive::{Kind, Plan, Sample};
+use crate::drive::{Kind, Plan, Sample, Timed};
 use crate::java::Java;
 use crate::report::Row;
 use crate::subject::{Any, Who};
@@ -128,6 +129,52 @@ impl Bed {
             sides.push((who, side));
         }
         sides
+    }
+
+    /// Lock and unlock of one task with nobody else, by the name of each bench, and the same with a reentrant lock of a
+    /// client alike.
+    pub async fn alone(&self, benches: &[(&'static str, Kind)]) -> Vec<Row> {
+        let (rounds, length) = if self.args.quick { (5, 150) } else { (13, 350) };
+        let mut sides = Sides::new();
+        for who in [Who::Distlock, Who::Reentrant] {
+            sides.push((who, Side::Here(Any::connect(who, &self.server.url(), self.args.pool).await)));
+        }
+        let mut rows = Vec::new();
+        for &(bench, kind) in benches {
+            let plan = Plan {
+                tasks: 1,
+                kind,
+                name: String::new(),
+                own: true,
+                timed: Timed::Pair,
+                hold: Duration::ZERO,
+                length: Duration::from_millis(length),
+            };
+            rows.extend(self.rounds(bench, 1, &mut sides, &plan, rounds, By::Rate).await);
+        }
+        self.close(sides).await;
+        rows
+    }
+
+    /// Many processes on one name, of those that have such locks: by the name of each bench, how many tasks a process has,
+    /// and locks of which kind.
+    pub async fn together(
+        &self,
+        sides: &mut Sides,
+        with: &[Who],
+        benches: &[(&'static str, usize, Kind)],
+        (rounds, length): (usize, Duration),
+    ) -> Vec<Row> {
+        let (mut ours, others): (Sides, Sides) =
+            std::mem::take(sides).into_iter().partition(|(who, _)| with.contains(who));
+        let mut rows = Vec::new();
+        for &(bench, tasks, kind) in benches {
+            let plan = Plan { tasks, kind, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
+            rows.extend(self.rounds(bench, PROCESSES, &mut ours, &plan, rounds, By::Rate).await);
+        }
+        sides.extend(ours);
+        sides.extend(others);
+        rows
     }
 
     pub async fn close(&self, sides: Sides) {

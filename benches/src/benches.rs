@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock_support::agent::{Agent, AgentOptions};
 
-use crate::bed::{Bed, By, PROCESSES, Sides, commands};
+use crate::bed::{Bed, By, Sides, commands};
 use crate::cpu;
 use crate::drive::{Kind, Plan, Timed};
 use crate::report::{HeldFigures, Row};
@@ -74,21 +74,9 @@ pub async fn contended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
 
 /// Eight processes on one name.
 pub async fn processes(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
-    let (rounds, length) = if bed.args.quick { (1, ms(1200)) } else { (3, ms(4000)) };
-    let mut rows = Vec::new();
-    for tasks in [1, 8] {
-        let plan = Plan {
-            tasks,
-            kind: Kind::Reentrant,
-            name: String::new(),
-            own: false,
-            timed: Timed::Wait,
-            hold: HOLD,
-            length,
-        };
-        rows.extend(bed.rounds("processes", PROCESSES, sides, &plan, rounds, By::Rate).await);
-    }
-    rows
+    let extent = if bed.args.quick { (1, ms(1200)) } else { (3, ms(4000)) };
+    let benches = [1, 8].map(|tasks| ("processes", tasks, Kind::Reentrant));
+    bed.together(sides, &Who::ALL, &benches, extent).await
 }
 
 /// Many locks held at once. The clients are fresh processes, so that their memory is all theirs.

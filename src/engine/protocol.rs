@@ -20,6 +20,27 @@ pub(crate) enum Count {
     ByOne,
 }
 
+impl Count {
+    /// As the scripts that acquire are told.
+    pub(crate) fn wanted(self) -> Arg {
+        Arg::Int(match self {
+            Self::Exactly(count) => i64::from(count),
+            Self::ByOne => 0,
+        })
+    }
+
+    /// As the scripts that release are told.
+    pub(crate) fn left(self) -> Arg {
+        Arg::Int(match self {
+            Self::Exactly(count) => i64::from(count),
+            Self::ByOne => -1,
+        })
+    }
+}
+
+/// How messages are sent. Sharded ones come with clusters.
+pub(crate) const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
+
 /// What an attempt does about the queue that a flavour keeps in Redis. Without a queue it makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {

@@ -15,7 +15,7 @@ use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Count, Forced, Protocol, Release, Rest};
 use super::reaper::{Finished, Job};
-use super::transport::{Call, FaultKind, Moment};
+use super::transport::{Call, FaultKind, Moment, nanos};
 use crate::config::millis;
 use crate::error::{Error, Lost, NotHeld, Result};
 use crate::guard::Released;
@@ -145,8 +145,9 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             Ok(Released::Free)
         }
         Ok(Release::Untold(reason)) => {
-            tracing::warn!(lock.name = %name, reason, "released, but waiters could not be told: they poll; grant this \
-                            login the channel redisson_lock__channel:*");
+            let channel = String::from_utf8_lossy(&hold.name().channel);
+            tracing::warn!(lock.name = %name, reason, %channel, "released, but waiters could not be told: they poll; \
+                            grant this login the channel");
             freed(&engine, &hold, doubted, 0);
             Ok(Released::Free)
         }
@@ -342,8 +343,4 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
         Ok(forced == Forced::Freed)
     })
     .await
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

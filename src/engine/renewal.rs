@@ -128,13 +128,17 @@ async fn batch(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Round {
 async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error> {
     let Some(first) = holds.first() else { return Ok(Round::default()) };
     let watchdog = engine.options.watchdog;
-    let each = holds.iter().map(|hold| {
-        let extend = hold.book().is_watched();
-        Renewed { name: hold.name(), owner: &hold.owner, extend }
-    });
-    let call = first.protocol.renewal().call(millis(watchdog), each);
     // What an answer of "not held" is about: by then some may have been released, and acquired anew.
-    let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
+    let (tenures, watched): (Vec<u32>, Vec<bool>) = holds
+        .iter()
+        .map(|hold| {
+            let book = hold.book();
+            (book.tenure(), book.is_watched())
+        })
+        .unzip();
+    let each =
+        holds.iter().zip(watched).map(|(hold, extend)| Renewed { name: hold.name(), owner: &hold.owner, extend });
+    let call = first.protocol.renewal().call(millis(watchdog), each);
     let sent = engine.now();
     let reply = engine.topology.node(first.name()).run(call).await.map_err(|fault| {
         if fault.kind == FaultKind::Closed { Error::Closed } else { Error::from_fault(&fault, &first.name().plain) }

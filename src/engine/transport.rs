@@ -18,6 +18,11 @@ use super::script::Script;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Moment(u64);
 
+/// A span in whole nanoseconds.
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Moment {
     /// The moment `nanos` nanoseconds after the clock's zero.
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
@@ -39,8 +44,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+        Self(self.0.saturating_add(nanos(span)))
     }
 }
 
@@ -48,8 +52,7 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, span: Duration) -> Self {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_sub(nanos))
+        Self(self.0.saturating_sub(nanos(span)))
     }
 }
 

@@ -36,14 +36,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::names::LockName;
 use crate::engine::protocol::{
-    self, Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released,
-    plain_state, plain_stated,
+    self, Attempt, Count, Forced, PLAIN_RENEWAL, PUBLISH, Protocol, Release, Renewal, Rest, Turn, plain_forced,
+    plain_released, plain_state, plain_stated,
 };
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
@@ -79,9 +77,6 @@ static RELEASE: Script = Script::step("fair/release", script!("release"), &MANY,
 static LEAVE: Script = Script::step("fair/leave", script!("leave"), &MANY, 3);
 static FORCE: Script = Script::new("fair/force", script!("force"));
 static REFRESH: Script = Script::new("fair/refresh", script!("refresh"));
-
-/// How messages are sent. Sharded ones come with clusters.
-const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
 
 /// # Fair locks
 impl Client {
@@ -149,16 +144,12 @@ impl Protocol for Fair {
     }
 
     fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
-        let want = match count {
-            Count::Exactly(count) => i64::from(count),
-            Count::ByOne => 0,
-        };
         let turn = match turn {
             Turn::Once => 0,
             Turn::Join => 1,
             Turn::Stay => 2,
         };
-        self.call(&ACQUIRE, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), Arg::Int(want), Arg::Int(turn)])
+        self.call(&ACQUIRE, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), count.wanted(), Arg::Int(turn)])
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
@@ -176,11 +167,7 @@ impl Protocol for Fair {
     }
 
     fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
-        let left = match count {
-            Count::Exactly(count) => i64::from(count),
-            Count::ByOne => -1,
-        };
-        self.call(&RELEASE, [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(rest.lease)])
+        self.call(&RELEASE, [Arg::Text(owner.bytes()), count.left(), Arg::Int(rest.lease)])
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {

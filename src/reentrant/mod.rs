@@ -16,13 +16,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::client::Client;
 use crate::engine::names::LockName;
 use crate::engine::protocol::{
-    Attempt, Count, Forced, PLAIN_RENEWAL, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released,
-    plain_state, plain_stated,
+    Attempt, Count, Forced, PLAIN_RENEWAL, PUBLISH, Protocol, Release, Renewal, Rest, Turn, plain_forced,
+    plain_released, plain_state, plain_stated,
 };
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
@@ -42,9 +40,6 @@ static MANY: Script = Script::new(
 static ACQUIRE: Script = Script::step("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"), &MANY, 1);
 static RELEASE: Script = Script::step("reentrant/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
 static FORCE: Script = Script::new("reentrant/force", include_str!("../../lua/reentrant/force.lua"));
-
-/// How messages are sent. Sharded ones come with clusters.
-const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
 
 /// # Reentrant locks
 impl Client {
@@ -97,11 +92,7 @@ impl Protocol for Plain {
     }
 
     fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, _turn: Turn) -> Call {
-        let want = match count {
-            Count::Exactly(count) => i64::from(count),
-            Count::ByOne => 0,
-        };
-        self.call(&ACQUIRE, false, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), Arg::Int(want)])
+        self.call(&ACQUIRE, false, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), count.wanted()])
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
@@ -115,11 +106,7 @@ impl Protocol for Plain {
     }
 
     fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
-        let left = match count {
-            Count::Exactly(count) => i64::from(count),
-            Count::ByOne => -1,
-        };
-        let args = [Arg::Text(owner.bytes()), Arg::Int(left), Arg::Int(rest.lease), Arg::Text(PUBLISH)];
+        let args = [Arg::Text(owner.bytes()), count.left(), Arg::Int(rest.lease), Arg::Text(PUBLISH)];
         self.call(&RELEASE, true, args)
     }
 

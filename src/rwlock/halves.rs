@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::engine::names::{Half, LockName};
 use crate::engine::protocol::{
-    Attempt, Count, Forced, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released, plain_stated,
+    Attempt, Count, Forced, PUBLISH, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released, plain_stated,
 };
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
@@ -61,9 +61,6 @@ static RENEWAL: Renewal = Renewal {
     },
 };
 
-/// How messages are sent. Sharded ones come with clusters.
-const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
-
 /// A call about one half: its hash, perhaps a second key, what is told.
 fn call<const N: usize>(script: &'static Script, name: &LockName, key: Option<Bytes>, args: [Arg; N]) -> Call {
     let mut words = Vec::with_capacity(N + 2);
@@ -72,20 +69,6 @@ fn call<const N: usize>(script: &'static Script, name: &LockName, key: Option<By
     let keys = words.len();
     words.extend(args);
     Call { script, keys, words }
-}
-
-fn wanted(count: Count) -> Arg {
-    Arg::Int(match count {
-        Count::Exactly(count) => i64::from(count),
-        Count::ByOne => 0,
-    })
-}
-
-fn left(count: Count) -> Arg {
-    Arg::Int(match count {
-        Count::Exactly(count) => i64::from(count),
-        Count::ByOne => -1,
-    })
 }
 
 fn acquired(script: &Script, reply: &Reply) -> Result<Attempt> {
@@ -150,7 +133,7 @@ impl Protocol for Reading {
         let args = [
             Arg::Text(owner.bytes()),
             Arg::Int(lease_ms),
-            wanted(count),
+            count.wanted(),
             Arg::Text(self.name.tag()),
             Arg::Int(gives_way),
         ];
@@ -164,7 +147,7 @@ impl Protocol for Reading {
     fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
         let (least, lease) = (Arg::Int(rest.least), Arg::Int(rest.lease));
         let args =
-            [Arg::Text(owner.bytes()), left(count), least, Arg::Text(self.name.tag()), Arg::Text(PUBLISH), lease];
+            [Arg::Text(owner.bytes()), count.left(), least, Arg::Text(self.name.tag()), Arg::Text(PUBLISH), lease];
         call(&READ_RELEASE, &self.name, Some(self.name.channel.clone()), args)
     }
 
@@ -234,7 +217,7 @@ impl Protocol for Writing {
         let mark = if turn == Turn::Once { 0 } else { self.mark };
         let waiting = self.marks().then(|| self.waiting.clone());
         let args =
-            [Arg::Text(owner.bytes()), Arg::Int(lease_ms), wanted(count), Arg::Text(self.name.tag()), Arg::Int(mark)];
+            [Arg::Text(owner.bytes()), Arg::Int(lease_ms), count.wanted(), Arg::Text(self.name.tag()), Arg::Int(mark)];
         call(&WRITE, &self.name, waiting, args)
     }
 
@@ -245,7 +228,7 @@ impl Protocol for Writing {
     fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
         let args = [
             Arg::Text(owner.bytes()),
-            left(count),
+            count.left(),
             Arg::Int(rest.lease),
             Arg::Text(self.name.tag()),
             Arg::Text(PUBLISH),

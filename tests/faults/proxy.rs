@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, Error, Lost, Owner, ReentrantLock, Released};
 use distlock_support::Admin;
@@ -9,7 +10,22 @@ use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
 use crate::bed::{eventually, idle, ms, reentrant, secs};
 use crate::kills::contend;
-use crate::rig::{brisk, script, warm};
+use crate::rig::{TIMEOUT, brisk, script, warm};
+
+/// Does every action to every target, all actions at once.
+pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
+    targets: impl IntoIterator<Item = T>,
+    hit: impl Fn(Action, T) -> F,
+) {
+    let mut slowest = Duration::ZERO;
+    for target in targets {
+        let start = Instant::now();
+        futures::future::join_all(ACTIONS.map(|action| hit(action, target))).await;
+        println!("{target:?}: {:?}", start.elapsed());
+        slowest = slowest.max(start.elapsed());
+    }
+    assert!(slowest > TIMEOUT, "replies were lost");
+}
 
 pub const ACTIONS: [Action; 9] = [
     Action::SwallowReplyClose,

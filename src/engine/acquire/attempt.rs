@@ -11,7 +11,7 @@ use crate::engine::protocol::{Attempt, Count, Turn};
 use crate::engine::queue::Stand;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
-use crate::engine::transport::Moment;
+use crate::engine::transport::{Moment, nanos};
 use crate::error::{Error, Result, Step};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
@@ -210,8 +210,4 @@ impl Wish {
         }
         tokio::time::timeout(left, attempt).await.unwrap_or(Err(Error::Timeout { step: Step::Command }.into()))
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -129,9 +129,9 @@ impl<'a> Seek<'a> {
 
     /// For how long this lets those go first who wait for the other half. None where there is no such thing.
     pub(super) fn patience(&self) -> Option<Duration> {
-        let waited = self.wish.engine.now().since(self.wish.began);
-        let shared = self.wish.protocol.is_shared();
-        shared.then(|| self.wish.engine.options.hold_back.saturating_sub(waited))
+        let engine = &self.wish.engine;
+        let left = || engine.options.hold_back.saturating_sub(engine.now().since(self.wish.began));
+        self.wish.protocol.is_shared().then(left)
     }
 
     /// True when this has a place in the queue.

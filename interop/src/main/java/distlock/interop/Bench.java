@@ -10,6 +10,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
@@ -78,33 +79,12 @@ final class Bench {
      * whose acquires so many in a hundred ("reads") are for reading.
      */
     Object contended(Request request) throws Exception {
-        if (request.text("flavour", "").equals("mix")) {
-            return mixed(request);
-        }
-        RLock lock = locks.of(request);
-        long holdNs = request.number("hold_us", 0) * 1000;
-        return measure(request, i -> samples -> {
-            long start = System.nanoTime();
-            lock.lock();
-            long waited = System.nanoTime() - start;
-            try {
-                pause(holdNs);
-            } finally {
-                lock.unlock();
-            }
-            samples.add(waited);
-        });
-    }
-
-    private Object mixed(Request request) throws Exception {
-        RLock read = locks.single("read", request.text("name"));
-        RLock write = locks.single("write", request.text("name"));
-        long reads = request.number("reads", 0);
+        IntFunction<Supplier<RLock>> choices = choices(request);
         long holdNs = request.number("hold_us", 0) * 1000;
         return measure(request, i -> {
-            SplittableRandom random = new SplittableRandom(ProcessHandle.current().pid() << 32 | i);
+            Supplier<RLock> choice = choices.apply(i);
             return samples -> {
-                RLock lock = random.nextInt(100) < reads ? read : write;
+                RLock lock = choice.get();
                 long start = System.nanoTime();
                 lock.lock();
                 long waited = System.nanoTime() - start;
@@ -116,6 +96,21 @@ final class Bench {
                 samples.add(waited);
             };
         });
+    }
+
+    /** Which lock each thread takes next. */
+    private IntFunction<Supplier<RLock>> choices(Request request) {
+        if (!request.text("flavour", "").equals("mix")) {
+            RLock lock = locks.of(request);
+            return i -> () -> lock;
+        }
+        RLock read = locks.single("read", request.text("name"));
+        RLock write = locks.single("write", request.text("name"));
+        long reads = request.number("reads", 0);
+        return i -> {
+            SplittableRandom random = new SplittableRandom(ProcessHandle.current().pid() << 32 | i);
+            return () -> random.nextInt(100) < reads ? read : write;
+        };
     }
 
     private interface Step {
