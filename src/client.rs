@@ -106,6 +106,8 @@ impl Client {
             Flavour::Fair => Arc::new(self.fair(name)),
             Flavour::Read => Arc::new(self.rw(name).read()),
             Flavour::Write => Arc::new(self.rw(name).write()),
+            Flavour::Fenced => Arc::new(self.fenced(name)),
+            Flavour::Spin => Arc::new(self.spin(name)),
         }
     }
 
@@ -285,10 +287,21 @@ impl Builder {
         self
     }
 
+    /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
+    /// nothing is probed. For the nodes of a [`RedLock`](crate::RedLock), some of which may be away.
+    ///
+    /// *Cost*: none; two connections in the background. *Cancel safety*: never waits. *Errors*: [`Error::Config`] for a URL
+    /// or options that cannot work. A server that is away, or refuses the login, fails what is asked of it.
+    pub async fn connect_lazily(self) -> Result<Client> {
+        self.options.validate()?;
+        let node = Node::connect(&self.target, &self.options, true).await?;
+        Client::over(self.options, Arc::new(node))
+    }
+
     /// Connects. As [`Client::connect`].
     pub async fn connect(self) -> Result<Client> {
         self.options.validate()?;
-        let node = Node::connect(&self.target, &self.options).await?;
+        let node = Node::connect(&self.target, &self.options, false).await?;
         let preflight = self.options.preflight;
         let client = Client::over(self.options, Arc::new(node))?;
         if preflight {

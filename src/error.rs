@@ -60,14 +60,26 @@ pub enum Error {
         /// Which step.
         step: Step,
     },
-    /// This owner holds the lock for reading and asked to write: it would wait for itself. Give the read hold back first,
-    /// or take the lock for writing from the start and [downgrade](crate::Guard::downgrade). Nothing was changed.
-    #[error(
-        "the lock {name:?} is held for reading by the owner that wants to write: it would wait for itself; give the read hold back first, or begin by writing and downgrade"
-    )]
+    /// This owner holds the lock in a way that it would wait for itself. Nothing was changed.
+    #[error("the lock {name:?} is held by the owner that wants it, which would wait for itself: {why}")]
     WouldDeadlock {
         /// The lock's name.
         name: Arc<str>,
+        /// In which way.
+        why: Deadlock,
+    },
+    /// Too few of a lock's independent servers answered for a majority. What the others granted is given back.
+    #[error("the lock {name:?} needs {needed} of its servers, and {granted} granted it; one that did not: {why}")]
+    NoQuorum {
+        /// The lock's name.
+        name: Arc<str>,
+        /// So many servers granted it.
+        granted: usize,
+        /// So many have to.
+        needed: usize,
+        /// What the last of those that failed reported.
+        #[source]
+        why: Arc<Self>,
     },
     /// This server, or this build, cannot do that.
     #[error("{what}")]
@@ -100,6 +112,28 @@ impl fmt::Display for Lost {
         f.write_str(match self {
             Self::Expired => "its lease ran out",
             Self::Gone => "the server does not have it for this owner any more",
+        })
+    }
+}
+
+/// How an owner would wait for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Deadlock {
+    /// It holds the lock for reading and asked to write. Give the read hold back first, or take the lock for writing from
+    /// the start and [downgrade](crate::Guard::downgrade).
+    Upgrade,
+    /// It asked [not to come in again](crate::Acquire::not_reentrant).
+    NotReentrant,
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Upgrade => {
+                "it holds it for reading and wants to write; give the read hold back first, or begin by writing and downgrade"
+            }
+            Self::NotReentrant => "it holds it already, and asked not to come in again",
         })
     }
 }
@@ -165,6 +199,7 @@ impl Error {
         match self {
             Self::Connection { .. } | Self::Timeout { .. } => true,
             Self::Server { message } => PASSING.iter().any(|code| message.starts_with(code)),
+            Self::NoQuorum { why, .. } => why.is_retryable(),
             _ => false,
         }
     }
@@ -172,10 +207,11 @@ impl Error {
     /// True when the operation may have taken place although no reply came. The client undoes it in the background;
     /// until then, and for a lease at the most, the lock may look taken.
     #[must_use]
-    pub const fn outcome_unknown(&self) -> bool {
+    pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Connection { outcome_unknown, .. } => *outcome_unknown,
             Self::Timeout { step } => matches!(step, Step::Command),
+            Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
         }
     }

@@ -5,18 +5,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::{BoxFuture, Either};
+
 use crate::client::Handle;
-use crate::config::{check_lease, millis};
-use crate::engine::acquire;
-use crate::engine::hold::{Grant, lease_until, valid_until};
-use crate::engine::ledger::{End, Entry as _};
-use crate::engine::protocol::Renewed;
-use crate::engine::reaper::Finished;
-use crate::engine::release;
-use crate::engine::transport::{Moment, Reply, nanos};
-use crate::error::{Error, Lost, Result};
-use crate::lock::Acquire;
+use crate::engine::hold::Grant;
+use crate::error::{Error, Result};
+use crate::group::Held;
 use crate::owner::Owner;
+
+mod single;
+
+use single::Single;
 
 /// What a release left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,48 +35,95 @@ pub enum Released {
 /// What must never happen twice has to be checked where it happens, by a fencing token.
 #[must_use = "dropping the guard releases the lock at once"]
 #[clippy::has_significant_drop]
-pub struct Guard {
-    grant: Grant,
-    handle: Arc<Handle>,
+pub struct Guard(Inner);
+
+enum Inner {
+    /// Of one lock.
+    One(Single),
+    /// Of a lock that is made of others.
+    Many(Arc<Held>),
+}
+
+/// One of the locks behind a guard: the lock itself, or one of those that a multi lock or a RedLock is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its fencing token, where its flavour has one.
+    pub token: Option<u64>,
+    /// True while it is held by the local clock.
+    pub is_held: bool,
 }
 
 impl Guard {
     pub(crate) fn new(grant: Grant, handle: Arc<Handle>) -> Self {
-        Self { grant, handle }
+        Self(Inner::One(Single::new(grant, handle)))
+    }
+
+    pub(crate) const fn of(held: Arc<Held>) -> Self {
+        Self(Inner::Many(held))
     }
 
     /// The lock's name, without the client's prefix.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.grant.hold.name().plain
+        match &self.0 {
+            Inner::One(one) => one.name(),
+            Inner::Many(many) => many.name(),
+        }
     }
 
     /// Who holds. Give it to [`Acquire::owner`](crate::Acquire::owner) to come in once more. A lock whose owner was asked
     /// for is not passed on inside this process, since the next one would hold it as the same owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
-        self.grant.hold.owner.reveal();
-        &self.grant.hold.owner
+        let owner = match &self.0 {
+            Inner::One(one) => one.owner(),
+            Inner::Many(many) => many.owner(),
+        };
+        owner.reveal();
+        owner
     }
 
     /// The fencing token: a number that grows with every section of this lock, for the storage to check. `None` for
-    /// flavours without one.
+    /// flavours without one, and for locks made of others: [`members`](Self::members) has theirs.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
-        None
+        match &self.0 {
+            Inner::One(one) => one.token(),
+            Inner::Many(_) => None,
+        }
+    }
+
+    /// The locks behind this guard: one, or for a multi lock or a RedLock those of its members that were granted.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        match &self.0 {
+            Inner::One(one) => {
+                vec![Member { name: Arc::clone(one.name()), token: one.token(), is_held: one.is_held() }]
+            }
+            Inner::Many(many) => many.members(),
+        }
     }
 
     /// True while the lock is held by the local clock: before the [`deadline`](Self::deadline), and not known to be
     /// lost. No I/O and no timer: true after a long pause only if the lease has outlasted it.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.grant.until().is_some()
+        match &self.0 {
+            Inner::One(one) => one.is_held(),
+            Inner::Many(many) => many.is_held(),
+        }
     }
 
     /// How long the lock is held without a further renewal; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.grant.until().map_or(Duration::ZERO, |until| until.since(self.grant.engine.now()))
+        match &self.0 {
+            Inner::One(one) => one.remaining(),
+            Inner::Many(many) => many.remaining(),
+        }
     }
 
     /// Until when the lock is held without a further renewal: the moment before the last confirmed command was sent,
@@ -112,42 +158,13 @@ impl Guard {
     }
 
     /// Done when the hold has ended, or only `early` of its lease is left.
-    fn watch(
+    pub(crate) fn watch(
         &self,
-        early: impl Fn(Duration) -> Duration + Send + 'static,
+        early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
     ) -> impl Future<Output = Error> + Send + 'static {
-        let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
-        let clock = self.grant.engine.topology.clone();
-        async move {
-            let name = || Arc::clone(&hold.name().plain);
-            loop {
-                let changed = hold.changed.notified();
-                let (end, until, lease) = {
-                    let book = hold.book();
-                    let lease = Duration::from_nanos(book.lease(level).unwrap_or_else(|| book.watched_for()));
-                    (book.end_of(level), book.until(level), lease)
-                };
-                match end {
-                    Some(End::Expired) => return Error::Lost { name: name(), why: Lost::Expired },
-                    Some(End::Gone) => return Error::Lost { name: name(), why: Lost::Gone },
-                    Some(End::Closed) => return Error::Closed,
-                    None => {}
-                }
-                let Some(until) = until else {
-                    // Released.
-                    drop(clock);
-                    return std::future::pending().await;
-                };
-                let due = Moment::from_nanos(until) - early(lease);
-                let left = due.since(clock.now());
-                if left.is_zero() {
-                    return Error::Lost { name: name(), why: Lost::Expired };
-                }
-                tokio::select! {
-                    () = changed => {}
-                    () = tokio::time::sleep(left) => {}
-                }
-            }
+        match &self.0 {
+            Inner::One(one) => Either::Left(one.watch(early)),
+            Inner::Many(many) => Either::Right(many.watch(early)),
         }
     }
 
@@ -166,12 +183,10 @@ impl Guard {
         }
     }
 
-    fn why_lost(&self) -> Error {
-        let name = Arc::clone(&self.grant.hold.name().plain);
-        match self.grant.hold.book().end() {
-            Some(End::Gone) => Error::Lost { name, why: Lost::Gone },
-            Some(End::Closed) => Error::Closed,
-            Some(End::Expired) | None => Error::Lost { name, why: Lost::Expired },
+    pub(crate) fn why_lost(&self) -> Error {
+        match &self.0 {
+            Inner::One(one) => one.why_lost(),
+            Inner::Many(many) => many.why_lost(),
         }
     }
 
@@ -182,56 +197,22 @@ impl Guard {
     /// the lock is not held any more, and those of [`DistLock::acquire`](crate::DistLock::acquire); after one that leaves
     /// open what became of it ([`Error::outcome_unknown`]) the shorter of both leases counts.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        check_lease(lease)?;
-        if !self.is_held() {
-            return Err(self.why_lost());
+        match &self.0 {
+            Inner::One(one) => one.extend(lease)?.await?,
+            Inner::Many(many) => many.extend(lease).await?,
         }
-        let engine = Arc::clone(&self.grant.engine);
-        let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
-        let reaper = engine.reaper.clone();
-        let extended = Finished::new(&reaper, async move {
-            let _order = hold.order.lock().await;
-            let (others, kept) = {
-                let book = hold.book();
-                (Moment::from_nanos(book.until_others(level)), book.is_watched_without(level))
-            };
-            let sent = engine.now();
-            let armed = lease.max(lease_until(sent, others));
-            let until = valid_until(sent, lease).as_nanos();
-            // Without a reply the lease may be the shorter of both.
-            let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
-            let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
-            let renewal = hold.protocol.renewal();
-            // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
-            // renewal that is under way may have promised that one more.
-            let armed = if kept { millis(armed) } else { -millis(armed) };
-            let each = Renewed { name: hold.name(), owner: &hold.owner, extend: true };
-            let call = renewal.call(armed, std::iter::once(each));
-            let reply = engine.topology.node(hold.name()).run(call).await;
-            let reply = reply.map_err(|fault| {
-                if fault.in_doubt() {
-                    // A late copy may shorten the lease of whatever this owner holds then.
-                    hold.book().doubt();
-                } else {
-                    hold.book().uncapped(level, before);
-                }
-                Error::from_fault(&fault, &hold.name().plain)
-            })?;
-            match &reply {
-                Reply::List(entries) if entries == &[Reply::Int(1)] => {
-                    hold.book().extended(level, nanos(lease), until);
-                    hold.changed.notify_waiters();
-                    Ok(())
-                }
-                Reply::List(entries) if entries == &[Reply::Int(0)] => {
-                    engine.lose(&hold, End::Gone);
-                    Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone })
-                }
-                odd => Err(Error::odd_reply(renewal.script.name, odd)),
-            }
-        });
-        extended.await?;
         if self.is_held() { Ok(()) } else { Err(self.why_lost()) }
+    }
+
+    /// As [`extend`](Self::extend), on its own; what it ends with still has to be held.
+    pub(crate) fn extending(&self, lease: Duration) -> BoxFuture<'static, Result<()>> {
+        match &self.0 {
+            Inner::One(one) => match one.extend(lease) {
+                Ok(extending) => Box::pin(extending),
+                Err(error) => Box::pin(std::future::ready(Err(error))),
+            },
+            Inner::Many(many) => many.extend(lease),
+        }
     }
 
     /// Releases the lock and says what is left of it.
@@ -242,10 +223,18 @@ impl Guard {
     /// its lease was over, with who holds the lock now; [`Error::Connection`], [`Error::Timeout`] and [`Error::Server`]
     /// when no answer can be had: the release goes on in the background then, and the lock is not renewed any more.
     pub async fn unlock(self) -> Result<Released> {
-        let Self { grant, handle } = self;
-        let released = release::unlock(grant).await;
-        drop(handle);
-        released
+        match self.0 {
+            Inner::One(one) => one.unlock().await,
+            Inner::Many(many) => many.unlock().await,
+        }
+    }
+
+    /// As [`unlock`](Self::unlock), on its own.
+    pub(crate) fn unlocking(self) -> BoxFuture<'static, Result<Released>> {
+        match self.0 {
+            Inner::One(one) => Box::pin(one.unlock()),
+            Inner::Many(many) => many.unlock(),
+        }
     }
 
     /// Changes a hold for writing into one for reading, as the same owner: no writer comes in between, and readers that wait
@@ -257,38 +246,15 @@ impl Guard {
     /// *Errors*: [`Error::Unsupported`] for a lock that is not held for writing; [`Error::Lost`] and [`Error::NotHeld`] when
     /// the write hold had ended; those of [`DistLock::acquire`](crate::DistLock::acquire). After an error nothing is held.
     pub async fn downgrade(self) -> Result<Self> {
-        let Some(weaker) = self.grant.hold.protocol.weaker() else {
-            let what = format!(
-                "the lock {:?} is held as {}: only a write lock can be downgraded",
-                self.name(),
-                self.grant.hold.protocol.flavour()
-            );
-            return Err(Error::Unsupported { what });
-        };
-        let Some(until) = self.grant.until() else { return Err(self.why_lost()) };
-        let engine = Arc::clone(&self.grant.engine);
-        let explicit = self.grant.hold.book().lease(self.grant.level).is_some();
-        let how = Acquire::new().owner(self.owner()).wait(Duration::ZERO);
-        let how = if explicit { how.lease(lease_until(engine.now(), until)) } else { how };
-        // Who writes may always read: it is refused only to one who does not write any more.
-        let grant = match acquire::acquire(&engine, &weaker, how).await {
-            Ok(Some(grant)) => grant,
-            Err(error) if self.is_held() => return Err(error),
-            _ => return Err(self.why_lost()),
-        };
-        let reading = Self::new(grant, Arc::clone(&self.handle));
-        // It must have been held for writing until the reading began: nobody else wrote in between.
-        if self.grant.until().is_none() {
-            return Err(self.why_lost());
+        match self.0 {
+            Inner::One(one) => Ok(Self(Inner::One(one.downgrade().await?))),
+            Inner::Many(many) => Err(Error::Unsupported {
+                what: format!(
+                    "{:?} is made of several locks: only a write lock by itself can be downgraded",
+                    many.name()
+                ),
+            }),
         }
-        match self.unlock().await {
-            // The rest of it goes on in the background.
-            Ok(_) => {}
-            Err(error) if error.is_retryable() => {}
-            Err(error) => return Err(error),
-        }
-        // Giving the other back may have taken longer than this one lasts.
-        if reading.is_held() { Ok(reading) } else { Err(reading.why_lost()) }
     }
 
     /// Gives the lock up without releasing it, and returns who holds it: another task or another process may then
@@ -297,23 +263,11 @@ impl Guard {
     ///
     /// *Cost*: none.
     #[must_use = "without the owner nobody can release the lock before its lease ends"]
-    pub fn into_owner(mut self) -> Owner {
-        let Grant { engine, hold, level, .. } = &self.grant;
-        let (engine, hold, level) = (Arc::clone(engine), Arc::clone(hold), *level);
-        let owner = hold.owner.clone();
-        owner.share();
-        if self.grant.take() {
-            let mut book = hold.book();
-            book.close(level);
-            // Whoever ended it cleans up.
-            let none_left = book.counted_down() == 0 && book.end().is_none();
-            drop(book);
-            if none_left {
-                engine.holds.released(&hold.key(), &hold);
-                engine.registry.forget(&hold);
-            }
+    pub fn into_owner(self) -> Owner {
+        match self.0 {
+            Inner::One(one) => one.into_owner(),
+            Inner::Many(many) => many.give_up(),
         }
-        owner
     }
 }
 
@@ -321,7 +275,13 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", &self.name())
-            .field("owner", &self.grant.hold.owner)
+            .field(
+                "owner",
+                match &self.0 {
+                    Inner::One(one) => one.owner(),
+                    Inner::Many(many) => many.owner(),
+                },
+            )
             .field("is_held", &self.is_held())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

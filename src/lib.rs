@@ -23,10 +23,11 @@
 //! | one holder at a time | [reentrant](mod@reentrant) | here |
 //! | turns in order of arrival, over all processes | [fair](mod@fair) | here |
 //! | many readers or one writer | [read, write](mod@rwlock) | here |
-//! | a number that the storage can check | fenced | planned |
-//! | no messages, many short holds | spin | planned |
-//! | several names at once, all or none | multi | planned |
-//! | a majority of independent servers | RedLock | planned |
+//! | a number that the storage can check | [fenced](mod@fenced) | here |
+//! | no messages, many short holds | [spin](mod@spin) | here |
+//! | several names at once, all or none | [multi](mod@multi) | here |
+//! | a majority of independent servers | [RedLock](mod@redlock) | here |
+//! | one hot resource, cut into parts | [striped](mod@striped) | here |
 //! | at most n holders; waiting for n events | semaphores, latch | planned |
 //!
 //! # Safety in five sentences
@@ -56,24 +57,35 @@ mod config;
 mod engine;
 mod error;
 pub mod fair;
+pub mod fenced;
+mod group;
 mod guard;
 pub mod guide;
 mod lock;
+pub mod multi;
 mod owner;
+pub mod redlock;
 pub mod reentrant;
 pub mod rwlock;
+pub mod spin;
+pub mod striped;
 
 pub use client::{Builder, Client, Renewed, Stats};
-pub use config::{Options, Prefer};
+pub use config::{Backoff, Options, Prefer};
 #[cfg(feature = "sim")]
 pub use engine::sim;
-pub use error::{Error, Lost, NotHeld, Result, Step};
+pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
-pub use guard::{Guard, Released};
+pub use fenced::FencedLock;
+pub use guard::{Guard, Member, Released};
 pub use lock::{Acquire, DistLock, Flavour, State};
+pub use multi::MultiLock;
 pub use owner::Owner;
+pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;
 pub use rwlock::{ReadLock, RwLock, WriteLock};
+pub use spin::SpinLock;
+pub use striped::Striped;
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

@@ -21,6 +21,7 @@ pub struct Acquire {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
     pub(crate) owner: Option<Owner>,
+    pub(crate) alone: bool,
 }
 
 impl Acquire {
@@ -47,6 +48,14 @@ impl Acquire {
     /// enclosing [`Owner::scope`], else to a fresh one.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Do not come in again: an owner that holds the lock already is told so at once, by
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), and keeps what it has. Redisson's non-reentrant locks
+    /// (protocol §4.4). Defaults to coming in again.
+    pub fn not_reentrant(mut self) -> Self {
+        self.alone = true;
         self
     }
 
@@ -164,6 +173,12 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     /// *Cost*: one round trip, one command. *Cancel safety*: once begun it is carried out. *Errors*:
     /// [`Error::NotHeld`], and those of [`acquire`](Self::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
+
+    /// What a lock of this crate is made of, for locks that are made of several. Not meant for use outside of it.
+    #[doc(hidden)]
+    fn part(&self) -> Option<crate::group::Part<'_>> {
+        None
+    }
 }
 
 /// The flavours of lock, to pick one at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
@@ -179,11 +194,15 @@ pub enum Flavour {
     Read,
     /// The half of Redisson's read-write lock that one holds alone.
     Write,
+    /// Redisson's fenced lock: as `Reentrant`, and every section has a number that grows, for the storage to check.
+    Fenced,
+    /// Redisson's spin lock: as `Reentrant`, but nobody is told of a release; those who wait look from time to time.
+    Spin,
 }
 
 impl Flavour {
     /// Every flavour.
-    pub const ALL: &'static [Self] = &[Self::Reentrant, Self::Fair, Self::Read, Self::Write];
+    pub const ALL: &'static [Self] = &[Self::Reentrant, Self::Fair, Self::Read, Self::Write, Self::Fenced, Self::Spin];
 
     /// The name that `FromStr` reads.
     #[must_use]
@@ -193,6 +212,8 @@ impl Flavour {
             Self::Fair => "fair",
             Self::Read => "read",
             Self::Write => "write",
+            Self::Fenced => "fenced",
+            Self::Spin => "spin",
         }
     }
 }

@@ -50,6 +50,10 @@ macro_rules! lock_object {
                 Box::pin(Self::acquire(self, how))
             }
 
+            fn part(&self) -> Option<$crate::group::Part<'_>> {
+                Some($crate::group::Part { client: &self.client, protocol: &self.protocol })
+            }
+
             fn state(&self) -> futures::future::BoxFuture<'_, $crate::Result<$crate::State>> {
                 Box::pin($crate::engine::acquire::state(self.client.engine(), &self.protocol))
             }

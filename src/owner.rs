@@ -4,8 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -34,9 +34,35 @@ struct Inner {
     shared: AtomicBool,
     /// True once somebody may acquire as this owner by name.
     known: AtomicBool,
+    /// For an owner at one of several servers: the owner of the whole.
+    whole: Option<Owner>,
 }
 
+/// The client of owners that belong to no client: of locks that are made of others.
+static CLIENT: OnceLock<String> = OnceLock::new();
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+
 impl Owner {
+    /// A new owner that belongs to no client.
+    pub(crate) fn of_group() -> Self {
+        let client = CLIENT.get_or_init(|| {
+            let random = uuid::Uuid::new_v4().into_bytes();
+            uuid::Builder::from_custom_bytes(random).into_uuid().to_string()
+        });
+        Self::fresh(client, NUMBER.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// This owner at the server of this number. Each server knows it by another name, so that two clients of one server
+    /// are never taken for two servers that granted a lock.
+    pub(crate) fn at(&self, node: usize) -> Self {
+        if node == 0 {
+            return self.clone();
+        }
+        let (text, number) = (Bytes::from(moved(self.text(), node)), self.0.number);
+        let whole = Some(self.clone());
+        Self(Arc::new(Inner { text, number, shared: AtomicBool::new(false), known: AtomicBool::new(false), whole }))
+    }
+
     pub(crate) fn fresh(client: &str, number: u64) -> Self {
         let mut text = String::with_capacity(client.len() + 1 + 20);
         text.push_str(client);
@@ -59,6 +85,7 @@ impl Owner {
             number,
             shared: AtomicBool::new(false),
             known: AtomicBool::new(false),
+            whole: None,
         }))
     }
 
@@ -85,7 +112,7 @@ impl Owner {
 
     /// True when somebody outside this client may act as this owner, so that its count is the server's alone to know.
     pub(crate) fn is_shared(&self) -> bool {
-        self.0.shared.load(Ordering::Relaxed)
+        self.0.shared.load(Ordering::Relaxed) || self.0.whole.as_ref().is_some_and(Self::is_shared)
     }
 
     /// The user has this owner in hand.
@@ -95,7 +122,8 @@ impl Owner {
 
     /// True when somebody may come in again as this owner: what it holds cannot be passed to another task.
     pub(crate) fn is_known(&self) -> bool {
-        self.0.known.load(Ordering::Relaxed) || self.is_shared()
+        let known = self.0.known.load(Ordering::Relaxed) || self.is_shared();
+        known || self.0.whole.as_ref().is_some_and(Self::is_known)
     }
 
     /// Runs `work` with this owner as the current one: every acquire inside that names no owner uses it, as every lock
@@ -108,6 +136,16 @@ impl Owner {
 
     pub(crate) fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
+    }
+}
+
+/// An owner's text at the server of this number, and back: the last byte of the client's uuid is another.
+pub(crate) fn moved(owner: &str, node: usize) -> String {
+    // The last two digits of the uuid.
+    let byte = owner.get(34..36).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    match byte {
+        Some(byte) => format!("{}{:02x}{}", &owner[..34], byte ^ (node & 0xff) as u8, &owner[36..]),
+        None => owner.to_owned(),
     }
 }
 
@@ -149,7 +187,8 @@ impl FromStr for Owner {
             return Err(odd());
         }
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        Ok(Self(Arc::new(Inner { text: bytes, number, shared: AtomicBool::new(true), known: AtomicBool::new(true) })))
+        let (shared, known) = (AtomicBool::new(true), AtomicBool::new(true));
+        Ok(Self(Arc::new(Inner { text: bytes, number, shared, known, whole: None })))
     }
 }
 
@@ -185,6 +224,24 @@ mod tests {
             assert_eq!(read, owner);
             assert!(read.is_shared() && owner.is_shared());
         }
+    }
+
+    #[test]
+    fn each_server_knows_an_owner_by_another_name() {
+        let owner = Owner::fresh(ID, 7);
+        let all: std::collections::HashSet<_> = (0..256).map(|node| owner.at(node).text().to_owned()).collect();
+        assert_eq!(all.len(), 256);
+        for node in 0..256 {
+            let there = owner.at(node);
+            assert_eq!(moved(there.text(), node), owner.text());
+            assert!(!there.is_known());
+        }
+        let there = owner.at(3);
+        owner.reveal();
+        assert!(there.is_known() && !there.is_shared());
+        owner.share();
+        assert!(there.is_shared());
+        assert!(Owner::of_group().text().as_bytes()[14] == b'8');
     }
 
     #[test]

@@ -2,16 +2,18 @@
 -- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
---        3 hold count the owner is to have afterwards; 0 = unknown, count one up
+--        3 hold count the owner is to have afterwards; 0 = unknown, count one up; -1 = unknown, and it must
+--          hold nothing yet
 --        4 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
 --        5 own wait in ms   6 first lease in ms of a lock that is passed on   7 publish command
 -- Reply  nil         held; the count stands and the lease runs from now
 --        -2          held: it was passed on to this owner before (only for 2)
 --        -3          the owner wanted to come in again but holds nothing any more
 --        -4          it holds nothing and has no place in the queue any more (only for 2)
+--        -6          the owner holds it already (only for count -1)
 --        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
 --                    at = the server's time in ms
--- Idempotent where ARGV 3 is not 0. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines of ours.
+-- Idempotent where ARGV 3 is above 0. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines of ours.
 
 local owner, want, turn = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local wait, first_lease, publish = tonumber(ARGV[5]), ARGV[6], ARGV[7]
@@ -36,6 +38,7 @@ if count then
     end
     return -2
   end
+  if want < 0 then return -6 end
   local before = count
   if want == 0 then
     redis.call('hincrby', KEYS[1], owner, 1)

@@ -1,6 +1,6 @@
 -- Free the lock whoever holds it, and wake a waiter of every client.
--- KEYS   1 the lock's hash   2 the lock's channel
--- ARGV   1 publish command
+-- KEYS   1 the lock's hash   2 the lock's channel, where somebody is told
+-- ARGV   1 publish command; empty = nobody is told
 -- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told
 -- Idempotent.
 
@@ -12,6 +12,7 @@ end
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
+if ARGV[1] == '' then return 1 end
 local told = redis.pcall(ARGV[1], KEYS[2], '0')
 if type(told) == 'table' and told.err then
   return {1, told.err}

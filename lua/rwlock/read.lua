@@ -2,14 +2,16 @@
 -- KEYS   1 the lock's hash   2 the writers of ours that wait
 -- ARGV   1 owner
 --        2 lease in ms of this hold
---        3 hold count the owner is to have afterwards; 0 = unknown, count one up
+--        3 hold count the owner is to have afterwards; 0 = unknown, count one up; -1 = unknown, and it must
+--          hold nothing yet
 --        4 tag
 --        5 1 = gives way to writers that wait, unless the owner is in already
 -- Reply  nil  held; the count stands and this hold's lease runs from now
 --        n    busy: a writer's lease has n ms left; -1 = it has no end
 --        -3   the owner wanted to come in again but holds nothing any more
 --        -5   held back: a writer waits
--- Idempotent where ARGV 3 is not 0: a repeat finds the count it wants and at most starts the lease anew.
+--        -6   the owner holds one of the halves already (only for count -1)
+-- Idempotent where ARGV 3 is above 0: a repeat finds the count it wants and at most starts the lease anew.
 -- Same state as Redisson's read lock (protocol 10.1).
 
 local hash, owner, lease, want, tag = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -32,6 +34,7 @@ else
   -- Holds whose leases are over do not count.
   if count > 0 and want ~= 1 and covered(tag, owner, count, 1) <= 0 then count = 0 end
   if want > 1 and count == 0 then return -3 end
+  if want < 0 and (count > 0 or found[3]) then return -6 end
   if count == 0 and not found[3] and held_back() then return -5 end
 end
 

@@ -2,14 +2,15 @@
 -- KEYS   1 the lock's hash   2 the writers of ours that wait
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
---        3 hold count the owner is to have afterwards; 0 = unknown, count one up
+--        3 hold count the owner is to have afterwards; 0 = unknown, count one up; -1 = unknown, and it must
+--          hold nothing yet
 --        4 tag
 --        5 0, or for how many ms from now a writer that has to wait holds back readers that come
 -- Reply  nil  held; the count stands and the lease runs from now
 --        n    busy: n ms are left of the lease of the writer, or of the reader whose lease is the longest; -1 = no end
 --        -3   the owner wanted to come in again but holds nothing any more
---        -6   the owner holds it for reading: it would wait for itself
--- Idempotent where ARGV 3 is not 0: a repeat finds the count it wants and at most starts the lease anew.
+--        -6   the owner holds it for reading: it would wait for itself; or for writing (only for count -1)
+-- Idempotent where ARGV 3 is above 0: a repeat finds the count it wants and at most starts the lease anew.
 -- Same state as Redisson's write lock (protocol 10.2), but: coming in again takes the longer of both leases, not their
 -- sum; where every reader is dead nobody is waited for.
 
@@ -45,6 +46,8 @@ if not fresh then
     fresh, count = true, 0
   elseif count == 0 then
     return busy(redis.call('pttl', hash))
+  elseif want < 0 then
+    return -6
   end
 elseif want > 1 then
   return -3

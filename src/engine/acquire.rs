@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 mod attempt;
+pub(crate) mod batch;
 mod queued;
 mod seek;
 
@@ -33,6 +34,8 @@ struct Wish {
     lease: Option<Duration>,
     /// True when the owner was made for this acquire, so that another one will do as well.
     fresh: bool,
+    /// True when the owner must hold nothing yet.
+    alone: bool,
     /// With a queue in Redis: where the owner is told that its turn has come.
     station: Option<Arc<LockName>>,
     began: Moment,
@@ -63,6 +66,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         owner,
         lease: how.lease,
         fresh,
+        alone: how.alone,
         station,
         began,
         until,
@@ -117,7 +121,7 @@ impl Wish {
             }
         }
         let shared = self.protocol.is_shared();
-        let may_hand = self.fresh && self.lease.is_none() && !shared;
+        let may_hand = self.fresh && self.lease.is_none() && !shared && !self.protocol.numbers();
         let win = if shared {
             Win::Shared
         } else if may_hand {
@@ -125,7 +129,7 @@ impl Wish {
         } else {
             Win::Alone
         };
-        let mut place = self.engine.registry.enter(self.protocol.name(), may_hand);
+        let mut place = self.engine.registry.enter(self.protocol.name(), may_hand.then(|| self.protocol.flavour()));
         while !place.has_turn() {
             self.engine.check_open()?;
             let joins = place.joins();
@@ -161,6 +165,7 @@ impl Wish {
         let options = &self.engine.options;
         let mut pace = Pace::new(self.began);
         let mut heard = false;
+        let mut looks = 0;
         loop {
             place.give_way().await;
             if let Some(grant) = place.handed().filter(|grant| grant.until().is_some()) {
@@ -182,7 +187,11 @@ impl Wish {
                 }
             }
             place.sit();
-            if !seek.is_failing() && !listening {
+            let rest = self.protocol.rests(looks, self.engine.random());
+            looks = looks.saturating_add(1);
+            if let Some(rest) = rest.filter(|_| !seek.is_failing()) {
+                seek.nap = seek.nap.min(rest);
+            } else if !seek.is_failing() && !listening {
                 place.listen(self.left(options.subscribe_timeout)).await;
                 if place.is_listening() {
                     // A release may have slipped in between.

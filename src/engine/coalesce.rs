@@ -263,6 +263,10 @@ impl Transport for Coalesced {
         self.core.inner.listen(ear);
     }
 
+    fn address(&self) -> &str {
+        self.core.inner.address()
+    }
+
     fn now(&self) -> Moment {
         self.core.inner.now()
     }

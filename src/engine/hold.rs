@@ -1,5 +1,6 @@
 //! One owner's hold of one lock, and a guard's share in it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(crate) struct Hold {
     pub(crate) order: tokio::sync::Mutex<()>,
     /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
     pub(crate) station: OnceLock<Arc<LockName>>,
+    /// The number of the section, where sections have one; else 0.
+    number: AtomicU64,
 }
 
 impl Hold {
@@ -42,6 +45,7 @@ impl Hold {
             changed: Notify::new(),
             order: tokio::sync::Mutex::new(()),
             station: OnceLock::new(),
+            number: AtomicU64::new(0),
         })
     }
 
@@ -51,6 +55,11 @@ impl Hold {
 
     pub(crate) fn key(&self) -> Key {
         (Arc::clone(self.name()), self.owner.clone())
+    }
+
+    /// A section has begun, and this is its number.
+    pub(crate) fn begins(&self, number: u64) {
+        self.number.store(number, Ordering::Relaxed);
     }
 
     /// For how long it is held still, if somebody here relies on it.
@@ -119,13 +128,16 @@ pub(crate) struct Grant {
     pub(crate) level: u32,
     /// When this guard got it: its own time of holding runs from here.
     pub(crate) since: Moment,
+    /// The number of its section, where sections have one.
+    pub(crate) number: Option<u64>,
     armed: bool,
 }
 
 impl Grant {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, level: u32) -> Self {
         let since = engine.now();
-        Self { engine, hold, level, since, armed: true }
+        let number = Some(hold.number.load(Ordering::Relaxed)).filter(|number| *number > 0);
+        Self { engine, hold, level, since, number, armed: true }
     }
 
     /// Until when it is held, if it is: no I/O, no timer, just the clock.

@@ -19,6 +19,7 @@ pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod names;
 pub(crate) mod node;
+pub(crate) mod plain;
 pub(crate) mod protocol;
 pub(crate) mod queue;
 pub(crate) mod reaper;
@@ -133,7 +134,12 @@ impl Engine {
 
     /// A random duration below `most`.
     pub(crate) fn jitter(&self, most: Duration) -> Duration {
-        most.mul_f64((self.topology.random() >> 11) as f64 / (1_u64 << 53) as f64)
+        most.mul_f64(self.random())
+    }
+
+    /// A random number from 0 to 1.
+    pub(crate) fn random(&self) -> f64 {
+        (self.topology.random() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Ends a hold that was not released, tells whoever relies on it, and has the rest cleaned up.

@@ -53,6 +53,9 @@ pub(crate) enum Half {
     Write,
 }
 
+/// The counter of a fenced lock's sections.
+const LOCK_TOKEN: &str = "redisson_lock_token";
+
 impl LockName {
     pub(crate) fn new(prefix: &str, plain: &str) -> Arc<Self> {
         let key = format!("{prefix}{plain}");
@@ -106,6 +109,11 @@ impl LockName {
     /// The key of the deadlines of a fair lock's waiters.
     pub(crate) fn deadlines(&self) -> Bytes {
         Bytes::from(tagged(LOCK_TIMEOUT, &self.raw()))
+    }
+
+    /// The key that counts a fenced lock's sections.
+    pub(crate) fn counter(&self) -> Bytes {
+        Bytes::from(tagged(LOCK_TOKEN, &self.raw()))
     }
 
     fn raw(&self) -> std::borrow::Cow<'_, str> {
@@ -216,6 +224,7 @@ mod tests {
             let suffix = channel.strip_prefix("redisson_lock__channel").unwrap();
             assert_eq!(name.queue(), format!("redisson_lock_queue{suffix}"));
             assert_eq!(name.deadlines(), format!("redisson_lock_timeout{suffix}"));
+            assert_eq!(name.counter(), format!("redisson_lock_token{suffix}"));
             assert_eq!(name.station("u:1").channel, format!("{channel}:u:1"));
             let (read, write) = LockName::halves(prefix, plain);
             assert!(read != write && read != name && write != name);

@@ -43,6 +43,7 @@ pub(crate) struct Node {
     closed: Arc<AtomicBool>,
     script_cache: bool,
     subscribe_timeout: Duration,
+    address: String,
 }
 
 /// One connection for commands.
@@ -213,6 +214,10 @@ impl Transport for Node {
     fn listen(&self, ear: Weak<dyn Ear>) {
         // Set once, by the engine that owns this node.
         let _ = self.ear.set(ear);
+    }
+
+    fn address(&self) -> &str {
+        &self.address
     }
 
     fn now(&self) -> Moment {

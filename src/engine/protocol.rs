@@ -2,13 +2,14 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::names::LockName;
 use super::script::Script;
 use super::transport::{Arg, Call, Reply};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::owner::Owner;
 
 /// What a script is told of an owner's hold count.
@@ -18,6 +19,8 @@ pub(crate) enum Count {
     Exactly(u32),
     /// Somebody else may have changed it: move it by one. Never sent twice.
     ByOne,
+    /// As `ByOne` for an acquire, but only if it was 0.
+    Fresh,
 }
 
 impl Count {
@@ -26,6 +29,7 @@ impl Count {
         Arg::Int(match self {
             Self::Exactly(count) => i64::from(count),
             Self::ByOne => 0,
+            Self::Fresh => -1,
         })
     }
 
@@ -33,7 +37,7 @@ impl Count {
     pub(crate) fn left(self) -> Arg {
         Arg::Int(match self {
             Self::Exactly(count) => i64::from(count),
-            Self::ByOne => -1,
+            Self::ByOne | Self::Fresh => -1,
         })
     }
 }
@@ -59,6 +63,8 @@ pub(crate) enum Attempt {
     Held,
     /// The owner holds the lock: it was passed on to it before it asked.
     Passed,
+    /// The owner holds the lock, and this is its section's number.
+    Numbered(u64),
     /// Somebody else does. `Some`: the lease ends in so many ms at the latest; `None`: it has no end. With a queue: the
     /// server's time, in ms.
     Busy(Option<u64>, i64),
@@ -68,7 +74,7 @@ pub(crate) enum Attempt {
     Displaced,
     /// The lock could be had, but others are to come first: those who wait for the other half of it.
     HeldBack,
-    /// The owner holds the other half, and would wait for itself.
+    /// The owner holds the lock, or the other half of it, and would wait for itself.
     Deadlock,
 }
 
@@ -112,54 +118,6 @@ pub(crate) enum Release {
     NotHeld(Option<String>),
 }
 
-static RENEW: Script = Script::new("common/renew", include_str!("../../lua/common/renew.lua"));
-static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
-
-/// How holds are renewed whose owners are fields of a hash under the lock's name.
-pub(crate) static PLAIN_RENEWAL: Renewal =
-    Renewal { script: &RENEW, about: |hold, words| words.push(Arg::Text(hold.owner.bytes())) };
-
-/// Asks who holds such a lock.
-pub(crate) fn plain_state(name: &LockName) -> Call {
-    Call { script: &STATE, keys: 1, words: vec![Arg::Text(name.key.clone())] }
-}
-
-/// Reads who holds such a lock.
-pub(crate) fn plain_stated(reply: &Reply) -> Result<(i64, Vec<(String, u64)>)> {
-    let Reply::List(parts) = reply else { return Err(Error::odd_reply(STATE.name, reply)) };
-    let Some((Reply::Int(ttl), fields)) = parts.split_first() else {
-        return Err(Error::odd_reply(STATE.name, reply));
-    };
-    let mut holders = Vec::with_capacity(fields.len() / 2);
-    for pair in fields.chunks(2) {
-        let [Reply::Text(owner), Reply::Text(count)] = pair else {
-            return Err(Error::odd_reply(STATE.name, reply));
-        };
-        // A count that is no number is somebody's forgery; the lock is held all the same.
-        let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
-        holders.push((String::from_utf8_lossy(owner).into_owned(), count));
-    }
-    Ok((*ttl, holders))
-}
-
-/// Reads what came of the release of such a lock.
-pub(crate) fn plain_released(script: &Script, reply: Reply) -> Result<Release> {
-    match reply {
-        Reply::Nil => Ok(Release::NotHeld(None)),
-        Reply::Text(owner) => Ok(Release::NotHeld(Some(String::from_utf8_lossy(&owner).into_owned()))),
-        Reply::Int(left) => match (u32::try_from(left), u32::try_from(left.saturating_neg())) {
-            (_, Ok(told)) => Ok(Release::Free(told)),
-            (Ok(left), _) => Ok(Release::Left(left)),
-            _ => Err(Error::odd_reply(script.name, &left)),
-        },
-        Reply::List(parts) => match parts.as_slice() {
-            [Reply::Int(0), Reply::Text(reason)] => Ok(Release::Untold(String::from_utf8_lossy(reason).into_owned())),
-            [Reply::Int(-1)] => Ok(Release::Others),
-            odd => Err(Error::odd_reply(script.name, &odd)),
-        },
-    }
-}
-
 /// What freeing a lock by force came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forced {
@@ -169,17 +127,6 @@ pub(crate) enum Forced {
     Free,
     /// Its other half is held, which was left alone.
     Other,
-}
-
-/// Reads whether such a lock was held when it was freed by force.
-pub(crate) fn plain_forced(script: &Script, reply: &Reply) -> Result<Forced> {
-    match reply {
-        Reply::Int(0) => Ok(Forced::Free),
-        Reply::Int(1) => Ok(Forced::Freed),
-        Reply::Int(2) => Ok(Forced::Other),
-        Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(1), Reply::Text(_)]) => Ok(Forced::Freed),
-        odd => Err(Error::odd_reply(script.name, odd)),
-    }
 }
 
 /// One hold, for a renewal.
@@ -235,6 +182,21 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// True when one who waits leaves a mark, to be taken back by [`Protocol::undo`].
     fn marks(&self) -> bool {
         false
+    }
+
+    /// True when every section of it has a number, that grows.
+    fn numbers(&self) -> bool {
+        false
+    }
+
+    /// True when many of it may be taken by one script ([`super::acquire::batch`]).
+    fn in_batch(&self) -> bool {
+        false
+    }
+
+    /// For a lock whose releases nobody is told of: how long one who waits sleeps after so many looks. `random`: from 0 to 1.
+    fn rests(&self, _looks: u32, _random: f64) -> Option<Duration> {
+        None
     }
 
     /// True when every hold of an owner has a lease of its own, which another's release does not start anew; the lock's own

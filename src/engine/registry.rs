@@ -79,8 +79,8 @@ impl Registry {
     }
 
     /// Takes a place in the local queue of a name; at once with the turn when nobody is before it. `takes`: it may be
-    /// handed a lock that another owner of this client took.
-    pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: bool) -> Place {
+    /// handed a lock that another owner of this client took as this flavour.
+    pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<&'static str>) -> Place {
         let mut shard = self.shard(name).lock();
         let mut place = Place {
             registry: Arc::clone(self),
@@ -118,7 +118,7 @@ impl Registry {
         let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
         if local.passed < self.limit
             && now.since(local.since) < self.time
-            && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes)
+            && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
         {
             let mut state = seat.state.lock();
             if !state.gone
@@ -165,7 +165,7 @@ impl Registry {
         if told <= u32::from(slot.listening == Listening::Live) && std::mem::take(&mut slot.yielding) {
             slot.change();
         }
-        if slot.listening != Listening::Live
+        if (slot.listening != Listening::Live || told == 0)
             && let Some(seat) = &slot.contender
         {
             seat.wake();

@@ -149,6 +149,9 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Sets who hears messages. Called once, before the first subscription.
     fn listen(&self, ear: Weak<dyn Ear>);
 
+    /// Which server it is, as far as can be told without asking it: the same text for the same server at the same address.
+    fn address(&self) -> &str;
+
     /// Now, on the clock of deadlines.
     fn now(&self) -> Moment;
 

@@ -39,10 +39,8 @@ use std::sync::Arc;
 use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::names::LockName;
-use crate::engine::protocol::{
-    self, Attempt, Count, Forced, PLAIN_RENEWAL, PUBLISH, Protocol, Release, Renewal, Rest, Turn, plain_forced,
-    plain_released, plain_state, plain_stated,
-};
+use crate::engine::plain::{PLAIN_RENEWAL, plain_forced, plain_released, plain_state, plain_stated};
+use crate::engine::protocol::{self, Attempt, Count, Forced, PUBLISH, Protocol, Release, Renewal, Rest, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
@@ -158,6 +156,7 @@ impl Protocol for Fair {
             Reply::Int(-2) => Ok(Attempt::Passed),
             Reply::Int(-3) => Ok(Attempt::Gone),
             Reply::Int(-4) => Ok(Attempt::Displaced),
+            Reply::Int(-6) => Ok(Attempt::Deadlock),
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(ttl), Reply::Int(at)] => Ok(Attempt::Busy(u64::try_from(*ttl).ok(), *at)),
                 odd => Err(Error::odd_reply(ACQUIRE.name, &odd)),

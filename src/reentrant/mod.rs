@@ -18,14 +18,9 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::engine::names::LockName;
-use crate::engine::protocol::{
-    Attempt, Count, Forced, PLAIN_RENEWAL, PUBLISH, Protocol, Release, Renewal, Rest, Turn, plain_forced,
-    plain_released, plain_state, plain_stated,
-};
+use crate::engine::plain::{Kind, Plain};
+use crate::engine::protocol::Protocol;
 use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply};
-use crate::error::{Error, Result};
-use crate::owner::Owner;
 
 static MANY: Script = Script::new(
     "reentrant/many",
@@ -37,9 +32,14 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/run.lua"),
     ),
 );
-static ACQUIRE: Script = Script::step("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"), &MANY, 1);
-static RELEASE: Script = Script::step("reentrant/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
-static FORCE: Script = Script::new("reentrant/force", include_str!("../../lua/reentrant/force.lua"));
+pub(crate) static ACQUIRE: Script =
+    Script::step("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"), &MANY, 1);
+pub(crate) static RELEASE: Script =
+    Script::step("reentrant/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
+pub(crate) static FORCE: Script = Script::new("reentrant/force", include_str!("../../lua/reentrant/force.lua"));
+
+static KIND: Kind =
+    Kind { flavour: "reentrant", acquire: &ACQUIRE, release: &RELEASE, force: &FORCE, tells: true, in_batch: true };
 
 /// # Reentrant locks
 impl Client {
@@ -49,7 +49,7 @@ impl Client {
     #[must_use]
     pub fn reentrant(&self, name: &str) -> ReentrantLock {
         let name = LockName::new(&self.options().name_prefix, name);
-        ReentrantLock { client: self.clone(), protocol: Arc::new(Plain { name }) }
+        ReentrantLock { client: self.clone(), protocol: Arc::new(Plain::new(name, &KIND)) }
     }
 }
 
@@ -62,75 +62,3 @@ pub struct ReentrantLock {
 }
 
 lock_object!(ReentrantLock);
-
-/// How a plain lock speaks to Redis.
-#[derive(Debug)]
-struct Plain {
-    name: Arc<LockName>,
-}
-
-impl Plain {
-    fn call<const N: usize>(&self, script: &'static Script, with_channel: bool, args: [Arg; N]) -> Call {
-        let mut words = Vec::with_capacity(N + 2);
-        words.push(Arg::Text(self.name.key.clone()));
-        if with_channel {
-            words.push(Arg::Text(self.name.channel.clone()));
-        }
-        let keys = words.len();
-        words.extend(args);
-        Call { script, keys, words }
-    }
-}
-
-impl Protocol for Plain {
-    fn flavour(&self) -> &'static str {
-        "reentrant"
-    }
-
-    fn name(&self) -> &Arc<LockName> {
-        &self.name
-    }
-
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, _turn: Turn) -> Call {
-        self.call(&ACQUIRE, false, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), count.wanted()])
-    }
-
-    fn acquired(&self, reply: Reply) -> Result<Attempt> {
-        match reply {
-            Reply::Nil => Ok(Attempt::Held),
-            Reply::Int(-3) => Ok(Attempt::Gone),
-            Reply::Int(-1) => Ok(Attempt::Busy(None, 0)),
-            Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
-            odd => Err(Error::odd_reply(ACQUIRE.name, &odd)),
-        }
-    }
-
-    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
-        let args = [Arg::Text(owner.bytes()), count.left(), Arg::Int(rest.lease), Arg::Text(PUBLISH)];
-        self.call(&RELEASE, true, args)
-    }
-
-    fn released(&self, reply: Reply) -> Result<Release> {
-        plain_released(&RELEASE, reply)
-    }
-
-    fn renewal(&self) -> &'static Renewal {
-        &PLAIN_RENEWAL
-    }
-
-    fn force(&self) -> Call {
-        self.call(&FORCE, true, [Arg::Text(PUBLISH)])
-    }
-
-    fn forced(&self, reply: Reply) -> Result<Forced> {
-        plain_forced(&FORCE, &reply)
-    }
-
-    fn state(&self) -> Call {
-        plain_state(&self.name)
-    }
-
-    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
-        plain_stated(&reply)
-    }
-}

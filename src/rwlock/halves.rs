@@ -5,9 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::engine::names::{Half, LockName};
-use crate::engine::protocol::{
-    Attempt, Count, Forced, PUBLISH, Protocol, Release, Renewal, Rest, Turn, plain_forced, plain_released, plain_stated,
-};
+use crate::engine::plain::{plain_forced, plain_released, plain_stated};
+use crate::engine::protocol::{Attempt, Count, Forced, PUBLISH, Protocol, Release, Renewal, Rest, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};

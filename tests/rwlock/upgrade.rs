@@ -26,7 +26,7 @@ async fn refused(bed: &Bed, lock: &dyn DistLock, me: &Owner) {
     let start = Instant::now();
     for (way, outcome) in every_way(lock, me).await {
         let error = outcome.expect_err(way);
-        let Error::WouldDeadlock { name } = &error else { panic!("{way}: {error:?}") };
+        let Error::WouldDeadlock { name, .. } = &error else { panic!("{way}: {error:?}") };
         assert_eq!(&**name, "a");
         assert!(
             !error.is_retryable() && !error.outcome_unknown() && error.to_string().contains("downgrade"),

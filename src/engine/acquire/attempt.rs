@@ -12,7 +12,7 @@ use crate::engine::queue::Stand;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, nanos};
-use crate::error::{Error, Result, Step};
+use crate::error::{Deadlock, Error, Result, Step};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 const GRACE: Duration = Duration::from_millis(15);
@@ -113,10 +113,19 @@ impl Wish {
     /// One attempt, to be carried through whatever becomes of the caller.
     pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
         let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
+        let (once, numbers) = (self.alone, self.protocol.numbers());
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
             let _order = hold.order.lock().await;
             let protocol = &hold.protocol;
+            if protocol.numbers() != numbers {
+                let what = format!(
+                    "the owner has to do with the lock {:?} as {}: a fenced lock's sections all have numbers, and no others",
+                    protocol.name().plain,
+                    protocol.flavour()
+                );
+                return Err(Error::Config { what }.into());
+            }
             let span = lease.unwrap_or(engine.options.watchdog);
             let (before, rest) = {
                 let book = hold.book();
@@ -126,19 +135,31 @@ impl Wish {
                 }
                 (book.count(), Moment::from_nanos(book.until_all()))
             };
+            let deadlock = |why| {
+                let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain), why };
+                Failed { error, doubt: None, last: true }
+            };
+            if once && before > 0 {
+                return Err(deadlock(Deadlock::NotReentrant));
+            }
             let sent = engine.now();
             // Coming in again never shortens what the holds before it were promised.
             let alone = before == 0 || protocol.leases_apart();
             let armed = if alone { span } else { span.max(lease_until(sent, rest)) };
-            let count = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(before + 1) };
+            let count = match hold.owner.is_shared() {
+                false => Count::Exactly(before + 1),
+                true if once => Count::Fresh,
+                true => Count::ByOne,
+            };
+            let repeats = matches!(count, Count::Exactly(_));
             let call = protocol.acquire(&hold.owner, millis(armed), count, turn);
             let waits = turn != Turn::Once;
             let queues = waits && protocol.queue().is_some();
             let stands = waits && release::waits_in_redis(protocol);
-            let undo = || (count != Count::ByOne || stands).then(|| Undo::new(&target, true));
+            let undo = || (repeats || stands).then(|| Undo::new(&target, true));
             let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
                 let doubt = if fault.in_doubt() { undo() } else { None };
-                let last = fault.in_doubt() && count == Count::ByOne;
+                let last = fault.in_doubt() && !repeats;
                 Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last }
             })?;
             // Nobody knows what stands behind a reply that no script of ours gives.
@@ -146,6 +167,9 @@ impl Wish {
             let attempt = protocol.acquired(reply).map_err(odd)?;
             match attempt {
                 Attempt::Held | Attempt::Passed => {}
+                // One that comes in again has the number already.
+                Attempt::Numbered(number) if before == 0 => hold.begins(number),
+                Attempt::Numbered(_) => {}
                 Attempt::Busy(ttl, at) if before == 0 && queues => {
                     let undo = Undo::new(&target, false);
                     let station = station.unwrap_or_else(|| protocol.name().station(hold.owner.text()));
@@ -166,8 +190,7 @@ impl Wish {
                 Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
                 Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
                 Attempt::Deadlock if before == 0 => {
-                    let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain) };
-                    return Err(Failed { error, doubt: None, last: true });
+                    return Err(deadlock(if once { Deadlock::NotReentrant } else { Deadlock::Upgrade }));
                 }
                 Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
                 Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),

@@ -41,7 +41,7 @@ impl Wish {
             let station = seek.place.as_ref().map(|placed| Arc::clone(placed.stand.standing().station()));
             let station = station.or_else(|| self.station.clone());
             let station = station.unwrap_or_else(|| self.protocol.name().station(self.owner.text()));
-            let mut place = self.engine.registry.enter(&station, false);
+            let mut place = self.engine.registry.enter(&station, None);
             match self.stand(&mut place, &mut seek, &station).await? {
                 Stood::Held(grant) => {
                     place.won(&grant.hold, self.engine.now(), Win::Alone);

@@ -99,9 +99,10 @@ const fn kind(kind: &ErrorKind) -> &'static str {
 }
 
 impl Node {
-    /// Connects. Done when every connection stands.
-    pub(crate) async fn connect(target: &Target, options: &Options) -> Result<Self> {
+    /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can.
+    pub(crate) async fn connect(target: &Target, options: &Options, lazily: bool) -> Result<Self> {
         let config = target.config()?;
+        let address = address(&config);
         let connection = ConnectionConfig {
             connection_timeout: options.connect_timeout,
             internal_command_timeout: options.connect_timeout,
@@ -148,6 +149,7 @@ impl Node {
             closed: Arc::new(AtomicBool::new(false)),
             script_cache: options.script_cache,
             subscribe_timeout: options.subscribe_timeout,
+            address,
         };
         let clients: Vec<_> = node.lines.iter().map(|line| &line.client).chain([&node.subscriber]).collect();
         for client in &clients {
@@ -159,6 +161,7 @@ impl Node {
         let errors = futures::future::select_all(errors);
         let outcome = tokio::select! {
             biased;
+            () = std::future::ready(()), if lazily => Ok(()),
             outcome = connected => outcome.map(drop),
             // Tried again for ever by fred: only a refused login is final.
             (error, ..) = errors => Err(error),
@@ -193,6 +196,15 @@ impl Node {
         }
         Ok(node)
     }
+}
+
+/// The server and the database, as the URL names them.
+fn address(config: &Config) -> String {
+    let server = match &config.server {
+        ServerConfig::Unix { path } => format!("unix:{}", path.display()),
+        server => server.hosts().iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+    };
+    format!("{server}/{}", config.database.unwrap_or(0))
 }
 
 /// The first error of a connection that no waiting heals. Those that may pass are left in `latest`.

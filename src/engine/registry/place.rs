@@ -60,7 +60,7 @@ pub(crate) struct Place {
     pub(super) name: Arc<LockName>,
     /// None while it was alone from the start: then it has the turn.
     pub(super) seat: Option<Arc<Seat>>,
-    pub(super) takes: bool,
+    pub(super) takes: Option<&'static str>,
     pub(super) counted: bool,
     pub(super) left: bool,
 }
@@ -208,11 +208,10 @@ impl Place {
     /// For how long another task of this process holds the lock still, and may hand it over: until then Redis need not
     /// be asked.
     pub(crate) fn held_here(&self, now: Moment) -> Option<Duration> {
-        if !self.takes || self.seat.is_none() {
-            return None;
-        }
+        self.seat.as_ref().and(self.takes)?;
         let shard = self.registry.shard(&self.name).lock();
-        shard.get(&self.name)?.local.as_ref()?.hold.left(now)
+        let hold = &shard.get(&self.name)?.local.as_ref()?.hold;
+        hold.left(now).filter(|_| self.takes == Some(hold.protocol.flavour()))
     }
 
     /// Waits for `until`, for `limit` at the most.

@@ -50,8 +50,8 @@ pub(super) struct Local {
 /// One waiter's chair.
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// True when it may be handed a lock that another owner of this client took.
-    pub(super) takes: bool,
+    /// The flavour of locks that it may be handed, which another owner of this client took.
+    pub(super) takes: Option<&'static str>,
     pub(super) state: Mutex<SeatState>,
     pub(super) notify: Notify,
 }

@@ -141,6 +141,10 @@ impl Transport for SimLink {
         self.with(|line| line.ear = Some(ear));
     }
 
+    fn address(&self) -> &str {
+        "sim"
+    }
+
     fn now(&self) -> Moment {
         let elapsed = Instant::now().saturating_duration_since(self.shared.start);
         // A second on top: a moment shortly before the start has to exist.

@@ -357,6 +357,10 @@ impl Transport for Arc<Fake> {
         assert!(self.ear.set(ear).is_ok(), "told twice");
     }
 
+    fn address(&self) -> &str {
+        "fake"
+    }
+
     fn now(&self) -> Moment {
         Moment::from_nanos(1_000_000_000) + self.begin.elapsed()
     }

@@ -68,17 +68,17 @@ async fn a_hundred_thousand_waiters_that_left_leave_no_heap_behind() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");
-    let contender = registry.enter(&name, true);
+    let contender = registry.enter(&name, Some("reentrant"));
     assert!(contender.has_turn());
-    let last = registry.enter(&name, true);
+    let last = registry.enter(&name, Some("reentrant"));
     // One after the other.
     for _ in 0..100_000 {
-        drop(registry.enter(&name, true));
+        drop(registry.enter(&name, Some("reentrant")));
     }
     assert!(registry.queued(&name) < 100, "{}", registry.queued(&name));
     // All at once, the first first, the last first, and every second one: each time `last` keeps its place.
     for way in 0..3 {
-        let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, true)).collect();
+        let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, Some("reentrant"))).collect();
         assert_eq!(registry.waiting(), 100_001);
         match way {
             0 => drop(places),
@@ -198,7 +198,7 @@ async fn a_subscription_is_carried_through_whenever_its_waiter_leaves() {
     let name = LockName::new("", "x");
     let registry = Arc::clone(&client.engine().registry);
     for polls in 0..3 {
-        let mut place = registry.enter(&name, true);
+        let mut place = registry.enter(&name, Some("reentrant"));
         place.sit();
         let mut listen = Box::pin(place.listen(secs(1)));
         if polls == 0 {
@@ -225,7 +225,7 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     let (client, fake) = client(|_| ());
     let name = LockName::new("", "x");
     let registry = Arc::clone(&client.engine().registry);
-    let mut place = registry.enter(&name, true);
+    let mut place = registry.enter(&name, Some("reentrant"));
     place.sit();
     place.listen(secs(1)).await;
     assert!(place.is_listening() && place.handed().is_none());
@@ -236,7 +236,7 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     // That look answers every message so far.
     assert_eq!(place.nap(secs(5), Until::Message).await, Nap::Over);
     // Those behind it are not even woken.
-    let behind = registry.enter(&name, true);
+    let behind = registry.enter(&name, Some("reentrant"));
     let mut nap = Box::pin(behind.nap(secs(5), Until::Turn));
     assert!(futures::poll!(&mut nap).is_pending());
     fake.publish("x");

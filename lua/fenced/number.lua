@@ -1,0 +1,23 @@
+end
+
+-- KEYS   1 the lock's hash   2 the counter of its sections
+-- ARGV   as of `reentrant/acquire.lua`
+-- Reply  {number}  held; the section has this number: a new one, or for an owner that comes in again the one it has
+--        else      as of `reentrant/acquire.lua`, nothing was counted
+-- Idempotent where ARGV 3 is above 0. Numbers only grow, and some may be left out.
+-- Same state as Redisson's fenced lock (protocol 11.1), but: coming in again is not counted, and a counter that was given
+-- an end (Redisson's multi lock does so) has none any more.
+
+local number
+if redis.call('exists', KEYS[1]) == 0 then
+  if tonumber(ARGV[3]) <= 1 then
+    -- First: a section without a number must not be, a number without a section may.
+    number = redis.call('incr', KEYS[2])
+    redis.pcall('persist', KEYS[2])
+  end
+elseif redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  number = redis.call('get', KEYS[2]) or redis.call('incr', KEYS[2])
+end
+local other = take(KEYS, ARGV)
+if other then return other end
+return {number}

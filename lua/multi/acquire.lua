@@ -1,0 +1,24 @@
+-- Take all of many locks, or none.
+-- KEYS   the locks' hashes
+-- ARGV   1 owner, which holds none of them but by an earlier copy of this call
+--        2 lease in ms
+-- Reply  nil     held, all of them, once each; their leases run from now
+--        {i, n}  nothing was taken: the lock KEYS[i], the first of those that somebody else holds, is busy for n ms; -1 =
+--                without end
+-- Idempotent. Each lock is left as one taken alone (protocol 4.3).
+
+for i = 1, #KEYS do
+  if redis.call('exists', KEYS[i]) == 1 and redis.call('hexists', KEYS[i], ARGV[1]) == 0 then
+    return {i, redis.call('pttl', KEYS[i])}
+  end
+end
+for i = 1, #KEYS do
+  redis.call('hset', KEYS[i], ARGV[1], 1)
+  -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
+  local leased = redis.pcall('pexpire', KEYS[i], ARGV[2])
+  if type(leased) == 'table' and leased.err then
+    for taken = 1, i do redis.call('del', KEYS[taken]) end
+    return leased
+  end
+end
+return nil

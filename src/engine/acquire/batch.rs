@@ -1,0 +1,86 @@
+//! Many locks of one client by one command: all of them, or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::Undo;
+use crate::config::millis;
+use crate::engine::Engine;
+use crate::engine::hold::{Grant, Hold, Target, valid_until};
+use crate::engine::protocol::Protocol;
+use crate::engine::reaper::Finished;
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Reply, nanos};
+use crate::error::{Error, Result};
+use crate::owner::Owner;
+
+static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/multi/acquire.lua"));
+
+/// What one attempt brought.
+pub(crate) enum Batch {
+    /// All are held.
+    Held(Vec<Grant>),
+    /// None is; this is the first that somebody else holds.
+    Busy(usize),
+}
+
+/// Asks once for all of `protocols`, no two of one name, as an owner that holds none of them and that nobody else knows.
+/// Carried through whatever becomes of the caller.
+pub(crate) fn batch(
+    engine: &Arc<Engine>,
+    protocols: Vec<Arc<dyn Protocol>>,
+    owner: Owner,
+    lease: Option<Duration>,
+) -> Finished<Result<Batch>> {
+    let engine = Arc::clone(engine);
+    let reaper = engine.reaper.clone();
+    Finished::new(&reaper, async move {
+        let span = lease.unwrap_or(engine.options.watchdog);
+        let mut words = Vec::with_capacity(protocols.len() + 2);
+        words.extend(protocols.iter().map(|protocol| Arg::Text(protocol.name().key.clone())));
+        words.extend([Arg::Text(owner.bytes()), Arg::Int(millis(span))]);
+        let Some(first) = protocols.first() else { return Ok(Batch::Held(Vec::new())) };
+        let (node, plain) = (Arc::clone(engine.topology.node(first.name())), Arc::clone(&first.name().plain));
+        let call = Call { script: &ALL, keys: protocols.len(), words };
+        let targets: Vec<Arc<Target>> =
+            protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
+        let sent = engine.now();
+        let reply = node.run(call).await.map_err(|fault| {
+            if fault.in_doubt() {
+                // Whatever it has come to is undone.
+                targets.iter().for_each(|target| drop(Undo::new(target, true)));
+            }
+            Error::from_fault(&fault, &plain)
+        })?;
+        match &reply {
+            Reply::Nil => {}
+            Reply::List(parts) => {
+                let busy = match parts.as_slice() {
+                    [Reply::Int(at), Reply::Int(_)] => usize::try_from(*at - 1).ok().filter(|at| *at < targets.len()),
+                    _ => None,
+                };
+                return busy.map(Batch::Busy).ok_or_else(|| Error::odd_reply(ALL.name, &reply));
+            }
+            odd => return Err(Error::odd_reply(ALL.name, odd)),
+        }
+        let until = valid_until(sent, span).as_nanos();
+        let grants: Vec<Grant> = targets
+            .iter()
+            .map(|target| {
+                let hold = &target.hold;
+                let level =
+                    engine.holds.open(hold.key(), hold, |book| book.open(1, lease.map(nanos), sent.as_nanos(), until));
+                Grant::new(Arc::clone(&engine), Arc::clone(hold), level)
+            })
+            .collect();
+        // Closing ends what it finds in the table; what comes in behind it is given back here.
+        engine.check_open()?;
+        if engine.now().as_nanos() >= until {
+            // Came too late to be of use. Dropped, they are released.
+            drop(grants);
+            let message = "the reply took longer than the lease".into();
+            return Err(Error::Connection { message, outcome_unknown: false, source: None });
+        }
+        Ok(Batch::Held(grants))
+    })
+}

@@ -1,0 +1,134 @@
+//! The fenced lock: Redisson's `RFencedLock`.
+//!
+//! As the [reentrant lock](mod@crate::reentrant), and every section has a number, the *fencing token*: larger than that of
+//! every section before it. A lease ends whatever its holder is doing; a holder that was paused for longer than that comes
+//! back and writes, believing that it still holds the lock. No lock service can prevent this. The storage can: it remembers
+//! the largest token it has seen and refuses smaller ones.
+//!
+//! # The check
+//!
+//! The token belongs to the write, and the comparison to the storage. In SQL, one statement:
+//!
+//! ```sql
+//! UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2;
+//! -- 0 rows: a later holder has written; this one has lost the lock
+//! ```
+//!
+//! In Redis, one script (on another server than the lock's, perhaps):
+//!
+//! ```lua
+//! if tonumber(redis.call('hget', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then return 0 end
+//! redis.call('hset', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2])
+//! return 1
+//! ```
+//!
+//! `<=`, not `<`: a section may write more than once. `examples/fenced_write.rs` runs both, with a holder that is paused.
+//!
+//! # What is promised
+//!
+//! - Sections that follow one another, of ours and of Redisson's, have growing numbers, on every way to acquire (M3 of
+//!   `reliability.md`). One section has one number: coming in again keeps it. Numbers may be left out.
+//! - A release, the end of a lease, [`force_unlock`](crate::DistLock::force_unlock) and a multi lock never reset the counter.
+//! - *As long as the counter lives.* It has no end and is not deleted by this crate; it goes with the data of a server that
+//!   restarts without its file, with `FLUSHALL`, with an eviction, with Redisson's `delete()`; a replica that is promoted may
+//!   have an older one. Redisson's multi lock gives the counter of a fenced member an end: the next acquire by a client of ours
+//!   takes that away again, if it comes in time (protocol §8.5).
+//! - A reentrant or spin lock of the same name keeps this one out, but counts nothing. One owner cannot hold both.
+//! - Up to 2^53 − 1.
+//! - Not over [`RedLock`](crate::RedLock): see there.
+//!
+//! A fenced lock is never passed on inside a process without a word to the server, for each section needs its number.
+//!
+//! # Wire format
+//!
+//! Protocol §11.1: that of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section.
+//! Redisson counts when the holder comes in again, too.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::client::Client;
+use crate::engine::names::LockName;
+use crate::engine::plain::{Kind, Plain, number_of};
+use crate::engine::protocol::Protocol;
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call, Reply};
+use crate::error::{Error, Result};
+
+/// Takes the lock as the reentrant one is taken, and numbers the section.
+macro_rules! acquire {
+    () => {
+        concat!(
+            include_str!("../../lua/fenced/begin.lua"),
+            include_str!("../../lua/reentrant/acquire.lua"),
+            include_str!("../../lua/fenced/number.lua"),
+        )
+    };
+}
+
+static MANY: Script = Script::new(
+    "fenced/many",
+    concat!(
+        include_str!("../../lua/common/many/begin.lua"),
+        acquire!(),
+        include_str!("../../lua/common/many/next.lua"),
+        include_str!("../../lua/reentrant/release.lua"),
+        include_str!("../../lua/common/many/run.lua"),
+    ),
+);
+static ACQUIRE: Script = Script::step("fenced/acquire", acquire!(), &MANY, 1);
+static RELEASE: Script = Script::step("fenced/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
+static FORCE: Script = Script::new("fenced/force", include_str!("../../lua/reentrant/force.lua"));
+static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua"));
+
+static KIND: Kind =
+    Kind { flavour: "fenced", acquire: &ACQUIRE, release: &RELEASE, force: &FORCE, tells: true, in_batch: false };
+
+/// # Fenced locks
+impl Client {
+    /// The fenced lock of this name: Redisson's `getFencedLock(name)`.
+    ///
+    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    #[must_use]
+    pub fn fenced(&self, name: &str) -> FencedLock {
+        let name = LockName::new(&self.options().name_prefix, name);
+        let counter = name.counter();
+        FencedLock { client: self.clone(), protocol: Arc::new(Plain::new(name, &KIND).numbered(counter)) }
+    }
+}
+
+/// One owner at a time, who may come in again, and a number for every section ([`Guard::token`](crate::Guard::token)):
+/// Redisson's `RFencedLock`. See the [module](self) for what it is good for and its wire format, and
+/// [`DistLock`](crate::DistLock) for what it can do.
+///
+/// *Cost*: lock and unlock are one command each; under contention inside one process too.
+#[derive(Clone, Debug)]
+pub struct FencedLock {
+    client: Client,
+    protocol: Arc<dyn Protocol>,
+}
+
+lock_object!(FencedLock);
+
+impl FencedLock {
+    /// The token of the last section, whoever has or had it; 0 when there was none: Redisson's `getToken()`. Not for
+    /// writing: that is [`Guard::token`](crate::Guard::token)'s, which is one's own.
+    ///
+    /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as
+    /// [`DistLock::acquire`](crate::DistLock::acquire).
+    pub fn last_token(&self) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async {
+            let (engine, name) = (self.client.engine(), self.protocol.name());
+            name.check()?;
+            engine.check_open()?;
+            let call = Call { script: &LAST, keys: 1, words: vec![Arg::Text(name.counter())] };
+            let reply = engine.topology.node(name).run(call).await;
+            let reply = reply.map_err(|fault| Error::from_fault(&fault, &name.plain))?;
+            match &reply {
+                Reply::Nil => Ok(0),
+                _ => number_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),
+            }
+        })
+    }
+}

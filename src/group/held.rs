@@ -1,0 +1,174 @@
+//! What is held together: the guards of several locks, and how many of them it takes.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
+
+use crate::config::check_lease;
+use crate::engine::sync::Mutex;
+use crate::error::{Error, Lost, Result};
+use crate::group::enough;
+use crate::guard::{Guard, Member, Released};
+use crate::owner::Owner;
+
+/// Several guards that count as one while enough of them are held. Dropped, each of them is released in the background.
+///
+/// Once too few are held it is over for good: a guard never comes back to life, and no further one is taken in then. As long
+/// as any two sets of enough members have one in common, nobody else can have held enough meanwhile.
+pub(crate) struct Held {
+    name: Arc<str>,
+    owner: Owner,
+    needed: usize,
+    /// How many there could be.
+    size: usize,
+    guards: Mutex<Vec<Guard>>,
+    /// Told when one comes in later.
+    joined: Arc<Notify>,
+}
+
+impl Held {
+    pub(crate) fn new(name: Arc<str>, owner: Owner, needed: usize, size: usize, guards: Vec<Guard>) -> Arc<Self> {
+        Arc::new(Self { name, owner, needed, size, guards: Mutex::new(guards), joined: Arc::default() })
+    }
+
+    pub(crate) const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) const fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.counts(&self.guards.lock())
+    }
+
+    fn counts(&self, guards: &[Guard]) -> bool {
+        guards.iter().filter(|guard| guard.is_held()).count() >= self.needed
+    }
+
+    pub(crate) fn members(&self) -> Vec<Member> {
+        self.guards.lock().iter().flat_map(Guard::members).collect()
+    }
+
+    /// How long enough of them last.
+    pub(crate) fn remaining(&self) -> Duration {
+        let mut each: Vec<_> = self.guards.lock().iter().map(Guard::remaining).collect();
+        each.sort_unstable_by(|a, b| b.cmp(a));
+        each.get(self.needed - 1).copied().unwrap_or_default()
+    }
+
+    /// Takes in one that was granted later; unless it is over, or given back.
+    pub(crate) fn join(&self, guard: Guard) {
+        let mut guards = self.guards.lock();
+        if self.counts(&guards) {
+            guards.push(guard);
+            drop(guards);
+            self.joined.notify_waiters();
+        }
+    }
+
+    /// Done when too few of them are held, or have more than `early` of their leases left.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
+    ) -> impl Future<Output = Error> + Send + 'static {
+        let each = move |held: &Self| -> FuturesUnordered<BoxFuture<'static, Error>> {
+            held.guards.lock().iter().map(|guard| guard.watch(early).boxed()).collect()
+        };
+        let (mut watches, mut left) = {
+            let watches = each(self);
+            let left = watches.len();
+            (watches, left)
+        };
+        let (weak, joined) = (Arc::downgrade(self), Arc::clone(&self.joined));
+        let (name, needed) = (Arc::clone(&self.name), self.needed);
+        async move {
+            let mut last = Error::Lost { name: Arc::clone(&name), why: Lost::Expired };
+            loop {
+                let mut news = std::pin::pin!(joined.notified());
+                news.as_mut().enable();
+                // Those that came in before this listened.
+                if let Some(held) = weak.upgrade() {
+                    watches = each(&held);
+                    left = watches.len();
+                }
+                loop {
+                    if left < needed {
+                        return renamed(last, &name);
+                    }
+                    tokio::select! {
+                        biased;
+                        Some(error) = watches.next() => {
+                            left -= 1;
+                            last = error;
+                        }
+                        () = &mut news => break,
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn why_lost(&self) -> Error {
+        let guards = self.guards.lock();
+        let lost = guards.iter().find(|guard| !guard.is_held()).map(Guard::why_lost);
+        drop(guards);
+        renamed(lost.unwrap_or(Error::Lost { name: Arc::clone(&self.name), why: Lost::Expired }), &self.name)
+    }
+
+    /// Extends the leases of all of them, which has to succeed for enough.
+    pub(crate) fn extend(&self, lease: Duration) -> BoxFuture<'static, Result<()>> {
+        if let Err(error) = check_lease(lease) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        if !self.is_held() {
+            return Box::pin(std::future::ready(Err(self.why_lost())));
+        }
+        let all: FuturesUnordered<_> = self.guards.lock().iter().map(|guard| guard.extending(lease)).collect();
+        let (needed, name) = (self.needed, Arc::clone(&self.name));
+        Box::pin(async move { enough(all, needed, false).await.map(drop).map_err(|error| renamed(error, &name)) })
+    }
+
+    /// Releases all of them, whatever becomes of each. Done when enough are known to be released.
+    pub(crate) fn unlock(&self) -> BoxFuture<'static, Result<Released>> {
+        let guards = std::mem::take(&mut *self.guards.lock());
+        let all: FuturesUnordered<_> = guards.into_iter().map(Guard::unlocking).collect();
+        let (needed, size, name) = (self.needed, self.size, Arc::clone(&self.name));
+        Box::pin(async move {
+            let released = enough(all, needed, false).await.map_err(|error| renamed(error, &name))?;
+            let left = released.iter().filter_map(|released| match released {
+                Released::StillHeld(left) => Some(*left),
+                Released::Free => None,
+            });
+            let (least, held) = left.fold((u32::MAX, 0), |(least, held), left| (least.min(left), held + 1));
+            // Where so many are free, what is left is not enough.
+            let free = released.len() - held > size - needed;
+            Ok(if free { Released::Free } else { Released::StillHeld(least) })
+        })
+    }
+
+    /// Gives all of them up without releasing them.
+    pub(crate) fn give_up(&self) -> Owner {
+        self.owner.share();
+        for guard in std::mem::take(&mut *self.guards.lock()) {
+            drop(guard.into_owner());
+        }
+        self.owner.clone()
+    }
+}
+
+/// An error of one of several locks, as one of the lock that they make up.
+fn renamed(error: Error, name: &Arc<str>) -> Error {
+    let name = Arc::clone(name);
+    match error {
+        Error::Lost { why, .. } => Error::Lost { name, why },
+        Error::NotHeld { why, .. } => Error::NotHeld { name, why },
+        error => error,
+    }
+}

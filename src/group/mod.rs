@@ -1,0 +1,146 @@
+//! What locks that are made of other locks have in common: what is asked of several at once, and what is held together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::engine::protocol::Protocol;
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+use crate::lock::{Acquire, DistLock, State};
+use crate::owner::Owner;
+
+mod held;
+
+pub(crate) use held::Held;
+
+/// What a lock of this crate is made of.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) protocol: &'a Arc<dyn Protocol>,
+}
+
+/// How long an attempt may go on after the end of the wait and still count: success beats the deadline.
+pub(crate) const GRACE: Duration = Duration::from_millis(15);
+
+/// Attempts at several locks under way, each with the number of its lock. Dropped, they are undone.
+pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
+
+/// One attempt at one of several locks. Nothing is sent before the first poll.
+pub(crate) fn ask(
+    lock: &Arc<dyn DistLock>,
+    at: usize,
+    how: Acquire,
+) -> BoxFuture<'static, (usize, Result<Option<Guard>>)> {
+    let lock = Arc::clone(lock);
+    Box::pin(async move { (at, lock.acquire(how).await) })
+}
+
+/// How an acquire of several locks asks for one of them.
+pub(crate) fn how(owner: &Owner, lease: Option<Duration>, alone: bool) -> Acquire {
+    Acquire { wait: None, lease, owner: Some(owner.clone()), alone }
+}
+
+/// How long an acquire of several locks may take, and what is left of it. Only for the wait: what is held has clocks of its
+/// own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    began: Instant,
+    wait: Option<Duration>,
+}
+
+impl Budget {
+    pub(crate) fn new(wait: Option<Duration>) -> Self {
+        Self { began: Instant::now(), wait }
+    }
+
+    /// True when there is one attempt and no waiting.
+    pub(crate) fn is_once(&self) -> bool {
+        self.wait == Some(Duration::ZERO)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.wait.is_some_and(|wait| self.began.elapsed() >= wait)
+    }
+
+    /// What is left, `most` at the most.
+    pub(crate) fn left(&self, most: Duration) -> Duration {
+        self.wait.map_or(most, |wait| wait.saturating_sub(self.began.elapsed()).min(most))
+    }
+
+    /// What is left for a lock's own wait: None without a limit.
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
+    }
+}
+
+/// A random duration below `most`.
+pub(crate) fn jitter(most: Duration) -> Duration {
+    let random = uuid::Uuid::new_v4().as_u64_pair().1 >> 11;
+    most.mul_f64((random & ((1 << 51) - 1)) as f64 / (1_u64 << 51) as f64)
+}
+
+/// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.
+pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
+    let each = locks.iter().filter_map(|lock| lock.part()).map(|part| part.client.engine().patience());
+    each.max().unwrap_or(Duration::from_secs(20))
+}
+
+/// The results of several pieces of work, in the order of their ends, of which `enough` have to succeed. Done as soon as they
+/// have, the rest going on by itself; `all`: when all have ended. Else the most telling error.
+pub(crate) async fn enough<T>(
+    mut work: FuturesUnordered<BoxFuture<'static, Result<T>>>,
+    enough: usize,
+    all: bool,
+) -> Result<Vec<T>> {
+    let (mut done, mut failed) = (Vec::new(), None);
+    while all || done.len() < enough {
+        match work.next().await {
+            Some(Ok(output)) => done.push(output),
+            Some(Err(error)) => {
+                let telling = |error: &Error| match error {
+                    Error::Lost { .. } => 2,
+                    Error::NotHeld { .. } => 1,
+                    _ => 0,
+                };
+                if failed.as_ref().is_none_or(|known| telling(known) < telling(&error)) {
+                    failed = Some(error);
+                }
+            }
+            None if done.len() >= enough => break,
+            None => return Err(failed.unwrap_or(Error::Closed)),
+        }
+    }
+    Ok(done)
+}
+
+/// Who holds enough of several locks to hold them together, given the state of each that could be asked.
+pub(crate) fn common(states: Vec<State>, needed: usize) -> State {
+    let mut holders: Vec<(String, u64, usize)> = Vec::new();
+    let mut remaining: Vec<Duration> = Vec::new();
+    for state in states {
+        if state.is_locked() {
+            remaining.push(state.remaining.unwrap_or(Duration::MAX));
+        }
+        for (holder, count) in state.holders {
+            match holders.iter_mut().find(|(known, ..)| *known == holder) {
+                Some((_, least, times)) => {
+                    *least = count.min(*least);
+                    *times += 1;
+                }
+                None => holders.push((holder, count, 1)),
+            }
+        }
+    }
+    holders.retain(|(.., times)| *times >= needed);
+    remaining.sort_unstable_by(|a, b| b.cmp(a));
+    let remaining = remaining.get(needed - 1).copied().filter(|left| !holders.is_empty() && *left != Duration::MAX);
+    State { holders: holders.into_iter().map(|(holder, count, _)| (holder, count)).collect(), remaining }
+}

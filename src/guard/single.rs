@@ -1,0 +1,219 @@
+//! The guard of one lock.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Handle;
+use crate::config::{check_lease, millis};
+use crate::engine::acquire;
+use crate::engine::hold::{Grant, lease_until, valid_until};
+use crate::engine::ledger::{End, Entry as _};
+use crate::engine::protocol::Renewed;
+use crate::engine::reaper::Finished;
+use crate::engine::release;
+use crate::engine::transport::{Moment, Reply, nanos};
+use crate::error::{Error, Lost, Result};
+use crate::guard::Released;
+use crate::lock::Acquire;
+use crate::owner::Owner;
+
+/// A share in a hold, and in the client that keeps it.
+pub(crate) struct Single {
+    grant: Grant,
+    handle: Arc<Handle>,
+}
+
+impl Single {
+    pub(super) const fn new(grant: Grant, handle: Arc<Handle>) -> Self {
+        Self { grant, handle }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.grant.hold.name().plain
+    }
+
+    pub(super) fn owner(&self) -> &Owner {
+        &self.grant.hold.owner
+    }
+
+    pub(super) const fn token(&self) -> Option<u64> {
+        self.grant.number
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.grant.until().is_some()
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        self.grant.until().map_or(Duration::ZERO, |until| until.since(self.grant.engine.now()))
+    }
+
+    /// Done when the hold has ended, or only `early` of its lease is left.
+    pub(super) fn watch(
+        &self,
+        early: impl Fn(Duration) -> Duration + Send + 'static,
+    ) -> impl Future<Output = Error> + Send + 'static {
+        let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
+        let clock = self.grant.engine.topology.clone();
+        async move {
+            let name = || Arc::clone(&hold.name().plain);
+            loop {
+                let changed = hold.changed.notified();
+                let (end, until, lease) = {
+                    let book = hold.book();
+                    let lease = Duration::from_nanos(book.lease(level).unwrap_or_else(|| book.watched_for()));
+                    (book.end_of(level), book.until(level), lease)
+                };
+                match end {
+                    Some(End::Expired) => return Error::Lost { name: name(), why: Lost::Expired },
+                    Some(End::Gone) => return Error::Lost { name: name(), why: Lost::Gone },
+                    Some(End::Closed) => return Error::Closed,
+                    None => {}
+                }
+                let Some(until) = until else {
+                    // Released.
+                    drop(clock);
+                    return std::future::pending().await;
+                };
+                let due = Moment::from_nanos(until) - early(lease);
+                let left = due.since(clock.now());
+                if left.is_zero() {
+                    return Error::Lost { name: name(), why: Lost::Expired };
+                }
+                tokio::select! {
+                    () = changed => {}
+                    () = tokio::time::sleep(left) => {}
+                }
+            }
+        }
+    }
+
+    pub(super) fn why_lost(&self) -> Error {
+        let name = Arc::clone(&self.grant.hold.name().plain);
+        match self.grant.hold.book().end() {
+            Some(End::Gone) => Error::Lost { name, why: Lost::Gone },
+            Some(End::Closed) => Error::Closed,
+            Some(End::Expired) | None => Error::Lost { name, why: Lost::Expired },
+        }
+    }
+
+    /// Extends the lease. Goes on once it has begun; what it ends with still has to be held.
+    pub(super) fn extend(&self, lease: Duration) -> Result<impl Future<Output = Result<()>> + Send + 'static> {
+        check_lease(lease)?;
+        if !self.is_held() {
+            return Err(self.why_lost());
+        }
+        let engine = Arc::clone(&self.grant.engine);
+        let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
+        let reaper = engine.reaper.clone();
+        Ok(Finished::new(&reaper, async move {
+            let _order = hold.order.lock().await;
+            let (others, kept) = {
+                let book = hold.book();
+                (Moment::from_nanos(book.until_others(level)), book.is_watched_without(level))
+            };
+            let sent = engine.now();
+            let armed = lease.max(lease_until(sent, others));
+            let until = valid_until(sent, lease).as_nanos();
+            // Without a reply the lease may be the shorter of both.
+            let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
+            let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
+            let renewal = hold.protocol.renewal();
+            // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
+            // renewal that is under way may have promised that one more.
+            let armed = if kept { millis(armed) } else { -millis(armed) };
+            let each = Renewed { name: hold.name(), owner: &hold.owner, extend: true };
+            let call = renewal.call(armed, std::iter::once(each));
+            let reply = engine.topology.node(hold.name()).run(call).await;
+            let reply = reply.map_err(|fault| {
+                if fault.in_doubt() {
+                    // A late copy may shorten the lease of whatever this owner holds then.
+                    hold.book().doubt();
+                } else {
+                    hold.book().uncapped(level, before);
+                }
+                Error::from_fault(&fault, &hold.name().plain)
+            })?;
+            match &reply {
+                Reply::List(entries) if entries == &[Reply::Int(1)] => {
+                    hold.book().extended(level, nanos(lease), until);
+                    hold.changed.notify_waiters();
+                    Ok(())
+                }
+                Reply::List(entries) if entries == &[Reply::Int(0)] => {
+                    engine.lose(&hold, End::Gone);
+                    Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone })
+                }
+                odd => Err(Error::odd_reply(renewal.script.name, odd)),
+            }
+        }))
+    }
+
+    /// Releases it.
+    pub(super) fn unlock(self) -> impl Future<Output = Result<Released>> + Send + 'static {
+        let Self { grant, handle } = self;
+        async move {
+            let released = release::unlock(grant).await;
+            drop(handle);
+            released
+        }
+    }
+
+    /// As [`Guard::downgrade`](crate::Guard::downgrade).
+    pub(super) async fn downgrade(self) -> Result<Self> {
+        let Some(weaker) = self.grant.hold.protocol.weaker() else {
+            let what = format!(
+                "the lock {:?} is held as {}: only a write lock can be downgraded",
+                self.name(),
+                self.grant.hold.protocol.flavour()
+            );
+            return Err(Error::Unsupported { what });
+        };
+        let Some(until) = self.grant.until() else { return Err(self.why_lost()) };
+        let engine = Arc::clone(&self.grant.engine);
+        let explicit = self.grant.hold.book().lease(self.grant.level).is_some();
+        self.owner().reveal();
+        let how = Acquire::new().owner(self.owner()).wait(Duration::ZERO);
+        let how = if explicit { how.lease(lease_until(engine.now(), until)) } else { how };
+        // Who writes may always read: it is refused only to one who does not write any more.
+        let grant = match acquire::acquire(&engine, &weaker, how).await {
+            Ok(Some(grant)) => grant,
+            Err(error) if self.is_held() => return Err(error),
+            _ => return Err(self.why_lost()),
+        };
+        let reading = Self::new(grant, Arc::clone(&self.handle));
+        // It must have been held for writing until the reading began: nobody else wrote in between.
+        if self.grant.until().is_none() {
+            return Err(self.why_lost());
+        }
+        match self.unlock().await {
+            // The rest of it goes on in the background.
+            Ok(_) => {}
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error),
+        }
+        // Giving the other back may have taken longer than this one lasts.
+        if reading.is_held() { Ok(reading) } else { Err(reading.why_lost()) }
+    }
+
+    /// As [`Guard::into_owner`](crate::Guard::into_owner).
+    pub(super) fn into_owner(mut self) -> Owner {
+        let Grant { engine, hold, level, .. } = &self.grant;
+        let (engine, hold, level) = (Arc::clone(engine), Arc::clone(hold), *level);
+        let owner = hold.owner.clone();
+        owner.share();
+        if self.grant.take() {
+            let mut book = hold.book();
+            book.close(level);
+            // Whoever ended it cleans up.
+            let none_left = book.counted_down() == 0 && book.end().is_none();
+            drop(book);
+            if none_left {
+                engine.holds.released(&hold.key(), &hold);
+                engine.registry.forget(&hold);
+            }
+        }
+        owner
+    }
+}

@@ -1,0 +1,163 @@
+//! The multi lock: several locks as one, all or none. Redisson's `RedissonMultiLock` (protocol §8).
+//!
+//! Any mix of locks, of one client or of several, others of this kind and [RedLocks](crate::RedLock) included. All are asked
+//! for at the same time; what is free on one server and plain is taken by one script, all or nothing. Where some are busy, it
+//! waits for them one after the other in one order for all callers (by key, whatever order they were listed in), holding only
+//! those that come before: two callers with reversed lists cannot wait for one another. Against those who keep to another
+//! order (Redisson's multi lock, or two addresses of one server) it does not hold while it waits for longer than a second or
+//! two, then gives all back and begins anew.
+//!
+//! It is held while all of its members are. Giving it back gives back every one, whatever becomes of the others.
+//!
+//! What Redisson's does and this does not (protocol §8.5): members have the lease that was asked for from the start, not twice
+//! the wait; the counter of a fenced member, and the queue of a fair one, get no end; an unlock does not stop at the first
+//! error.
+//!
+//! # Wire format
+//!
+//! That of the members, each taken and released as it would be alone.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::group::{common, enough};
+use crate::guard::{Guard, Released};
+use crate::lock::{Acquire, DistLock, State};
+use crate::owner::Owner;
+
+mod seek;
+
+/// # Multi locks
+impl Client {
+    /// The reentrant locks of these names as one: Redisson's `getMultiLock(..)`. All of them are taken, or none.
+    ///
+    /// *Cost*: none; nothing is sent until it is acquired. Impossible names are refused then.
+    #[must_use]
+    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+        let lock = |name: &str| -> Arc<dyn DistLock> { Arc::new(self.reentrant(name)) };
+        MultiLock::of(names.into_iter().map(|name| lock(name.as_ref())).collect())
+    }
+}
+
+/// Several locks as one: held when all of them are. See the [module](self).
+///
+/// *Cost*: free, one command for all plain ones (reentrant, spin) of one client, and one for each other lock, all at once.
+/// Releasing is one command for each, many of them sent together.
+#[derive(Clone)]
+pub struct MultiLock {
+    name: Arc<str>,
+    /// In the order in which they are waited for.
+    locks: Arc<[Arc<dyn DistLock>]>,
+    odd: Option<Error>,
+}
+
+impl MultiLock {
+    /// Any locks as one. Listed twice, a lock is taken once.
+    #[must_use]
+    pub fn of(mut locks: Vec<Arc<dyn DistLock>>) -> Self {
+        // The order, of the same locks always the same: by key, by server, by flavour.
+        let key = |lock: &Arc<dyn DistLock>| match lock.part() {
+            Some(part) => {
+                let name = part.protocol.name();
+                let node = part.client.engine().topology.node(name);
+                (name.key.clone(), node.address().to_owned(), part.protocol.flavour())
+            }
+            None => (bytes::Bytes::copy_from_slice(lock.name().as_bytes()), String::new(), ""),
+        };
+        locks.sort_by_cached_key(key);
+        locks.dedup_by(|a, b| a.part().is_some() && key(a) == key(b));
+        let mut odd = locks.is_empty().then(|| Error::config("a multi lock needs locks: the list is empty"));
+        for pair in locks.windows(2) {
+            let ((a, at_a, one), (b, at_b, other)) = (key(&pair[0]), key(&pair[1]));
+            if a == b && at_a == at_b && !one.is_empty() && !other.is_empty() {
+                odd = Some(Error::config(format!(
+                    "the multi lock lists {:?} both as {one} and as {other}: it would wait for itself",
+                    pair[0].name()
+                )));
+            }
+        }
+        let mut name: String = locks.iter().take(3).map(|lock| lock.name()).collect::<Vec<_>>().join("+");
+        if locks.len() > 3 {
+            name.push_str(&format!("+{} more", locks.len() - 3));
+        }
+        Self { name: Arc::from(name), locks: locks.into(), odd }
+    }
+
+    /// The locks, in the order in which they are waited for.
+    #[must_use]
+    pub fn locks(&self) -> &[Arc<dyn DistLock>] {
+        &self.locks
+    }
+
+    fn check(&self) -> Result<()> {
+        self.odd.clone().map_or(Ok(()), Err)
+    }
+
+    /// Asks every lock.
+    async fn each<T: Send>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
+        self.check()?;
+        let all: FuturesUnordered<_> = self.locks.iter().map(|lock| ask(Arc::clone(lock))).collect();
+        enough(all, self.locks.len(), true).await
+    }
+}
+
+impl DistLock for MultiLock {
+    /// The names of the first of its locks.
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
+        Box::pin(self.seek(how))
+    }
+
+    /// Who holds all of them.
+    fn state(&self) -> BoxFuture<'_, Result<State>> {
+        Box::pin(async {
+            let states = self.each(|lock| async move { lock.state().await }.boxed()).await?;
+            Ok(common(states, self.locks.len()))
+        })
+    }
+
+    /// Frees each of them.
+    fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async {
+            let freed = self.each(|lock| async move { lock.force_unlock().await }.boxed()).await?;
+            Ok(freed.contains(&true))
+        })
+    }
+
+    /// Gives back one hold of each of them, whatever becomes of the others.
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async {
+            owner.share();
+            let released = self
+                .each(|lock| {
+                    let owner = owner.clone();
+                    async move { lock.release(&owner).await }.boxed()
+                })
+                .await?;
+            let left = released.iter().map(|released| match released {
+                Released::StillHeld(left) => *left,
+                Released::Free => 0,
+            });
+            Ok(left.min().filter(|left| *left > 0).map_or(Released::Free, Released::StillHeld))
+        })
+    }
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiLock").field("name", &self.name).field("locks", &self.locks.len()).finish_non_exhaustive()
+    }
+}
+
+/// For how long locks are held while another one is waited for, before all are given back: one to two of this.
+const HOLD: Duration = Duration::from_secs(1);

@@ -1,0 +1,233 @@
+//! RedLock: one lock over independent servers, held by who holds most of them.
+//!
+//! Antirez's algorithm, as Redisson's `RedissonRedLock` (protocol §8), with every server asked at the same time. A server is
+//! *independent* when nothing that happens to one takes data from another: no replica of another, not on the same host.
+//!
+//! # What is promised
+//!
+//! - It is held while most of its servers' leases run, by the local clock: each lease is counted from before its command was
+//!   sent, less 1 % and 2 ms. A majority that came too slowly for that is none, and is given back on every server, those that
+//!   never answered included.
+//! - Servers may be down, paused or cut off, fewer than half of them: they cost nothing but their own timeouts, off the
+//!   caller's path. With more, an acquire ends with [`Error::NoQuorum`] within its wait.
+//! - The watchdog renews on every server by itself. [`Guard::lost`] tells when no majority can be proven any more.
+//! - Two holders at a time are impossible *as long as any two majorities share a server that kept its data and its clock*. A
+//!   server that loses the lock within the lease (it restarted without its file, or with a file that lacks the last second; a
+//!   replica was promoted) may give it to another, and the first holder finds out at its next renewal, a third of the watchdog
+//!   later at the most. So: `appendfsync always`, or keep a server that has lost data away for the longest lease before it
+//!   comes back. A clock that steps forward by more than 1 % of the lease on a shared server ends the lease there too early;
+//!   one that steps back keeps the lock for longer. `tests/redlock` shows all of these.
+//!
+//! # No fencing
+//!
+//! [`Guard::token`] is `None`, also over fenced locks. Each server counts for itself, and holds that follow one another need
+//! have only one server in common: with five servers, after sections numbered 6 on servers 0 to 2 and 6 on 2 to 4, the largest
+//! number that a majority knows can be the same for two sections. Growing numbers would take a second round trip that writes
+//! the largest one to a majority before it is used. What a storage has to be able to refuse belongs under a
+//! [fenced lock](mod@crate::fenced) on one server, whose loss of data is then the risk.
+//!
+//! # Wire format
+//!
+//! On every server that of the inner flavour; each server sees an owner of its own (the last byte of its uuid differs), so that
+//! one server under two addresses is never counted twice. Redisson's `RedissonRedLock` over the same servers and names and
+//! this one keep each other out.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::client::Client;
+use crate::error::{Error, Result, Step};
+use crate::group::{common, enough, patience};
+use crate::guard::{Guard, Released};
+use crate::lock::{Acquire, DistLock, Flavour, State};
+use crate::owner::{Owner, moved};
+
+mod seek;
+
+/// The most servers that one lock can be over.
+const MOST: usize = 255;
+
+/// One lock over several independent servers: held by who holds most of them. See the [module](self) for what is promised.
+///
+/// *Cost*: one command for each server and acquire, and one for each release, all at once: one round trip to the slowest of
+/// the majority. Waiting: at the first server that somebody else holds, by messages; about once a second one command for each
+/// server looks whether that is still right.
+#[derive(Clone)]
+pub struct RedLock {
+    name: Arc<str>,
+    nodes: Arc<[Arc<dyn DistLock>]>,
+    node_timeout: Duration,
+}
+
+impl RedLock {
+    /// The reentrant lock of this name over the servers of these clients. All users of a lock should name its servers in the
+    /// same order: who waits does so at the first, and contention is settled there.
+    ///
+    /// Connect with [`Builder::connect_lazily`](crate::Builder::connect_lazily) to servers that may be away.
+    pub fn new(clients: impl IntoIterator<Item = Client>, name: &str) -> Self {
+        Self::over(clients, Flavour::Reentrant, name)
+    }
+
+    /// As [`new`](Self::new), of any flavour.
+    pub fn over(clients: impl IntoIterator<Item = Client>, flavour: Flavour, name: &str) -> Self {
+        let nodes = clients.into_iter().map(|client| client.lock(flavour, name)).collect();
+        Self::of(name, nodes)
+    }
+
+    /// A RedLock of any locks, one a server. `name` is for errors and logs.
+    #[must_use]
+    pub fn of(name: &str, locks: Vec<Arc<dyn DistLock>>) -> Self {
+        Self { name: Arc::from(name), nodes: locks.into(), node_timeout: Duration::from_millis(500) }
+    }
+
+    /// How long a server may take to answer an attempt before it counts as away for that attempt. Matters only where the
+    /// others do not decide it: when fewer than half are away it costs nobody anything. Defaults to 500 ms.
+    #[must_use]
+    pub const fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.node_timeout = timeout;
+        self
+    }
+
+    /// How many servers have to grant it.
+    #[must_use]
+    pub fn quorum(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.nodes.is_empty() || self.nodes.len() > MOST {
+            return Err(Error::config(format!("a RedLock over {} servers: 1 to {MOST} are allowed", self.nodes.len())));
+        }
+        let mut places: Vec<_> = self
+            .nodes
+            .iter()
+            .filter_map(|lock| lock.part())
+            .map(|part| part.client.engine().topology.node(part.protocol.name()).address().to_owned())
+            .filter(|address| address != "sim")
+            .collect();
+        places.sort_unstable();
+        if let Some(twice) = places.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::config(format!(
+                "the RedLock {:?} names the server {} twice: its servers have to be independent",
+                self.name, twice[0]
+            )));
+        }
+        Ok(())
+    }
+
+    /// Asks every server, and waits for each as long as one may take. Most of them have to answer.
+    async fn each<T: Send + 'static>(
+        &self,
+        ask: impl Fn(usize, Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
+    ) -> Result<Vec<T>> {
+        self.check()?;
+        let within = self.node_timeout;
+        let all: FuturesUnordered<_> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(at, lock)| {
+                let asking = tokio::time::timeout(within, ask(at, Arc::clone(lock)));
+                asking.map(|answer| answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))).boxed()
+            })
+            .collect();
+        enough(all, self.quorum(), true).await.map_err(|why| match why {
+            Error::NotHeld { why, .. } => Error::NotHeld { name: Arc::clone(&self.name), why },
+            why if why.is_retryable() => {
+                Error::NoQuorum { name: Arc::clone(&self.name), granted: 0, needed: self.quorum(), why: Arc::new(why) }
+            }
+            error => error,
+        })
+    }
+}
+
+impl DistLock for RedLock {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
+        Box::pin(self.seek(how))
+    }
+
+    /// Who holds most of the servers. Where nobody does, and yet nobody could (Redisson's holders have another name on every
+    /// server), all who hold any.
+    fn state(&self) -> BoxFuture<'_, Result<State>> {
+        Box::pin(async {
+            let needed = self.quorum();
+            let mut states = self
+                .each(|at, lock| {
+                    Box::pin(async move {
+                        let mut state = lock.state().await?;
+                        for (holder, _) in &mut state.holders {
+                            *holder = moved(holder, at);
+                        }
+                        Ok(state)
+                    })
+                })
+                .await?;
+            let most = common(states.clone(), needed);
+            states.retain(State::is_locked);
+            if most.is_locked() || states.len() <= self.nodes.len() - needed {
+                return Ok(most);
+            }
+            let remaining = common(states.clone(), 1).remaining;
+            let mut holders: Vec<_> = states.into_iter().flat_map(|state| state.holders).collect();
+            holders.sort_unstable();
+            holders.dedup();
+            Ok(State { holders, remaining })
+        })
+    }
+
+    /// On every server that can be reached, most of which have to be.
+    fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async {
+            let freed = self.each(|_, lock| Box::pin(async move { lock.force_unlock().await })).await?;
+            Ok(freed.contains(&true))
+        })
+    }
+
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async {
+            owner.share();
+            let released = self
+                .each(|at, lock| {
+                    let owner = owner.at(at);
+                    Box::pin(async move { lock.release(&owner).await })
+                })
+                .await?;
+            let left = released.iter().filter_map(|released| match released {
+                Released::StillHeld(left) => Some(*left),
+                Released::Free => None,
+            });
+            Ok(left.min().map_or(Released::Free, Released::StillHeld))
+        })
+    }
+}
+
+impl fmt::Debug for RedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedLock").field("name", &self.name).field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
+}
+
+/// How long an operation goes on in the face of errors that pass.
+fn patience_of(lock: &RedLock) -> Duration {
+    patience(&lock.nodes)
+}
+
+/// What has ended of work whose outcome does not matter any more.
+fn ended(late: &mut crate::group::Asking) -> Vec<usize> {
+    let mut ended = Vec::new();
+    while let Some(Some((at, outcome))) = late.next().now_or_never() {
+        // Granted too late: dropped, it is given back.
+        drop(outcome);
+        ended.push(at);
+    }
+    ended
+}
