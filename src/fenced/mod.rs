@@ -46,8 +46,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-
 use crate::client::Client;
 use crate::engine::names::LockName;
 use crate::engine::plain::{Kind, Plain, number_of};
@@ -117,18 +115,16 @@ impl FencedLock {
     ///
     /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as
     /// [`DistLock::acquire`](crate::DistLock::acquire).
-    pub fn last_token(&self) -> BoxFuture<'_, Result<u64>> {
-        Box::pin(async {
-            let (engine, name) = (self.client.engine(), self.protocol.name());
-            name.check()?;
-            engine.check_open()?;
-            let call = Call { script: &LAST, keys: 1, words: vec![Arg::Text(name.counter())] };
-            let reply = engine.topology.node(name).run(call).await;
-            let reply = reply.map_err(|fault| Error::from_fault(&fault, &name.plain))?;
-            match &reply {
-                Reply::Nil => Ok(0),
-                _ => number_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),
-            }
-        })
+    pub async fn last_token(&self) -> Result<u64> {
+        let (engine, name) = (self.client.engine(), self.protocol.name());
+        name.check()?;
+        engine.check_open()?;
+        let call = Call { script: &LAST, keys: 1, words: vec![Arg::Text(name.counter())] };
+        let reply = engine.topology.node(name).run(call).await;
+        let reply = reply.map_err(|fault| Error::from_fault(&fault, &name.plain))?;
+        match &reply {
+            Reply::Nil => Ok(0),
+            _ => number_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),
+        }
     }
 }

@@ -26,14 +26,15 @@ pub(crate) struct Held {
     needed: usize,
     /// How many there could be.
     size: usize,
-    guards: Mutex<Vec<Guard>>,
+    /// None once they were given back, or up.
+    guards: Mutex<Option<Vec<Guard>>>,
     /// Told when one comes in later.
     joined: Arc<Notify>,
 }
 
 impl Held {
     pub(crate) fn new(name: Arc<str>, owner: Owner, needed: usize, size: usize, guards: Vec<Guard>) -> Arc<Self> {
-        Arc::new(Self { name, owner, needed, size, guards: Mutex::new(guards), joined: Arc::default() })
+        Arc::new(Self { name, owner, needed, size, guards: Mutex::new(Some(guards)), joined: Arc::default() })
     }
 
     pub(crate) const fn name(&self) -> &Arc<str> {
@@ -45,20 +46,25 @@ impl Held {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.counts(&self.guards.lock())
+        self.guards.lock().as_ref().is_some_and(|guards| self.counts(guards))
     }
 
     fn counts(&self, guards: &[Guard]) -> bool {
         guards.iter().filter(|guard| guard.is_held()).count() >= self.needed
     }
 
+    /// What each of them says.
+    fn each<T>(&self, say: impl Fn(&Guard) -> T) -> Vec<T> {
+        self.guards.lock().iter().flatten().map(say).collect()
+    }
+
     pub(crate) fn members(&self) -> Vec<Member> {
-        self.guards.lock().iter().flat_map(Guard::members).collect()
+        self.each(Guard::members).into_iter().flatten().collect()
     }
 
     /// How long enough of them last.
     pub(crate) fn remaining(&self) -> Duration {
-        let mut each: Vec<_> = self.guards.lock().iter().map(Guard::remaining).collect();
+        let mut each = self.each(Guard::remaining);
         each.sort_unstable_by(|a, b| b.cmp(a));
         each.get(self.needed - 1).copied().unwrap_or_default()
     }
@@ -66,9 +72,8 @@ impl Held {
     /// Takes in one that was granted later; unless it is over, or given back.
     pub(crate) fn join(&self, guard: Guard) {
         let mut guards = self.guards.lock();
-        if self.counts(&guards) {
+        if let Some(guards) = guards.as_mut().filter(|guards| self.counts(guards)) {
             guards.push(guard);
-            drop(guards);
             self.joined.notify_waiters();
         }
     }
@@ -78,14 +83,10 @@ impl Held {
         self: &Arc<Self>,
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
     ) -> impl Future<Output = Error> + Send + 'static {
-        let each = move |held: &Self| -> FuturesUnordered<BoxFuture<'static, Error>> {
-            held.guards.lock().iter().map(|guard| guard.watch(early).boxed()).collect()
+        let each = move |held: &Self| -> Option<FuturesUnordered<BoxFuture<'static, Error>>> {
+            Some(held.guards.lock().as_ref()?.iter().map(|guard| guard.watch(early).boxed()).collect())
         };
-        let (mut watches, mut left) = {
-            let watches = each(self);
-            let left = watches.len();
-            (watches, left)
-        };
+        let mut watches = each(self).unwrap_or_default();
         let (weak, joined) = (Arc::downgrade(self), Arc::clone(&self.joined));
         let (name, needed) = (Arc::clone(&self.name), self.needed);
         async move {
@@ -93,11 +94,11 @@ impl Held {
             loop {
                 let mut news = std::pin::pin!(joined.notified());
                 news.as_mut().enable();
-                // Those that came in before this listened.
-                if let Some(held) = weak.upgrade() {
-                    watches = each(&held);
-                    left = watches.len();
+                // With those that came in meanwhile. What was given back is never lost: its watches never end.
+                if let Some(news) = weak.upgrade().and_then(|held| each(&held)) {
+                    watches = news;
                 }
+                let mut left = watches.len();
                 loop {
                     if left < needed {
                         return renamed(last, &name);
@@ -116,9 +117,7 @@ impl Held {
     }
 
     pub(crate) fn why_lost(&self) -> Error {
-        let guards = self.guards.lock();
-        let lost = guards.iter().find(|guard| !guard.is_held()).map(Guard::why_lost);
-        drop(guards);
+        let lost = self.each(|guard| (!guard.is_held()).then(|| guard.why_lost())).into_iter().flatten().next();
         renamed(lost.unwrap_or(Error::Lost { name: Arc::clone(&self.name), why: Lost::Expired }), &self.name)
     }
 
@@ -130,15 +129,15 @@ impl Held {
         if !self.is_held() {
             return Box::pin(std::future::ready(Err(self.why_lost())));
         }
-        let all: FuturesUnordered<_> = self.guards.lock().iter().map(|guard| guard.extending(lease)).collect();
+        let all: FuturesUnordered<_> = self.each(|guard| guard.extending(lease)).into_iter().collect();
         let (needed, name) = (self.needed, Arc::clone(&self.name));
         Box::pin(async move { enough(all, needed, false).await.map(drop).map_err(|error| renamed(error, &name)) })
     }
 
     /// Releases all of them, whatever becomes of each. Done when enough are known to be released.
     pub(crate) fn unlock(&self) -> BoxFuture<'static, Result<Released>> {
-        let guards = std::mem::take(&mut *self.guards.lock());
-        let all: FuturesUnordered<_> = guards.into_iter().map(Guard::unlocking).collect();
+        let guards = self.guards.lock().take();
+        let all: FuturesUnordered<_> = guards.into_iter().flatten().map(Guard::unlocking).collect();
         let (needed, size, name) = (self.needed, self.size, Arc::clone(&self.name));
         Box::pin(async move {
             let released = enough(all, needed, false).await.map_err(|error| renamed(error, &name))?;
@@ -156,7 +155,8 @@ impl Held {
     /// Gives all of them up without releasing them.
     pub(crate) fn give_up(&self) -> Owner {
         self.owner.share();
-        for guard in std::mem::take(&mut *self.guards.lock()) {
+        let guards = self.guards.lock().take();
+        for guard in guards.into_iter().flatten() {
             drop(guard.into_owner());
         }
         self.owner.clone()

@@ -237,6 +237,10 @@ impl MultiLock {
                 Ok(None) if budget.is_over() => return Ok(false),
                 Ok(None) if holds => self.give_back(got, 0, budget).await,
                 Ok(None) => return Ok(false),
+                // That wait was cut short, and so was its patience.
+                Err(error) if holds && error.is_retryable() && !budget.is_over() => {
+                    self.give_back(got, 0, budget).await
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -249,7 +249,7 @@ impl RedLock {
             });
             match outcome.await {
                 Some(Ok(guard)) => return Ok(guard),
-                Some(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. } | Error::Closed))) => {
+                Some(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => {
                     return Err(error);
                 }
                 // The next round tells whether there are enough others.

@@ -7,6 +7,7 @@ use super::attempt::Undo;
 use crate::config::millis;
 use crate::engine::Engine;
 use crate::engine::hold::{Grant, Hold, Target, valid_until};
+use crate::engine::metrics;
 use crate::engine::protocol::Protocol;
 use crate::engine::reaper::Finished;
 use crate::engine::script::Script;
@@ -70,6 +71,7 @@ pub(crate) fn batch(
                 let hold = &target.hold;
                 let level =
                     engine.holds.open(hold.key(), hold, |book| book.open(1, lease.map(nanos), sent.as_nanos(), until));
+                metrics::acquired(hold.protocol.flavour(), engine.now().since(sent));
                 Grant::new(Arc::clone(&engine), Arc::clone(hold), level)
             })
             .collect();

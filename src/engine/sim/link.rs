@@ -142,7 +142,7 @@ impl Transport for SimLink {
     }
 
     fn address(&self) -> &str {
-        "sim"
+        &self.shared.address
     }
 
     fn now(&self) -> Moment {

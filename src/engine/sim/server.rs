@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +27,8 @@ pub struct SimServer {
 pub(super) struct Shared {
     core: Mutex<Core>,
     pub(super) start: Instant,
+    /// Another one for every server.
+    pub(super) address: String,
     /// An event has come in before the one the driver waits for.
     wake: Notify,
 }
@@ -120,8 +123,12 @@ impl SimScript {
 impl SimServer {
     /// An empty server. The seed decides everything that is left to chance.
     pub fn new(seed: u64) -> Self {
-        let start = Instant::now();
-        Self { shared: Arc::new(Shared { core: Mutex::new(Core::new(seed, start)), start, wake: Notify::new() }) }
+        static SERVERS: AtomicU64 = AtomicU64::new(0);
+        let (start, number) = (Instant::now(), SERVERS.fetch_add(1, Ordering::Relaxed));
+        // In the order of their making.
+        let address = format!("sim:{number:020}");
+        let core = Mutex::new(Core::new(seed, start));
+        Self { shared: Arc::new(Shared { core, start, address, wake: Notify::new() }) }
     }
 
     /// Connects a client.
