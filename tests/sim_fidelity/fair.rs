@@ -48,7 +48,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let due = (now + 1000 * (d.roll(40) as i64 - 10) + 500).to_string();
     match d.roll(33) {
         0..10 => {
-            let (want, turn) = (d.of(&["0", "1", "1", "1", "2"]), d.of(&["0", "1", "1", "1", "2"]));
+            let (want, turn) = (d.of(&["-1", "0", "1", "1", "1", "2"]), d.of(&["0", "1", "1", "1", "2"]));
             call(FAIR_ACQUIRE, &[owner, lease, want, turn])
         }
         10..14 => call(FAIR_RELEASE, &[owner, d.of(&["-1", "0", "0", "0", "1"]), lease]),

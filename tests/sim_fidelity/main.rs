@@ -3,6 +3,7 @@
 #![cfg(feature = "sim")]
 
 mod fair;
+mod group;
 mod plain;
 mod rwlock;
 
@@ -250,6 +251,11 @@ fn leases_end_alike_and_leave_the_same_behind() {
 }
 
 #[test]
+fn counters_and_locks_taken_together_end_alike() {
+    ends_alike(&group::ENDING, group::draw);
+}
+
+#[test]
 fn readers_die_alike_and_leave_the_same_behind() {
     ends_alike(&rwlock::ENDING, |dice| rwlock::draw(dice, 1_795_000_000_000));
 }
@@ -280,6 +286,12 @@ fn scripts_do_the_same(mut draw: impl FnMut(&mut Dice, i64) -> (Agree, Vec<Strin
 #[test]
 fn fair_scripts_do_the_same_on_both() {
     scripts_do_the_same(fair::draw);
+}
+
+/// Protocol §11.1, §4.5, §8: the scripts of fenced and spin locks, and that of a multi lock.
+#[test]
+fn fenced_spin_and_multi_scripts_do_the_same_on_both() {
+    scripts_do_the_same(|dice, _| group::draw(dice));
 }
 
 #[test]

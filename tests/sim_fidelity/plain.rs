@@ -24,6 +24,8 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     let lease = d.mostly(&LEASES, 4);
     let score = d.mostly(&SCORES, 7);
     let count = ["0", "1", "2", "3"][d.roll(4)].to_owned();
+    // -1: as somebody who must hold nothing yet.
+    let want = if d.roll(6) == 0 { "-1".to_owned() } else { count.clone() };
     let publish = d.of(&["publish", "publish", "spublish", "nosuchcommand"]);
     let distinct = (5_000 + d.roll(1_000_000)).to_string();
     let channel = format!("channel:{{{lock}}}");
@@ -34,7 +36,7 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         words
     };
     let words = match d.roll(62) {
-        0..6 => return script(ACQUIRE, &[lock], &[owner, lease, count]),
+        0..6 => return script(ACQUIRE, &[lock], &[owner, lease, want]),
         6..11 => {
             let left = ["-1", "0", "1", "2"][d.roll(4)].to_owned();
             return script(RELEASE, &[lock, channel], &[owner, left, lease, publish]);

@@ -48,7 +48,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         let owned = |words: &[&String]| words.iter().map(|word| (*word).clone()).collect::<Vec<_>>();
         script(&at(source), &owned(keys), &owned(args))
     };
-    let want = d.of(&["0", "1", "1", "1", "2", "2", "3"]);
+    let want = d.of(&["-1", "0", "1", "1", "1", "2", "2", "3"]);
     let left = d.of(&["-1", "0", "0", "1", "2"]);
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(40) {
