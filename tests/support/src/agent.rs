@@ -133,7 +133,7 @@ type Log = Arc<Mutex<VecDeque<String>>>;
 
 #[derive(Debug)]
 struct Inner {
-    id: String,
+    ids: Vec<String>,
     version: String,
     pid: u32,
     started_in: Duration,
@@ -162,7 +162,8 @@ impl Agent {
         cell.get_or_init(|| build::build(version)).clone()
     }
 
-    /// Starts an agent and waits until it is connected.
+    /// Starts an agent and waits until it is connected. Several urls, with commas between, are servers that know nothing of
+    /// each other (unless the mode is another): each has a client of its own.
     ///
     /// # Panics
     /// If it cannot be built, started or connected.
@@ -181,7 +182,7 @@ impl Agent {
             Ok(Ok(Some(line))) => serde_json::from_str(line).unwrap_or_default(),
             _ => Value::Null,
         };
-        let (Some(true), Some(id)) = (ready["ready"].as_bool(), ready["id"].as_str()) else {
+        let (Some(true), Some(ids)) = (ready["ready"].as_bool(), ready["ids"].as_array()) else {
             // What it has to say may lag behind.
             tokio::time::sleep(Duration::from_millis(200)).await;
             panic!("the agent did not get ready on {url}: {first:?}\n{}", joined(&log));
@@ -201,7 +202,7 @@ impl Agent {
             let _ = ended_tx.send(true);
         });
         Agent(Arc::new(Inner {
-            id: id.to_owned(),
+            ids: ids.iter().map(|id| id.as_str().expect("an id").to_owned()).collect(),
             version: ready["version"].as_str().unwrap_or_default().to_owned(),
             pid,
             started_in: began.elapsed(),
@@ -216,7 +217,12 @@ impl Agent {
 
     /// Redisson's client id: a lock taken on thread 7 is held by `<id>:7`.
     pub fn id(&self) -> &str {
-        &self.0.id
+        &self.0.ids[0]
+    }
+
+    /// The ids of its clients, where it has one for each of several servers.
+    pub fn ids(&self) -> &[String] {
+        &self.0.ids
     }
 
     /// The version of Redisson, as its jar says.
@@ -273,6 +279,14 @@ impl Agent {
         let flavour = if red { "red" } else { "multi" };
         let base = json!({"flavour": flavour, "member": member.as_str(), "names": names, "thread": thread});
         JavaLock { agent: self.clone(), base }
+    }
+
+    /// The same over names on several servers, each given by its number: one for each url the agent was started with.
+    pub fn at_servers(&self, red: bool, member: Kind, names: &[(usize, &str)], thread: i64) -> JavaLock {
+        let (servers, names): (Vec<_>, Vec<_>) = names.iter().copied().unzip();
+        let mut lock = self.at_all(red, member, &names, thread);
+        lock.base["servers"] = servers.into();
+        lock
     }
 
     /// `rounds` times: lock, read the string key `counter`, add one, write it back, unlock.

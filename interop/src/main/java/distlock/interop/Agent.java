@@ -10,21 +10,22 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.redisson.api.RedissonClient;
 
 /**
- * One Redisson client that does what it is told: a JSON object a line on standard input, an answer a line on standard
- * output, in the order in which they are done. The protocol is in README.md.
+ * A Redisson client, or one for each of several servers, that does what it is told: a JSON object a line on standard
+ * input, an answer a line on standard output, in the order in which they are done. The protocol is in README.md.
  *
  * <p>The end of standard input ends the process at once, without a word to Redis: so an agent never outlives its parent,
  * and what it held is left as a crashed client would leave it.
  */
 public final class Agent {
     private final Answers answers;
-    private final RedissonClient client;
+    private final List<RedissonClient> clients;
     private final Locks locks;
     private final LockOps lockOps;
     private final OtherOps otherOps;
@@ -37,10 +38,11 @@ public final class Agent {
         return thread;
     });
 
-    private Agent(RedissonClient client, Answers answers) {
-        this.client = client;
+    private Agent(List<RedissonClient> clients, Answers answers) {
+        this.clients = clients;
         this.answers = answers;
-        locks = new Locks(client);
+        locks = new Locks(clients);
+        RedissonClient client = clients.get(0);
         lockOps = new LockOps(locks);
         otherOps = new OtherOps(client);
         bench = new Bench(client, locks);
@@ -53,17 +55,18 @@ public final class Agent {
         System.setOut(System.err);
         Answers answers = new Answers(out);
 
-        RedissonClient client;
+        List<RedissonClient> clients;
         try {
-            client = Connection.open(Options.parse(args));
+            clients = Connection.open(Options.parse(args));
         } catch (Throwable e) {
             answers.notReady(e);
             Runtime.getRuntime().halt(2);
             return;
         }
         long upMs = ManagementFactory.getRuntimeMXBean().getUptime();
-        answers.ready(client.getId(), Connection.version(), upMs);
-        new Agent(client, answers).serve();
+        List<String> ids = clients.stream().map(RedissonClient::getId).toList();
+        answers.ready(ids, Connection.version(), upMs);
+        new Agent(clients, answers).serve();
         Runtime.getRuntime().halt(0);
     }
 
@@ -98,13 +101,15 @@ public final class Agent {
             case "ping" -> run(request, () -> "pong");
             case "shutdown" -> background.execute(() -> {
                 run(request, () -> {
-                    client.shutdown();
+                    clients.forEach(RedissonClient::shutdown);
                     return true;
                 });
                 Runtime.getRuntime().halt(0);
             });
             case "counter_loop" ->
                 threads.submit(request.thread(), () -> run(request, () -> bench.counterLoop(request)));
+            case "token_loop" ->
+                threads.submit(request.thread(), () -> run(request, () -> bench.tokenLoop(request)));
             default -> threads.submit(request.thread(), () -> run(request, () -> onThread(request)));
         }
     }

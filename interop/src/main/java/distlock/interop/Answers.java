@@ -5,6 +5,7 @@ import com.google.gson.GsonBuilder;
 import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
 import java.io.PrintStream;
+import java.util.List;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 
@@ -17,10 +18,11 @@ final class Answers {
         this.out = out;
     }
 
-    void ready(String clientId, String version, long upMs) {
+    void ready(List<String> clientIds, String version, long upMs) {
         JsonObject answer = new JsonObject();
         answer.addProperty("ready", true);
-        answer.addProperty("id", clientId);
+        answer.addProperty("id", clientIds.get(0));
+        answer.add("ids", gson.toJsonTree(clientIds));
         answer.addProperty("version", version);
         answer.addProperty("up_ms", upMs);
         write(answer);

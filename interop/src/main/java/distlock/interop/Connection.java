@@ -3,6 +3,8 @@ package distlock.interop;
 import java.io.InputStream;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Properties;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
@@ -14,11 +16,21 @@ import org.redisson.config.Config;
 import org.redisson.config.SentinelServersConfig;
 import org.redisson.config.SingleServerConfig;
 
-/** Makes a Redisson client of the options. Only what the options name differs from Redisson's defaults. */
+/** Makes Redisson clients of the options. Only what the options name differs from Redisson's defaults. */
 final class Connection {
     private Connection() {}
 
-    static RedissonClient open(Options options) throws ReflectiveOperationException {
+    /** One client; for several servers that know nothing of each other, one for each. */
+    static List<RedissonClient> open(Options options) throws ReflectiveOperationException {
+        List<RedissonClient> clients = new ArrayList<>();
+        int count = options.mode.equals("single") ? options.urls.size() : 1;
+        for (int server = 0; server < count; server++) {
+            clients.add(open(options, server));
+        }
+        return clients;
+    }
+
+    private static RedissonClient open(Options options, int which) throws ReflectiveOperationException {
         Config config = new Config();
         if (options.codec.equals("string")) {
             // No lock's wire form hangs on the codec, save the fast multi-lock's.
@@ -38,7 +50,7 @@ final class Connection {
         }
 
         BaseConfig<?> server = switch (options.mode) {
-            case "single" -> single(config.useSingleServer(), options);
+            case "single" -> single(config.useSingleServer(), options, which);
             case "cluster" -> {
                 ClusterServersConfig cluster = config.useClusterServers();
                 cluster.addNodeAddress(options.urls.toArray(String[]::new));
@@ -71,8 +83,8 @@ final class Connection {
         return Redisson.create(config);
     }
 
-    private static BaseConfig<?> single(SingleServerConfig server, Options options) {
-        server.setAddress(options.urls.get(0));
+    private static BaseConfig<?> single(SingleServerConfig server, Options options, int which) {
+        server.setAddress(options.urls.get(which));
         if (options.pool > 0) {
             server.setConnectionPoolSize(options.pool);
         }

@@ -3,9 +3,12 @@ package distlock.interop;
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 import static java.util.concurrent.TimeUnit.SECONDS;
 
+import java.time.Duration;
 import java.util.concurrent.CompletionStage;
+import org.redisson.api.RExpirable;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RObject;
 
 /** The operations on locks of every flavour. */
 final class LockOps {
@@ -32,6 +35,9 @@ final class LockOps {
             case "ttl" -> locks.of(request).remainTimeToLive();
             case "lock_token" -> lockToken(request);
             case "token" -> locks.fenced(request).getToken();
+            // Of the objects, not of their interface.
+            case "delete" -> ((RObject) locks.of(request)).delete();
+            case "expire" -> ((RExpirable) locks.of(request)).expire(Duration.ofMillis(request.number("lease_ms")));
             default -> throw new IllegalArgumentException("no op " + request.op());
         };
     }
@@ -70,6 +76,9 @@ final class LockOps {
 
     private Object lockToken(Request request) {
         RFencedLock lock = locks.fenced(request);
+        if (request.flag("try")) {
+            return lock.tryLockAndGetToken();
+        }
         if (request.has("wait_ms")) {
             return lock.tryLockAndGetToken(request.number("wait_ms"), request.number("lease_ms", -1), MILLISECONDS);
         }

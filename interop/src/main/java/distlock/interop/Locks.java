@@ -14,11 +14,11 @@ import org.redisson.api.RedissonClient;
  * (a Redisson lock object remembers the lease last used through it); {@code "fresh": true} asks for a new one.
  */
 final class Locks {
-    private final RedissonClient client;
+    private final List<RedissonClient> clients;
     private final Map<String, RLock> kept = new ConcurrentHashMap<>();
 
-    Locks(RedissonClient client) {
-        this.client = client;
+    Locks(List<RedissonClient> clients) {
+        this.clients = clients;
     }
 
     RLock of(Request request) {
@@ -32,7 +32,9 @@ final class Locks {
         if (request.flag("fresh")) {
             return make(request, flavour, name, names);
         }
-        String key = flavour + '\n' + name + '\n' + String.join("\n", names) + '\n' + request.text("member", "");
+        String where = request.numbers("servers") + "\n" + request.number("server", 0);
+        String members = request.text("member", "") + '\n' + where;
+        String key = flavour + '\n' + name + '\n' + String.join("\n", names) + '\n' + members;
         return kept.computeIfAbsent(key, k -> make(request, flavour, name, names));
     }
 
@@ -46,20 +48,33 @@ final class Locks {
 
     private RLock make(Request request, String flavour, String name, List<String> names) {
         return switch (flavour) {
-            case "multi" -> client.getMultiLock(members(request, names));
-            case "red" -> client.getRedLock(members(request, names));
-            case "faster_multi" -> client.getMultiLock(name, new ArrayList<Object>(names));
-            default -> single(flavour, name);
+            case "multi" -> clients.get(0).getMultiLock(members(request, names));
+            case "red" -> clients.get(0).getRedLock(members(request, names));
+            case "faster_multi" -> clients.get(0).getMultiLock(name, new ArrayList<Object>(names));
+            default -> single(server(request.number("server", 0)), flavour, name);
         };
     }
 
     private RLock[] members(Request request, List<String> names) {
         String flavour = request.text("member", "reentrant");
-        return names.stream().map(name -> single(flavour, name)).toArray(RLock[]::new);
+        List<Long> servers = request.numbers("servers");
+        RLock[] members = new RLock[names.size()];
+        for (int i = 0; i < members.length; i++) {
+            members[i] = single(server(servers.isEmpty() ? 0 : servers.get(i)), flavour, names.get(i));
+        }
+        return members;
+    }
+
+    private RedissonClient server(long number) {
+        return clients.get((int) number);
     }
 
     /** A new object for one name. */
     RLock single(String flavour, String name) {
+        return single(clients.get(0), flavour, name);
+    }
+
+    private static RLock single(RedissonClient client, String flavour, String name) {
         return switch (flavour) {
             case "reentrant" -> client.getLock(name);
             case "fair" -> client.getFairLock(name);
@@ -68,13 +83,13 @@ final class Locks {
             case "spin" -> client.getSpinLock(name);
             case "fenced" -> client.getFencedLock(name);
             // Since 4.4.0.
-            case "nonreentrant" -> byMethod("getNonReentrantLock", name);
-            case "nonreentrant_fair" -> byMethod("getNonReentrantFairLock", name);
+            case "nonreentrant" -> byMethod(client, "getNonReentrantLock", name);
+            case "nonreentrant_fair" -> byMethod(client, "getNonReentrantFairLock", name);
             default -> throw new IllegalArgumentException("no flavour " + flavour);
         };
     }
 
-    private RLock byMethod(String method, String name) {
+    private static RLock byMethod(RedissonClient client, String method, String name) {
         try {
             return (RLock) RedissonClient.class.getMethod(method, String.class).invoke(client, name);
         } catch (NoSuchMethodException e) {

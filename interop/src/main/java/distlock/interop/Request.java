@@ -63,6 +63,15 @@ record Request(JsonObject body, long id, String op) {
         return all;
     }
 
+    /** None unless told. */
+    List<Long> numbers(String field) {
+        List<Long> all = new ArrayList<>();
+        if (has(field)) {
+            find(field).getAsJsonArray().forEach(each -> all.add(each.getAsLong()));
+        }
+        return all;
+    }
+
     /** The logical thread; 1 unless told. */
     long thread() {
         return number("thread", 1);
