@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::config::check_lease;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Lost, Result};
-use crate::group::enough;
+use crate::group::{enough, renamed};
 use crate::guard::{Guard, Member, Released};
 use crate::owner::Owner;
 
@@ -160,15 +160,5 @@ impl Held {
             drop(guard.into_owner());
         }
         self.owner.clone()
-    }
-}
-
-/// An error of one of several locks, as one of the lock that they make up.
-fn renamed(error: Error, name: &Arc<str>) -> Error {
-    let name = Arc::clone(name);
-    match error {
-        Error::Lost { why, .. } => Error::Lost { name, why },
-        Error::NotHeld { why, .. } => Error::NotHeld { name, why },
-        error => error,
     }
 }

@@ -83,6 +83,10 @@ impl Budget {
 
 /// A random duration below `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
+    #[cfg(feature = "sim")]
+    if let Some(fraction) = crate::engine::sim::fraction() {
+        return most.mul_f64(fraction);
+    }
     let random = uuid::Uuid::new_v4().as_u64_pair().1 >> 11;
     most.mul_f64((random & ((1 << 51) - 1)) as f64 / (1_u64 << 51) as f64)
 }
@@ -119,6 +123,16 @@ pub(crate) async fn enough<T>(
         }
     }
     Ok(done)
+}
+
+/// An error of one of several locks, as one of the lock that they make up.
+pub(crate) fn renamed(error: Error, name: &Arc<str>) -> Error {
+    let name = Arc::clone(name);
+    match error {
+        Error::Lost { why, .. } => Error::Lost { name, why },
+        Error::NotHeld { why, .. } => Error::NotHeld { name, why },
+        error => error,
+    }
 }
 
 /// Who holds enough of several locks to hold them together, given the state of each that could be asked.

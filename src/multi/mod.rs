@@ -27,7 +27,7 @@ use futures::stream::FuturesUnordered;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::group::{common, enough};
+use crate::group::{common, enough, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
@@ -83,6 +83,9 @@ impl MultiLock {
                 )));
             }
         }
+        if odd.is_none() {
+            odd = locks.iter().filter_map(|lock| lock.part()).find_map(|part| part.protocol.name().check().err());
+        }
         let mut name: String = locks.iter().take(3).map(|lock| lock.name()).collect::<Vec<_>>().join("+");
         if locks.len() > 3 {
             name.push_str(&format!("+{} more", locks.len() - 3));
@@ -104,7 +107,7 @@ impl MultiLock {
     async fn each<T: Send>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
         self.check()?;
         let all: FuturesUnordered<_> = self.locks.iter().map(|lock| ask(Arc::clone(lock))).collect();
-        enough(all, self.locks.len(), true).await
+        enough(all, self.locks.len(), true).await.map_err(|error| renamed(error, &self.name))
     }
 }
 

@@ -133,6 +133,7 @@ impl MultiLock {
         let answers = async {
             loop {
                 let outcome = tokio::select! {
+                    biased;
                     Some((at, outcome)) = asking.next(), if !asking.is_empty() => match outcome {
                         Ok(Some(guard)) => {
                             got.insert(at, guard);
@@ -164,7 +165,7 @@ impl MultiLock {
                 answers.await;
                 false
             }
-            Some(rest) => tokio::time::timeout(rest + GRACE, answers).await.is_err(),
+            Some(rest) => tokio::time::timeout(rest.saturating_add(GRACE), answers).await.is_err(),
         };
         match failed {
             Some(error) => Err(error),

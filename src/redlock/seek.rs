@@ -222,6 +222,7 @@ impl RedLock {
             tokio::spawn(async move {
                 loop {
                     tokio::select! {
+                        biased;
                         Some((_, outcome)) = asking.next(), if !asking.is_empty() => join(&weak, outcome),
                         // Of an earlier round: dropped, it is given back.
                         Some(_) = late.next(), if !late.is_empty() => {}

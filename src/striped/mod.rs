@@ -20,7 +20,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
-use crate::error::{Error, NotHeld, Result};
+use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::group::{Asking, Budget, ask, enough};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
@@ -103,6 +103,12 @@ impl Striped {
         how.check()?;
         self.check()?;
         let budget = Budget::new(how.wait);
+        let given = how.owner.clone().or_else(Owner::current);
+        if let Some(owner) = given.as_ref().filter(|_| how.alone)
+            && self.is_held_by(owner).await?
+        {
+            return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });
+        }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
         for n in 0..self.segments.len() {
             let at = begin.wrapping_add(n) % self.segments.len();
@@ -120,7 +126,6 @@ impl Striped {
         if budget.is_over() {
             return Ok(None);
         }
-        let given = how.owner.clone().or_else(Owner::current);
         let mut asking: Asking = (0..self.segments.len())
             .map(|n| {
                 let at = begin.wrapping_add(n) % self.segments.len();
@@ -144,6 +149,9 @@ impl Striped {
     fn check(&self) -> Result<()> {
         if self.is_empty() {
             return Err(Error::config("a striped lock needs at least one segment"));
+        }
+        if self.name.is_empty() {
+            return Err(Error::config("a lock needs a name: the name is empty"));
         }
         Ok(())
     }
