@@ -19,6 +19,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// How long clean-up in the background may take.
 const SOON: Duration = Duration::from_secs(5);
 
+/// What the counter of a fenced lock begins with.
+pub const COUNTER: &str = "redisson_lock_token:";
+
 /// Makes a lock of the flavour under test.
 pub type Make = fn(&Client, &str) -> Arc<dyn DistLock>;
 
@@ -70,6 +73,21 @@ impl Bed {
         self.connect(self.quick_builder()).await
     }
 
+    /// All keys but the counters of fenced locks, which are there to stay.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys = self.admin.keys().await;
+        keys.retain(|key| !key.starts_with(COUNTER));
+        keys
+    }
+
+    /// Counters of fenced locks have no end, and nobody who releases a lock takes them away.
+    async fn sweep_counters(&self) {
+        for key in self.admin.keys().await.iter().filter(|key| key.starts_with(COUNTER)) {
+            assert_eq!(self.admin.pttl(key).await, -1, "{key} has an end");
+            self.admin.cmd::<()>(&["DEL", key]).await;
+        }
+    }
+
     /// Nothing is held, waited for or under way; and after the shutdown no key, channel, connection or task is left.
     async fn end(self) {
         let clients = std::mem::take(&mut *self.clients.lock());
@@ -86,6 +104,7 @@ impl Bed {
             assert_eq!((stats.holds, stats.waiting, stats.under_way), (0, 0, 0), "after the shutdown");
         }
         drop(clients);
+        self.sweep_counters().await;
         assert_nothing_left(&self.admin, &self.baseline).await;
     }
 }

@@ -1,0 +1,159 @@
+//! What others do to the counter, and what is refused.
+
+use distlock::{Acquire, Error, Released};
+
+use crate::bed::{Bed, eventually, ms, secs};
+use crate::rig::{counted, counter, fenced, text, token};
+
+/// Redisson's multi lock gives the counter of a fenced member an end (protocol §8.5), and with it the numbers would begin anew.
+/// The next acquire takes the end away.
+#[tokio::test]
+async fn an_end_that_the_counter_was_given_is_taken_away() {
+    fenced(async |bed| {
+        let client = bed.client().await;
+        let (lock, key) = (client.fenced("job"), counter("job"));
+        for section in 1..=6 {
+            if section % 2 == 0 {
+                let given: bool = bed.admin.cmd(&["PEXPIRE", &key, "400"]).await;
+                assert!(given && bed.admin.pttl(&key).await > 0);
+            }
+            let guard = lock.lock().await.unwrap();
+            assert_eq!(token(&guard), section);
+            assert_eq!(bed.admin.pttl(&key).await, -1);
+            guard.unlock().await.unwrap();
+        }
+        tokio::time::sleep(ms(450)).await;
+        assert_eq!(token(&lock.lock().await.unwrap()), 7);
+        crate::bed::freed(&(std::sync::Arc::new(lock) as _), secs(5)).await;
+    })
+    .await;
+}
+
+/// A counter that cannot be counted up is an error at once, in every way, and nothing is taken.
+#[tokio::test]
+async fn a_counter_that_is_none_is_an_error_and_nothing_is_taken() {
+    fenced(async |bed| {
+        let client = bed.client().await;
+        let (lock, key) = (client.fenced("job"), counter("job"));
+        let most = i64::MAX.to_string();
+        let makers: [(&[&str], bool); 5] = [
+            (&["RPUSH", &key, "x"], true),
+            (&["HSET", &key, "x", "1"], true),
+            (&["SET", &key, "not a number"], false),
+            (&["SET", &key, "1.5"], false),
+            (&["SET", &key, &most], false),
+        ];
+        for (make, other_type) in makers {
+            bed.admin.raw(make).await.unwrap();
+            let before: Vec<u8> = bed.admin.cmd(&["DUMP", &key]).await;
+            let me = client.owner();
+            let ways = [
+                Acquire::new(),
+                Acquire::new().wait(ms(0)),
+                Acquire::new().wait(secs(20)),
+                Acquire::new().lease(secs(20)),
+                Acquire::new().owner(&me).wait(secs(20)),
+            ];
+            for how in ways {
+                let refused = tokio::time::timeout(secs(5), lock.acquire(how.clone())).await.expect("at once");
+                let error = refused.expect_err("without a number");
+                let told = if other_type {
+                    matches!(error, Error::WrongType { .. })
+                } else {
+                    matches!(error, Error::Server { .. })
+                };
+                assert!(told && !error.is_retryable() && !error.outcome_unknown(), "{make:?}, {how:?}: {error:?}");
+                assert!(!bed.admin.exists("job").await, "{make:?}, {how:?}");
+            }
+            if other_type {
+                assert!(lock.last_token().await.is_err());
+            }
+            assert_eq!(bed.admin.cmd::<Vec<u8>>(&["DUMP", &key]).await, before, "{make:?}");
+            let () = bed.admin.cmd(&["DEL", &key]).await;
+            assert_eq!(token(&lock.lock().await.unwrap()), 1, "{make:?}");
+            crate::bed::idle(&client).await;
+            let () = bed.admin.cmd(&["DEL", &key]).await;
+        }
+    })
+    .await;
+}
+
+/// The same while it is held: coming in again fails and counts nothing, and what is held goes on.
+#[tokio::test]
+async fn a_counter_that_breaks_in_a_section_leaves_the_section_alone() {
+    fenced(async |bed| {
+        let client = bed.client().await;
+        let (lock, key) = (client.fenced("job"), counter("job"));
+        let makers: [&[&str]; 2] = [&["RPUSH", &key, "x"], &["SET", &key, "not a number"]];
+        for make in makers {
+            let me = client.owner();
+            let how = || Acquire::new().owner(&me);
+            let guard = lock.acquire(how()).await.unwrap().unwrap();
+            let () = bed.admin.cmd(&["DEL", &key]).await;
+            bed.admin.raw(make).await.unwrap();
+            let error = lock.acquire(how().wait(secs(2))).await.expect_err("without a number");
+            println!("{make:?}: {error:?}");
+            let once = async || bed.admin.hgetall("job").await.get(&text(&me)).is_some_and(|count| count == "1");
+            eventually("it holds it once", secs(3), once).await;
+            assert!(guard.is_held(), "{make:?}");
+            assert_eq!(token(&guard), 1);
+            assert_eq!(client.renew_now().await.renewed, 1);
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{make:?}");
+            let () = bed.admin.cmd(&["DEL", &key]).await;
+        }
+        // Deleted (Redisson's `delete()` does so): the section keeps its number, and the next one begins anew.
+        let me = client.owner();
+        let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        let () = bed.admin.cmd(&["SET", &key, "41"]).await;
+        let () = bed.admin.cmd(&["DEL", &key]).await;
+        let again = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        assert_eq!((token(&guard), token(&again)), (1, 1));
+        assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}
+
+/// A login that lacks one of these commands.
+async fn log_in(bed: &Bed, without: &str) -> distlock::Client {
+    let without = format!("-{without}");
+    let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "~*", "&*", "+@all", &without]).await;
+    bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await
+}
+
+/// A section without a number must not be: where the server refuses to count, nothing is held.
+#[tokio::test]
+async fn a_login_that_may_not_count_takes_nothing() {
+    fenced(async |bed| {
+        for (command, first, again) in [("incr", false, true), ("get", true, false), ("persist", true, true)] {
+            let client = log_in(bed, command).await;
+            let (name, me) = (format!("job {command}"), client.owner());
+            let lock = client.fenced(&name);
+            let how = || Acquire::new().owner(&me).wait(secs(2));
+            let refused = |outcome: distlock::Result<Option<distlock::Guard>>| match outcome {
+                Err(Error::Server { message }) => {
+                    assert!(message.contains("can't run this command"), "{command}: {message}")
+                }
+                other => panic!("{command}: {other:?}"),
+            };
+            if !first {
+                refused(lock.acquire(how()).await);
+                refused(lock.try_lock().await);
+                assert!(!bed.admin.exists(&name).await, "{command}");
+                assert_eq!(counted(bed, &name).await, None, "{command}");
+                continue;
+            }
+            let guard = lock.acquire(how()).await.unwrap().unwrap();
+            assert_eq!(token(&guard), 1, "{command}");
+            if again {
+                lock.acquire(how()).await.unwrap().unwrap().unlock().await.unwrap();
+            } else {
+                refused(lock.acquire(how()).await);
+            }
+            let once = async || bed.admin.hgetall(&name).await.get(&text(&me)).is_some_and(|count| count == "1");
+            eventually("it holds it once", secs(3), once).await;
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{command}");
+        }
+    })
+    .await;
+}

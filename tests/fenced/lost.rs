@@ -1,0 +1,101 @@
+//! Commands that are lost, repeated or late: a number may be left out, and none is given twice.
+
+use distlock::Released;
+use distlock_support::Admin;
+use distlock_support::proxy::{Action, Matcher, Proxy};
+use sha1::{Digest as _, Sha1};
+
+use crate::bed::{eventually, idle, ms, secs};
+use crate::rig::{counter, fenced, text, token};
+
+/// How long a command may take here.
+const TIMEOUT: std::time::Duration = ms(300);
+
+/// Every way in which a network treats one command.
+const ACTIONS: [Action; 9] = [
+    Action::SwallowReplyClose,
+    Action::SwallowReplyRst,
+    Action::HangReply,
+    Action::CloseBefore,
+    Action::CloseAfter,
+    Action::Rst,
+    Action::Duplicate,
+    Action::Delay(ms(50)),
+    // Longer than a command may take.
+    Action::DelayReply(ms(500)),
+];
+
+/// The requests that take the lock.
+fn acquires() -> Matcher {
+    let part = |name: &str| {
+        let path = format!("{}/lua/{name}.lua", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+    };
+    let hash = Sha1::digest([part("fenced/begin"), part("reentrant/acquire"), part("fenced/number")].concat());
+    Matcher::command("EVALSHA").containing(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+/// The guard's number is the last that was counted, and the one hold is its own.
+async fn is_the_last(admin: &Admin, name: &str, token: u64, owner: &str, label: &str) {
+    assert_eq!(admin.cmd::<u64>(&["GET", &counter(name)]).await, token, "{label}");
+    let holds = admin.hgetall(name).await;
+    assert_eq!(holds.into_iter().collect::<Vec<_>>(), [(owner.to_owned(), "1".to_owned())], "{label}");
+}
+
+/// An acquire that waits is repeated until it is known, and has one number; an attempt that does not is undone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
+    fenced(async |bed| {
+        let (direct, mut running) = (bed.client().await, Vec::new());
+        for action in ACTIONS {
+            let (proxy, direct) = (Proxy::start(bed.server.addr()), direct.clone());
+            let builder =
+                distlock::Client::builder(&proxy.url()).command_timeout(TIMEOUT).retry_delay((ms(10), ms(50)));
+            let client = bed.connect(builder.retry_attempts(5).ping_interval(ms(500))).await;
+            let admin = Admin::connect(&bed.server).await;
+            running.push(async move {
+                let name = format!("{action:?}").replace(['(', ')'], " ");
+                let (lock, there) = (client.fenced(&name), direct.fenced(&name));
+                // The server knows the script.
+                let mut last = token(&lock.lock().await.unwrap());
+                idle(&client).await;
+                for round in 0..3 {
+                    let label = format!("{name}, round {round}");
+                    let armed = proxy.on_request(acquires().containing(&name), action);
+                    if round < 2 {
+                        let guard = lock.lock_for(secs(10)).await.unwrap_or_else(|error| panic!("{label}: {error:?}"));
+                        let guard = guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there"));
+                        is_the_last(&admin, &name, token(&guard), &text(guard.owner()), &label).await;
+                        assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
+                        last = token(&guard);
+                        assert_eq!(guard.unlock().await.ok(), Some(Released::Free), "{label}");
+                    } else {
+                        match lock.try_lock().await {
+                            Ok(guard) => {
+                                let guard = guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there"));
+                                assert!(token(&guard) > last, "{label}");
+                                last = token(&guard);
+                            }
+                            Err(error) => assert!(error.is_retryable(), "{label}: {error:?}"),
+                        }
+                    }
+                    tokio::time::timeout(secs(5), armed.fired()).await.unwrap_or_else(|_| panic!("{label}"));
+                    eventually(&format!("free: {label}"), secs(5), async || !admin.exists(&name).await).await;
+                    // Whoever comes next is above all that were given, known or not.
+                    let guard = there.lock_for(secs(5)).await.unwrap().unwrap();
+                    assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
+                    last = token(&guard);
+                    is_the_last(&admin, &name, last, &text(guard.owner()), &label).await;
+                    guard.unlock().await.unwrap();
+                    idle(&client).await;
+                }
+                (name, last)
+            });
+        }
+        for (name, last) in futures::future::join_all(running).await {
+            println!("{name}: 7 acquires, {last} numbers");
+            assert!((6..=12).contains(&last), "{name}: {last}");
+        }
+    })
+    .await;
+}

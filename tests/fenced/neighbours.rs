@@ -1,0 +1,106 @@
+//! Locks of other flavours on the same name, and locks that a fenced one is a part of.
+
+use std::sync::Arc;
+
+use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Owner};
+
+use crate::bed::{eventually, ms, secs};
+use crate::rig::{counted, counter, fenced, token};
+
+const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
+
+/// Protocol §11.1: they exclude each other, wake each other where they are told, and only the fenced one counts.
+#[tokio::test]
+async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
+    fenced(async |bed| {
+        // A spin lock's release tells nobody.
+        let (client, other) = (bed.client().await, bed.connect(bed.builder().poll_cap(ms(100))).await);
+        let lock = client.fenced("job");
+        for (flavour, section) in OTHERS.into_iter().zip([1, 3]) {
+            let there = other.lock(flavour, "job");
+            let guard = lock.lock().await.unwrap();
+            assert_eq!(token(&guard), section);
+            assert!(there.try_lock().await.unwrap().is_none(), "{flavour}");
+            let waiter = tokio::spawn(async move { there.lock().await.unwrap() });
+            eventually("it waits", secs(5), async || other.stats().waiting == 1).await;
+            guard.unlock().await.unwrap();
+            let guard = waiter.await.unwrap();
+            assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
+            assert!(lock.try_lock().await.unwrap().is_none(), "{flavour}");
+            assert_eq!(counted(bed, "job").await, Some(section.to_string()), "{flavour}");
+            // The other way round: who waits for a spin lock looks for itself.
+            let waiting = other.fenced("job");
+            let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
+            eventually("it waits", secs(5), async || other.stats().waiting == 1).await;
+            guard.unlock().await.unwrap();
+            let guard = waiter.await.unwrap();
+            assert_eq!(token(&guard), section + 1, "{flavour}");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+async fn refused(lock: &dyn DistLock, owner: &Owner) {
+    for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(20))] {
+        match lock.acquire(how.owner(owner)).await {
+            Err(Error::Config { what }) => assert!(what.contains("number"), "{what}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// One owner of one client is in a section with a number, or in one without, and not in both.
+#[tokio::test]
+async fn an_owner_cannot_hold_it_with_and_without_a_number() {
+    fenced(async |bed| {
+        let client = bed.client().await;
+        let lock = |flavour| client.lock(flavour, "job");
+        for other in OTHERS {
+            for (first, second) in [(Flavour::Fenced, other), (other, Flavour::Fenced)] {
+                let me = client.owner();
+                let guard = lock(first).acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+                let (before, holders) = (counted(bed, "job").await, bed.admin.hgetall("job").await);
+                refused(&*lock(second), &me).await;
+                assert_eq!((counted(bed, "job").await, bed.admin.hgetall("job").await), (before, holders));
+                assert!(guard.is_held());
+                guard.unlock().await.unwrap();
+                // When it holds it no more, it may.
+                lock(second).acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();
+            }
+        }
+    })
+    .await;
+}
+
+/// A multi lock of fenced locks: each member has its number, which grows, and its counter gets no end (protocol §8.5).
+#[tokio::test]
+async fn the_members_of_a_multi_lock_have_numbers_and_counters_without_end() {
+    fenced(async |bed| {
+        let client = bed.client().await;
+        let member = |client: &Client, name: &str| client.lock(Flavour::Fenced, name);
+        let both =
+            MultiLock::of(vec![member(&client, "a"), client.lock(Flavour::Reentrant, "r"), member(&client, "b")]);
+        client.fenced("b").lock().await.unwrap().unlock().await.unwrap();
+        for (round, how) in
+            [Acquire::new(), Acquire::new().lease(secs(20)), Acquire::new().wait(secs(5))].iter().enumerate()
+        {
+            let guard = both.acquire(how.clone()).await.unwrap().unwrap();
+            assert_eq!(guard.token(), None);
+            let tokens: Vec<_> = guard.members().iter().map(|member| (member.name.to_string(), member.token)).collect();
+            let round = round as u64;
+            let expected = [("a", Some(round + 1)), ("b", Some(round + 2)), ("r", None)];
+            assert_eq!(tokens, expected.map(|(name, token)| (name.to_owned(), token)));
+            for name in ["a", "b"] {
+                assert_eq!(bed.admin.pttl(&counter(name)).await, -1);
+            }
+            guard.unlock().await.unwrap();
+        }
+        let lock: Arc<dyn DistLock> = Arc::new(both);
+        let guard = lock.lock().await.unwrap();
+        assert!(lock.force_unlock().await.unwrap());
+        assert!(guard.unlock().await.is_err());
+        assert_eq!(token(&client.fenced("a").lock().await.unwrap()), 5);
+    })
+    .await;
+}

@@ -1,0 +1,74 @@
+//! A server that is killed, with and without its data (F9).
+
+use distlock::{Client, FencedLock, Flavour, Guard};
+use distlock_support::RedisServer;
+use parking_lot::Mutex;
+
+use crate::bed::{Bed, QUICK, eventually, run_on, secs};
+use crate::rig::{Section, Storage, enter, faults, token};
+
+/// Sections of two clients before and after a `kill -9` of the server; the history, and what the storage refused.
+async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
+    let clients = [bed.quick().await, bed.quick().await];
+    let (history, storage, mut refused) = (Mutex::default(), Storage::default(), Vec::new());
+    let mut write = |guard: &Guard| {
+        if !storage.write(token(guard)) {
+            refused.push(token(guard));
+        }
+    };
+    let lock = |n: usize| clients[n % 2].fenced("job");
+    for n in 0..6 {
+        let guard = enter(&lock(n), &history).await;
+        write(&guard);
+        guard.unlock().await.unwrap();
+    }
+    bed.server.kill9();
+    bed.server.restart();
+    for n in 0..4 {
+        let guard = enter_when_back(&lock(n), &history).await;
+        write(&guard);
+        guard.unlock().await.unwrap();
+    }
+    // A lock that was taken afterwards is renewed as any (lessons §1.5, testLockAfterTimeout).
+    let guard = enter(&lock(0), &history).await;
+    tokio::time::sleep(QUICK + QUICK / 4).await;
+    assert!(guard.is_held() && lock(1).try_lock().await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    (history.into_inner(), refused)
+}
+
+/// The first acquire may still meet the connection that broke.
+async fn enter_when_back(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
+    eventually("the server is back", secs(10), async || lock.last_token().await.is_ok()).await;
+    enter(lock, history).await
+}
+
+fn make(client: &Client, name: &str) -> std::sync::Arc<dyn distlock::DistLock> {
+    client.lock(Flavour::Fenced, name)
+}
+
+/// With its file, written before each answer, the counter goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_file_numbers_go_on() {
+    run_on(RedisServer::builder().aof(true).arg("--appendfsync", "always").start(), make, async |bed| {
+        let (history, refused) = around_a_restart(bed).await;
+        assert_eq!(faults(&history), Vec::<String>::new());
+        assert_eq!(refused, Vec::<u64>::new());
+        assert_eq!(history.last().map(|section| section.token), Some(11));
+    })
+    .await;
+}
+
+/// Without it numbers begin anew, which no client can know: the checker finds it, and the storage refuses even those who hold
+/// the lock. What is promised holds as long as the counter lives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_file_numbers_begin_anew_and_the_checker_finds_it() {
+    run_on(RedisServer::start(), make, async |bed| {
+        let (history, refused) = around_a_restart(bed).await;
+        assert_eq!(refused, [1, 2, 3, 4]);
+        let found = faults(&history);
+        println!("{} faults, such as {:?}", found.len(), found.first());
+        assert!(found.len() >= 5, "{found:?}");
+    })
+    .await;
+}

@@ -1,0 +1,200 @@
+//! One number a section, on every way in.
+
+use std::sync::Arc;
+
+use distlock::{Acquire, DistLock, Flavour, Owner, Released};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use crate::bed::{eventually, freed, idle, ms, secs};
+use crate::rig::{counted, counter, fenced, text, token};
+
+/// testTokenIncrease (lessons §1.5), over every way there is: 1, 2, 3, ..
+#[tokio::test]
+async fn every_way_to_acquire_counts_one() {
+    fenced(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let lock = client.fenced("job");
+        assert_eq!(lock.last_token().await.unwrap(), 0);
+        assert!(!bed.admin.exists(&counter("job")).await, "asking for the last number makes none");
+        let me = client.owner();
+        let boxed: Arc<dyn DistLock> = client.lock(Flavour::Fenced, "job");
+        let mut expected = 0;
+        for way in 0..9 {
+            let guard = match way {
+                0 => lock.lock().await.unwrap(),
+                1 => lock.try_lock().await.unwrap().unwrap(),
+                2 => lock.lock_for(secs(5)).await.unwrap().unwrap(),
+                3 => lock.lock_leased(secs(10)).await.unwrap(),
+                4 => lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap(),
+                5 => lock.acquire(Acquire::new().owner(&me).not_reentrant()).await.unwrap().unwrap(),
+                6 => me.scope(lock.lock()).await.unwrap(),
+                7 => boxed.lock_for(secs(5)).await.unwrap().unwrap(),
+                _ => other.fenced("job").lock().await.unwrap(),
+            };
+            expected += 1;
+            assert_eq!(token(&guard), expected, "way {way}");
+            assert_eq!(lock.last_token().await.unwrap(), expected, "way {way}");
+            // Whoever is refused counts nothing.
+            assert!(lock.try_lock().await.unwrap().is_none());
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+            assert_eq!(lock.last_token().await.unwrap(), expected, "way {way}");
+        }
+        // After a wait, behind this process and behind another.
+        for holder in [&client, &other] {
+            let guard = holder.fenced("job").lock().await.unwrap();
+            let waiting = lock.clone();
+            let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
+            eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+            expected += 2;
+            assert_eq!(token(&guard), expected - 1);
+            guard.unlock().await.unwrap();
+            let guard = waiter.await.unwrap();
+            assert_eq!(token(&guard), expected);
+            guard.unlock().await.unwrap();
+        }
+        assert_eq!(counted(bed, "job").await, Some(expected.to_string()));
+    })
+    .await;
+}
+
+/// Redisson counts a re-entry (protocol §11.1); here a section has one number, whoever comes in again and how often (M3-re).
+#[tokio::test]
+async fn coming_in_again_keeps_the_number() {
+    fenced(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, there) = (client.fenced("job"), other.fenced("job"));
+        for (round, shared) in [(1, false), (2, true)] {
+            let me = client.owner();
+            let how = || Acquire::new().owner(&me);
+            let outer = lock.acquire(how()).await.unwrap().unwrap();
+            let inner = lock.acquire(how().wait(ms(0)).lease(secs(60))).await.unwrap().unwrap();
+            assert_eq!((token(&outer), token(&inner)), (round, round));
+            inner.unlock().await.unwrap();
+            let again = lock.acquire(how()).await.unwrap().unwrap();
+            assert_eq!(token(&again), round);
+            assert_eq!(bed.admin.hgetall("job").await[&text(&me)], "2");
+            if shared {
+                // By another process, to which the owner went as text.
+                let me: Owner = me.to_string().parse().unwrap();
+                let guard = there.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+                assert_eq!(token(&guard), round);
+                assert_eq!(lock.hold_count(&me).await.unwrap(), 3);
+                assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(2));
+            }
+            again.unlock().await.unwrap();
+            assert_eq!(outer.unlock().await.unwrap(), Released::Free);
+            assert_eq!(lock.last_token().await.unwrap(), round);
+        }
+        // Given up and taken up again, here and there: still one section.
+        let owner = lock.lock().await.unwrap().into_owner();
+        for lock in [&lock, &there] {
+            let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
+            assert_eq!(token(&guard), 3);
+            assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1));
+        }
+        assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
+        assert_eq!(token(&lock.lock().await.unwrap()), 4);
+        // The same owner anew: another section.
+        idle(&client).await;
+        let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
+        assert_eq!(token(&guard), 5);
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// A reentrant lock would be passed on inside the process, without a word to the server: here each section asks for its number.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_one_client_have_numbers_of_their_own_in_the_order_they_had_the_lock() {
+    const TASKS: u64 = 64;
+    const LOOPS: u64 = 3;
+    fenced(async |bed| {
+        let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
+        let tokens = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        for n in 0..TASKS {
+            let (lock, tokens) = (client.fenced("job"), Arc::clone(&tokens));
+            tasks.spawn(async move {
+                for _ in 0..LOOPS {
+                    let guard = lock.lock().await.unwrap();
+                    tokens.lock().push(token(&guard));
+                    // Every other one by dropping.
+                    if n % 2 == 0 {
+                        guard.unlock().await.unwrap();
+                    }
+                }
+            });
+        }
+        tasks.join_all().await;
+        assert_eq!(*tokens.lock(), (1..=TASKS * LOOPS).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+/// Under load several acquires go in one command; each name has its own numbers all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_that_share_a_command_have_numbers_of_their_own() {
+    const NAMES: u64 = 100;
+    const ROUNDS: u64 = 5;
+    fenced(async |bed| {
+        let client = bed.client().await;
+        client.fenced("warm").lock().await.unwrap().unlock().await.unwrap();
+        bed.admin.reset_stats().await;
+        let mut tasks = JoinSet::new();
+        for n in 0..NAMES {
+            let lock = client.fenced(&format!("job {n}"));
+            tasks.spawn(async move {
+                for round in 1..=ROUNDS {
+                    let guard = lock.lock().await.unwrap();
+                    assert_eq!(token(&guard), round);
+                    guard.unlock().await.unwrap();
+                }
+                assert_eq!(lock.last_token().await.unwrap(), ROUNDS);
+            });
+        }
+        tasks.join_all().await;
+        let stats = bed.admin.commandstats().await;
+        let scripts: u64 = ["eval", "evalsha"].iter().filter_map(|name| stats.get(*name)).sum();
+        println!("{scripts} commands for {} sections and as many releases", NAMES * ROUNDS);
+        assert!(scripts < NAMES * (2 * ROUNDS + 1), "no two shared a command: {scripts}");
+        assert_eq!(stats["incr"], NAMES * ROUNDS);
+    })
+    .await;
+}
+
+/// However a section ended, the next one has a larger number.
+#[tokio::test]
+async fn no_end_of_a_section_resets_the_counter() {
+    fenced(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, there) = (client.fenced("job"), other.fenced("job"));
+        let boxed: Arc<dyn DistLock> = Arc::new(lock.clone());
+        // The lease ran out.
+        let lapsed = lock.lock_leased(ms(60)).await.unwrap();
+        let next = there.lock().await.unwrap();
+        assert!(!lapsed.is_held());
+        assert_eq!((token(&lapsed), token(&next)), (1, 2));
+        drop(lapsed);
+        // Forced open, by its own client and by another.
+        assert!(there.force_unlock().await.unwrap());
+        let forced = lock.lock().await.unwrap();
+        assert_eq!(token(&forced), 3);
+        assert!(there.force_unlock().await.unwrap());
+        assert_eq!(token(&there.lock().await.unwrap()), 4);
+        drop((next, forced));
+        freed(&boxed, secs(5)).await;
+        // Dropped, and given away.
+        let owner = lock.lock().await.unwrap().into_owner();
+        assert_eq!(there.release(&owner).await.unwrap(), Released::Free);
+        assert!(!boxed.is_locked().await.unwrap());
+        assert_eq!(lock.last_token().await.unwrap(), 5);
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(token(&guard), 6);
+        // The hash is gone with the key of the last one; the counter stays, without an end.
+        guard.unlock().await.unwrap();
+        assert_eq!(bed.admin.keys().await, [counter("job")]);
+        assert_eq!(bed.admin.pttl(&counter("job")).await, -1);
+    })
+    .await;
+}
