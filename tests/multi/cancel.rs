@@ -1,0 +1,172 @@
+//! Dropped at any point it leaves nothing behind (C1, C2; lesson 2).
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Step};
+
+use crate::bed::{Bed, Numbers, eventually, idle, ms, reentrant, secs};
+use crate::rig::{Second, forget_counters, member, multi, soon};
+
+/// Drops a future after so many polls, or after a while.
+async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Output> {
+    let mut work = pin!(work);
+    if pause.is_zero() {
+        for _ in 0..polls {
+            if let std::task::Poll::Ready(output) = futures::poll!(work.as_mut()) {
+                return Some(output);
+            }
+            tokio::task::yield_now().await;
+        }
+        return None;
+    }
+    tokio::time::timeout(pause, work).await.ok()
+}
+
+/// So many acquires of these, dropped at random points.
+async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) -> u64 {
+    let mut numbers = Numbers::new(seed);
+    let mut dropped = 0;
+    while dropped < count {
+        let how = match numbers.below(5) {
+            0 => Acquire::new().wait(ms(numbers.below(3))),
+            1 => Acquire::new().lease(secs(20)),
+            2 => Acquire::new().owner(&client.owner()),
+            3 => Acquire::new().owner(&client.owner()).lease(secs(20)),
+            _ => Acquire::new(),
+        };
+        let pause = if numbers.below(2) == 0 { Duration::ZERO } else { Duration::from_micros(numbers.below(4000)) };
+        match cut(lock.acquire(how), numbers.below(8), pause).await {
+            None => dropped += 1,
+            Some(Ok(Some(guard))) => match numbers.below(3) {
+                0 => drop(cut(guard.unlock(), numbers.below(4), Duration::ZERO).await),
+                1 => drop(guard),
+                _ => drop(guard.unlock().await.unwrap()),
+            },
+            // A wait of a few milliseconds may end while a command is under way: it is undone.
+            Some(Ok(None) | Err(Error::Timeout { step: Step::Command })) => {}
+            Some(Err(error)) => panic!("{error}"),
+        }
+    }
+    dropped
+}
+
+async fn nothing_left(bed: &Bed, clients: &[Client]) {
+    for client in clients {
+        idle(client).await;
+    }
+    let clean = async || bed.admin.keys().await.iter().all(|key| key.starts_with("redisson_lock_token"));
+    eventually("no key is left", secs(5), clean).await;
+    eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
+    for client in clients {
+        eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
+    }
+}
+
+/// Plain ones that overlap, of two clients, with one that somebody holds from time to time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_ones_dropped_at_random_points() {
+    reentrant(async |bed| {
+        let linger = || bed.builder().subscription_linger(ms(100));
+        let clients = [bed.connect(linger()).await, bed.connect(linger()).await];
+        let tasks: Vec<_> = (0..8_usize)
+            .map(|n| {
+                let client = &clients[n % 2];
+                let lock = client.multi((0..4).map(|i| format!("c{}", (n + i * 3) % 8)));
+                tokio::spawn(drops(lock, client.clone(), n as u64 + 1, 150))
+            })
+            .collect();
+        let began = Instant::now();
+        let mut dropped = 0;
+        for task in tasks {
+            dropped += task.await.unwrap();
+        }
+        println!("{dropped} dropped in {:?}", began.elapsed());
+        nothing_left(bed, &clients).await;
+        let all = clients[0].multi((0..8).map(|n| format!("c{n}")));
+        all.try_lock().await.unwrap().expect("free").unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// All flavours, on two servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_flavours_dropped_at_random_points() {
+    reentrant(async |bed| {
+        let linger = || bed.builder().subscription_linger(ms(100));
+        let clients = [bed.connect(linger()).await, bed.connect(linger()).await];
+        let second = Second::with(|builder| builder.subscription_linger(ms(100))).await;
+        let tasks: Vec<_> = (0..4_usize)
+            .map(|n| {
+                let client = &clients[n % 2];
+                let mut locks: Vec<_> =
+                    Flavour::ALL.iter().map(|flavour| client.lock(*flavour, flavour.as_str())).collect();
+                locks.push(member(second.client.reentrant("there")));
+                locks.push(member(multi(client, &[(Flavour::Reentrant, "inner"), (Flavour::Fair, "most")])));
+                locks.rotate_left(n * 2);
+                tokio::spawn(drops(MultiLock::of(locks), client.clone(), n as u64 + 100, 100))
+            })
+            .collect();
+        let began = Instant::now();
+        let mut dropped = 0;
+        for task in tasks {
+            dropped += task.await.unwrap();
+        }
+        println!("{dropped} dropped in {:?}", began.elapsed());
+        nothing_left(bed, &clients).await;
+        forget_counters(&bed.admin).await;
+        second.end().await;
+    })
+    .await;
+}
+
+/// Waiters that are dropped hold nobody up: those behind them come in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_waiters_hold_nobody_up() {
+    reentrant(async |bed| {
+        let linger = || bed.builder().subscription_linger(ms(100));
+        let clients = [bed.connect(linger()).await, bed.connect(linger()).await];
+        let tasks: Vec<_> = (0..16_usize)
+            .map(|n| {
+                let client = clients[n % 2].clone();
+                let lock = client.multi(["a", "b", "c"]);
+                tokio::spawn(async move {
+                    drops(lock.clone(), client, n as u64 + 200, 10).await;
+                    let guard = soon("the last one is seen through", secs(30), lock.lock()).await.unwrap();
+                    assert!(guard.is_held());
+                    guard.unlock().await.unwrap();
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        nothing_left(bed, &clients).await;
+    })
+    .await;
+}
+
+/// Dropped while it waits with members in its hands: they are free at once, not at the end of a lease.
+#[tokio::test]
+async fn dropped_while_it_holds_some() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let theirs = other.reentrant("b").lock().await.unwrap();
+        let lock = multi(&client, &[(Flavour::Fair, "a"), (Flavour::Fair, "b"), (Flavour::Fair, "c")]);
+        for _ in 0..5 {
+            let waiter = tokio::spawn({
+                let lock = lock.clone();
+                async move { lock.lock().await.map(drop) }
+            });
+            eventually("it has a", secs(5), async || bed.admin.exists("a").await).await;
+            waiter.abort();
+            eventually("a is free", secs(2), async || !bed.admin.exists("a").await).await;
+            idle(&client).await;
+            let queued: u64 = bed.admin.cmd(&["LLEN", "redisson_lock_queue:{b}"]).await;
+            assert_eq!(queued, 0);
+        }
+        theirs.unlock().await.unwrap();
+    })
+    .await;
+}
