@@ -110,7 +110,16 @@ impl Actor {
         };
         let took = began.elapsed();
         match acquired {
-            Ok(Some(guard)) => Some(stage.enter(name, half, guard, !leased)),
+            Ok(Some(guard)) => {
+                let token = guard.token();
+                let hold = stage.enter(name, half, guard, !leased);
+                match token {
+                    Some(token) => stage.history.numbered(hold, began, token),
+                    None if half == Flavour::Fenced => stage.wrong("M3: a section without a token".into()),
+                    None => {}
+                }
+                Some(hold)
+            }
             Ok(None) => {
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero() && cancel.is_none() && !self.rough()) {
                     // W3: to the end, and not much longer. 2 ms: what timers are rounded up to, twice.

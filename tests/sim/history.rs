@@ -1,4 +1,4 @@
-//! Who held what when, and whether two held the same at once (M1, RW1).
+//! Who held what when, and whether two held the same at once (M1, RW1) or with the wrong tokens (M3).
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -16,6 +16,8 @@ pub struct Hold {
     pub until: Instant,
     /// When its release was called.
     pub ended: Option<Instant>,
+    /// The fencing token, and when it was asked for.
+    pub token: Option<(Instant, u64)>,
 }
 
 impl Hold {
@@ -32,8 +34,13 @@ impl History {
     /// Notes a hold; its number.
     pub fn begin(&self, name: usize, owner: String, shared: bool, until: Instant) -> usize {
         let mut holds = self.0.lock();
-        holds.push(Hold { name, owner, shared, from: Instant::now(), until, ended: None });
+        holds.push(Hold { name, owner, shared, from: Instant::now(), until, ended: None, token: None });
         holds.len() - 1
+    }
+
+    /// It has this token, and was asked for then.
+    pub fn numbered(&self, hold: usize, asked: Instant, token: u64) {
+        self.0.lock()[hold].token = Some((asked, token));
     }
 
     /// A hold that came of an earlier one began no later than that was given up for it.
@@ -83,6 +90,31 @@ impl History {
         }
         found
     }
+
+    /// M3: tokens of different owners that are the same, or in the wrong order: smaller for who asked later than the other
+    /// was told. One owner may have come in again, with the same one.
+    pub fn stale(&self, start: Instant) -> Vec<String> {
+        let holds = self.0.lock().clone();
+        let mut numbered: Vec<_> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();
+        numbered.sort_by_key(|(hold, _)| hold.from);
+        let mut found = Vec::new();
+        for (i, (first, (_, earlier))) in numbered.iter().enumerate() {
+            for (second, (asked, later)) in numbered[i + 1..].iter().filter(|(second, _)| second.name == first.name) {
+                let same = second.owner == first.owner;
+                if (earlier == later && !same) || (first.from < *asked && earlier > later) {
+                    found.push(format!(
+                        "M3: name {}: {} has {earlier} at {:?}, and {}, who asked at {:?}, has {later}",
+                        first.name,
+                        first.owner,
+                        first.from - start,
+                        second.owner,
+                        *asked - start
+                    ));
+                }
+            }
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -108,5 +140,26 @@ mod tests {
         history.begin(0, "e".into(), true, start + ms(60));
         assert_eq!(history.overlaps(start, None).len(), 2);
         assert_eq!(history.overlaps(start, Some(0)).len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_tokens_that_went_backwards_are_stale() {
+        let start = Instant::now();
+        let history = History::default();
+        let hold = |owner: &str, asked, token| {
+            let hold = history.begin(0, owner.into(), false, start);
+            history.numbered(hold, start + asked, token);
+        };
+        hold("a", ms(0), 5);
+        tokio::time::advance(ms(10)).await;
+        // Asked before the other was told.
+        hold("b", ms(0), 4);
+        hold("a", ms(10), 5);
+        assert_eq!(history.stale(start), Vec::<String>::new());
+        tokio::time::advance(ms(10)).await;
+        hold("c", ms(9), 4);
+        assert_eq!(history.stale(start).len(), 2);
+        hold("d", ms(20), 6);
+        assert_eq!(history.stale(start).len(), 2);
     }
 }

@@ -5,6 +5,7 @@
 mod actor;
 mod cases;
 mod enumeration;
+mod group;
 mod history;
 mod order;
 mod random;

@@ -106,16 +106,24 @@ async fn finish(stage: &Stage) {
     for wrong in stage.history.overlaps(stage.start, stage.weather.forced) {
         stage.wrong(wrong);
     }
+    // Not even a lock that was forced open counts anew.
+    if stage.weather.kind != Kind::DataLoss {
+        stage.history.stale(stage.start).into_iter().for_each(|wrong| stage.wrong(wrong));
+    }
 }
 
-/// The seeds to try: `SEED`, or `FROM`, `FROM + 1` and so on, `SIM_SEEDS` of them.
-fn list() -> std::ops::Range<u64> {
+/// The seeds to try: `SEED`, or `FROM`, `FROM + 1` and so on, `SIM_SEEDS` of them; so many where that is not said.
+pub fn list_of(usual: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
     if let Some(seed) = number("SEED") {
         return seed..seed + 1;
     }
     let from = number("FROM").unwrap_or(0);
-    from..from + number("SIM_SEEDS").unwrap_or(25)
+    from..from + number("SIM_SEEDS").unwrap_or(usual)
+}
+
+fn list() -> std::ops::Range<u64> {
+    list_of(25)
 }
 
 fn runs(flavour: Flavour, kind: Kind) {
@@ -142,6 +150,18 @@ macro_rules! weathers {
             use super::{Flavour, Kind, runs};
 
             $(#[test] fn $test() { runs(Flavour::Fair, Kind::$kind); })*
+        }
+
+        mod fenced {
+            use super::{Flavour, Kind, runs};
+
+            $(#[test] fn $test() { runs(Flavour::Fenced, Kind::$kind); })*
+        }
+
+        mod spin {
+            use super::{Flavour, Kind, runs};
+
+            $(#[test] fn $test() { runs(Flavour::Spin, Kind::$kind); })*
         }
 
         /// Both halves.

@@ -31,7 +31,7 @@ pub enum Break {
 
 impl Break {
     /// Until when it lasts.
-    async fn happen(self, server: &SimServer, us: &Party) -> Instant {
+    pub async fn happen(self, server: &SimServer, us: &Party) -> Instant {
         let now = Instant::now();
         let (server, link) = (server.clone(), us.link.clone());
         match self {
@@ -121,7 +121,7 @@ impl Wake for Alarm {
 }
 
 /// Polls a future so often, each time when it is woken; then drops it.
-async fn polled<T>(
+pub async fn polled<T>(
     future: impl Future<Output = T>,
     polls: usize,
     when: When,

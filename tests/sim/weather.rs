@@ -120,6 +120,11 @@ impl Weather {
         self.kind == Kind::Calm
     }
 
+    /// True when clocks jump over the ends of waits.
+    pub fn leaps(&self) -> bool {
+        matches!(self.kind, Kind::Jumps | Kind::Storm)
+    }
+
     pub fn is_rw(&self) -> bool {
         self.flavour == Flavour::Write
     }
@@ -161,6 +166,10 @@ impl Weather {
     /// How long a free lock may wait for a waiter (W1).
     pub fn wake_bound(&self) -> Duration {
         let mut trips = self.link.latency_max * 8 + ms(30);
+        if self.flavour == Flavour::Spin {
+            // Nobody is told: the longest pause between two looks.
+            trips += ms(128);
+        }
         if self.flavour == Flavour::Fair {
             // Who was passed the lock, or stands at the head, may have gone. Who is ahead of others may have gone, too: then
             // the places end one after the other, but together if nobody keeps them.

@@ -88,6 +88,7 @@ async fn run(mut driver: Driver) {
             Step::Again => {}
             Step::Wait(at) => {
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep_until(at) => {}
                     () = shared.wake.notified() => {}
                 }

@@ -1,0 +1,431 @@
+//! C1 of RedLocks, multi locks and fenced locks: an acquire, or a release, polled k times and dropped, for every k, with one
+//! fault at any command and at any await point. Nothing may be left on any server, nobody else may be stopped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::sim::Mishap;
+use distlock::{DistLock, Error, Flavour, Guard, MultiLock, Prefer, Result};
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::fleet::Fleet;
+use crate::cases::{FAIR_WAIT, LINGER, POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
+use crate::rig::{self, ms, tasks, virtually};
+use crate::trial::{Break, When, polled};
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Lock,
+    TryLock,
+    LockFor,
+    LockLeased,
+    Unlock,
+    Extend,
+}
+
+/// Of what, and who else is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scene {
+    /// A RedLock over five servers, free.
+    Red,
+    /// Another client holds it for a while.
+    RedBehind,
+    /// Two of its servers stand still, until the call is over.
+    RedAway,
+    /// As `RedBehind`, of the fair flavour.
+    RedFair,
+    /// Three plain locks on one server: one script.
+    Batch,
+    /// Five locks of all kinds on two servers.
+    Mixed,
+    /// Another client holds the second of three for a while.
+    BatchBehind,
+    /// Another client holds one of the second server.
+    MixedBehind,
+    /// One fenced lock.
+    Fenced,
+    FencedBehind,
+}
+
+#[derive(Clone, Debug)]
+enum Fault {
+    None,
+    /// With command `.1` to server `.0`, counted from the call.
+    Command(usize, u64, Vec<Mishap>),
+    /// After poll `.1`, with server `.0`.
+    Break(usize, usize, Break),
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    op: Op,
+    scene: Scene,
+    fault: Fault,
+    polls: usize,
+    when: When,
+}
+
+impl Scene {
+    const fn servers(self) -> usize {
+        match self {
+            Self::Red | Self::RedBehind | Self::RedAway | Self::RedFair => 5,
+            Self::Mixed | Self::MixedBehind => 2,
+            _ => 1,
+        }
+    }
+
+    /// The lock, as this client sees it.
+    fn lock(self, fleet: &Fleet, client: usize) -> Arc<dyn DistLock> {
+        let one = |server: usize, flavour, name: &str| -> Arc<dyn DistLock> {
+            rig::lock(&fleet.clients[client][server].client, flavour, name).into()
+        };
+        let plain = |server, name| one(server, Flavour::Reentrant, name);
+        match self {
+            Self::Red | Self::RedBehind | Self::RedAway => {
+                Arc::new(fleet.red(client, Flavour::Reentrant, "a", TIMEOUT))
+            }
+            Self::RedFair => Arc::new(fleet.red(client, Flavour::Fair, "a", TIMEOUT)),
+            Self::Batch | Self::BatchBehind => {
+                Arc::new(MultiLock::of(["c", "a", "b"].map(|name| plain(0, name)).into()))
+            }
+            Self::Mixed | Self::MixedBehind => Arc::new(MultiLock::of(vec![
+                plain(1, "e"),
+                one(0, Flavour::Fair, "c"),
+                plain(0, "a"),
+                one(1, Flavour::Fenced, "d"),
+                plain(0, "b"),
+            ])),
+            Self::Fenced | Self::FencedBehind => one(0, Flavour::Fenced, "a"),
+        }
+    }
+
+    /// What somebody else holds at first.
+    fn obstacle(self, fleet: &Fleet) -> Option<Arc<dyn DistLock>> {
+        let one = |server: usize, flavour, name| rig::lock(&fleet.clients[1][server].client, flavour, name).into();
+        match self {
+            Self::RedBehind | Self::RedFair | Self::FencedBehind => Some(self.lock(fleet, 1)),
+            Self::BatchBehind => Some(one(0, Flavour::Reentrant, "b")),
+            Self::MixedBehind => Some(one(1, Flavour::Fenced, "d")),
+            _ => None,
+        }
+    }
+
+    const fn is_away(self) -> bool {
+        matches!(self, Self::RedAway)
+    }
+}
+
+/// What a case brought: whether it came to its end, how many commands went to each server, and how long it took to clean up.
+struct Seen {
+    complete: bool,
+    sent: Vec<u64>,
+    took: Duration,
+}
+
+fn call<'a>(op: Op, lock: &'a Arc<dyn DistLock>, held: &'a mut Vec<Guard>) -> BoxFuture<'a, Result<Option<Guard>>> {
+    match op {
+        Op::Lock => Box::pin(async { lock.lock().await.map(Some) }),
+        Op::TryLock => lock.try_lock(),
+        Op::LockFor => lock.lock_for(ms(40)),
+        Op::LockLeased => Box::pin(async { lock.lock_leased(ms(300)).await.map(Some) }),
+        Op::Unlock => {
+            let guard = held.pop().unwrap();
+            Box::pin(async move { guard.unlock().await.map(|_| None) })
+        }
+        Op::Extend => {
+            let guard = &held[0];
+            Box::pin(async move { guard.extend(ms(900)).await.map(|()| None) })
+        }
+    }
+}
+
+/// The longest that the clean-up may take.
+fn bound(case: &Case) -> Duration {
+    match (&case.fault, case.scene) {
+        (Fault::None, Scene::RedAway) => WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
+        (Fault::None, _) => 2 * ROUND_TRIP + ms(50),
+        (_, Scene::RedFair | Scene::Mixed | Scene::MixedBehind) => {
+            FAIR_WAIT + WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER
+        }
+        _ => WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
+    }
+}
+
+/// Holds the lock for a moment, however often that fails.
+async fn through(lock: Arc<dyn DistLock>) -> Result<()> {
+    loop {
+        match lock.lock().await {
+            Ok(guard) => {
+                sleep(ms(5)).await;
+                let _ = guard.unlock().await;
+                return Ok(());
+            }
+            Err(error) if error.is_retryable() || matches!(error, Error::Server { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn run(case: &Case) -> std::result::Result<Seen, String> {
+    let &Case { op, scene, polls, when, .. } = case;
+    let tasks_before = tasks();
+    let fleet = Fleet::new(7, scene.servers(), 3, |server, _| party(server, Prefer::default()));
+    let (ours, lock) = (&fleet.clients[0], scene.lock(&fleet, 0));
+    let mut held = Vec::new();
+    if matches!(op, Op::Unlock | Op::Extend) {
+        held.push(lock.lock().await.unwrap());
+    }
+    // One holds it, or another one waits for it.
+    let mut others: Vec<JoinHandle<Result<()>>> = Vec::new();
+    if let Some(obstacle) = scene.obstacle(&fleet) {
+        if held.is_empty() {
+            let guard = obstacle.lock().await.unwrap();
+            others.push(tokio::spawn(async move {
+                sleep(ms(30)).await;
+                guard.unlock().await.map(drop)
+            }));
+        }
+        others.push(tokio::spawn(through(scene.lock(&fleet, 1))));
+        sleep(ms(12)).await;
+    }
+    if scene.is_away() {
+        fleet.servers[1].freeze(true);
+        fleet.servers[3].freeze(true);
+    }
+    let sent: Vec<u64> = ours.iter().map(|party| party.link.sent()).collect();
+    if let Fault::Command(server, number, mishaps) = &case.fault {
+        for mishap in mishaps {
+            ours[*server].link.plan(sent[*server] + number, mishap.clone());
+        }
+    }
+    let mut calm = Instant::now();
+    let between = async |poll| {
+        if let Fault::Break(server, at, what) = case.fault
+            && at == poll
+        {
+            calm = what.happen(&fleet.servers[server], &ours[server]).await;
+        }
+    };
+    let outcome = polled(call(op, &lock, &mut held), polls, when, between).await?;
+    let complete = outcome.is_some();
+    let told = format!("{outcome:?}");
+    if let (Some(Err(error)), Fault::None) = (&outcome, &case.fault) {
+        return Err(format!("failed without a fault: {error}"));
+    }
+    let given = outcome.and_then(Result::ok).flatten();
+    if given.as_ref().is_some_and(|guard| !guard.is_held()) {
+        return Err(format!("M2: not held when it is given: {told}"));
+    }
+    held.extend(given);
+    let dropped = calm.max(Instant::now());
+    tokio::time::sleep_until(dropped).await;
+    if scene.is_away() {
+        fleet.servers[1].freeze(false);
+        fleet.servers[3].freeze(false);
+    }
+
+    let bound = bound(case);
+    // Half the guards are unlocked, half dropped.
+    for guard in held.drain(..) {
+        if polls % 2 == 0 {
+            let was_held = guard.is_held();
+            let released = timeout(ms(10_000), guard.unlock()).await.map_err(|_| "unlock hangs".to_owned())?;
+            if was_held && matches!(case.fault, Fault::None) && released.is_err() {
+                return Err(format!("unlock: {released:?}"));
+            }
+        }
+    }
+    // All the others come in, too (W1).
+    let patience = dropped.max(Instant::now()) + 3 * bound + ms(1500);
+    for other in others {
+        match timeout_at(patience, other).await {
+            Ok(Ok(Ok(()))) => {}
+            // The obstacle's lease may have ended meanwhile.
+            Ok(Ok(Err(Error::Lost { .. } | Error::NotHeld { .. }))) if !matches!(case.fault, Fault::None) => {}
+            Ok(odd) => return Err(format!("another task: {odd:?}; the call: {told}")),
+            Err(_) => return Err(format!("another task still waits; the call: {told}; {}", fleet.left_over())),
+        }
+    }
+    let took = fleet.settled(bound).await.map_err(|left| format!("{left}; the call: {told}"))?;
+    if !matches!(case.fault, Fault::None) {
+        // A late copy of the command may come in yet, and is to be found by the second look.
+        let unseen = format!("{:?}", case.fault).contains("Duplicate");
+        sleep(2 * TIMEOUT + 2 * ROUND_TRIP + if unseen { WATCHDOG } else { ms(0) }).await;
+        // Whoever looks after a fair lock that was passed on may do so just now.
+        let left = fleet.settled(2 * TIMEOUT).await.err().filter(|left| left.contains("key"));
+        if let Some(left) = left {
+            return Err(format!("after the second look: {left}; the call: {told}"));
+        }
+    }
+    match scene.lock(&fleet, 2).lock_for(ms(50)).await {
+        Ok(Some(guard)) => drop(guard.unlock().await),
+        odd => return Err(format!("the next acquire: {odd:?}; the call: {told}")),
+    }
+    let sent = ours.iter().zip(sent).map(|(party, sent)| party.link.sent() - sent).collect();
+    fleet.shutdown().await?;
+    drop((lock, fleet));
+    for _ in 0..500 {
+        if tasks() <= tasks_before {
+            return Ok(Seen { complete, sent, took });
+        }
+        sleep(ms(1)).await;
+    }
+    Err(format!("{} tasks are left, {tasks_before} were there before", tasks()))
+}
+
+mod all {
+    //! Every case of a scene.
+
+    use super::*;
+
+    /// With `FULL` set every fault is tried at every command to every server and at every poll; without, those that differ,
+    /// each with some six of the polls, others each time.
+    fn full() -> bool {
+        std::env::var_os("FULL").is_some()
+    }
+
+    fn mishaps() -> Vec<Vec<Mishap>> {
+        let some = [
+            vec![Mishap::LoseReply],
+            vec![Mishap::SwallowRequest],
+            vec![Mishap::SwallowReply],
+            // Carried out after the client has given it up.
+            vec![Mishap::DelayBy(ms(230))],
+        ];
+        let more = [
+            vec![Mishap::LoseRequest],
+            vec![Mishap::NotSent],
+            vec![Mishap::DuplicateRequest],
+            vec![Mishap::DelayBy(ms(30))],
+            vec![Mishap::DelayBy(ms(60)), Mishap::LoseReply],
+            vec![Mishap::DuplicateRequest, Mishap::LoseReply],
+            vec![Mishap::Refuse("OOM command not allowed when used memory > 'maxmemory'.".into())],
+            vec![Mishap::Refuse("LOADING Redis is loading the dataset in memory".into())],
+        ];
+        some.into_iter().chain(more.into_iter().filter(|_| full())).collect()
+    }
+
+    fn breaks() -> Vec<Break> {
+        let some = [Break::Freeze(ms(300)), Break::Jump(ms(700))];
+        let more = [
+            Break::Restart(true),
+            Break::Restart(false),
+            Break::HangUp,
+            Break::Partition(ms(50)),
+            Break::Partition(ms(300)),
+            Break::Stall(ms(300)),
+        ];
+        some.into_iter().chain(more.into_iter().filter(|_| full())).collect()
+    }
+
+    struct Tally {
+        cases: u64,
+        deepest: usize,
+        turn: usize,
+        stride: usize,
+        calm: Duration,
+        rough: Duration,
+        failures: Vec<String>,
+    }
+
+    impl Tally {
+        /// Every k and both ends of it, with one fault. How many polls it takes to the end, and commands, at the most.
+        async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, Vec<u64>) {
+            let mut sent = vec![0; scene.servers()];
+            let some = !full() && !matches!(fault, Fault::None);
+            if some {
+                self.turn = (self.turn + 1) % self.stride;
+            }
+            for polls in (if some { self.turn } else { 0 }..300).step_by(if some { self.stride } else { 1 }) {
+                for when in if some { [When::AtOnce].as_slice() } else { &[When::AtOnce, When::Woken] } {
+                    let when = *when;
+                    if polls == 0 && when == When::Woken {
+                        continue;
+                    }
+                    let case = Case { op, scene, fault: fault.clone(), polls, when };
+                    crate::trace::mute(std::env::var("CASE").is_ok_and(|text| !format!("{case:?}").contains(&text)));
+                    crate::trace::say(|| format!("{case:?}"));
+                    self.cases += 1;
+                    match run(&case).await {
+                        Ok(seen) => {
+                            let took = if matches!(fault, Fault::None) { &mut self.calm } else { &mut self.rough };
+                            *took = seen.took.max(*took);
+                            self.deepest = self.deepest.max(polls);
+                            sent.iter_mut().zip(seen.sent).for_each(|(most, sent)| *most = sent.max(*most));
+                            if seen.complete {
+                                return (polls, sent);
+                            }
+                        }
+                        Err(why) => {
+                            self.failures.push(format!("{case:?}: {why}"));
+                            // The rest would say the same.
+                            return (polls, sent);
+                        }
+                    }
+                }
+            }
+            self.failures.push(format!("{op:?} {scene:?} {fault:?}: no end"));
+            (300, sent)
+        }
+    }
+
+    pub fn enumerate(scene: Scene, ops: &'static [Op]) {
+        let mut tally = virtually(async move || {
+            let (calm, rough) = (Duration::ZERO, Duration::ZERO);
+            let mut tally = Tally { cases: 0, deepest: 0, turn: 0, stride: 1, calm, rough, failures: Vec::new() };
+            for op in ops {
+                let (polls, sent) = tally.every_poll(*op, scene, Fault::None).await;
+                tally.stride = 1 + polls / 6;
+                if *op != ops[0] && !full() {
+                    continue;
+                }
+                // The first is the one that is waited at; the last stands for the others.
+                let servers = 0..scene.servers();
+                let some = servers.filter(|n| full() || *n == 0 || n + 1 == scene.servers());
+                for server in some.collect::<Vec<_>>() {
+                    for number in 0..sent[server] {
+                        for mishaps in mishaps() {
+                            tally.every_poll(*op, scene, Fault::Command(server, number, mishaps)).await;
+                        }
+                    }
+                    for poll in 0..polls {
+                        for what in breaks() {
+                            tally.every_poll(*op, scene, Fault::Break(server, poll, what)).await;
+                        }
+                    }
+                }
+            }
+            tally
+        });
+        println!(
+            "C1 {scene:?}: {} cases, up to {} await points, clean within {:?} without and {:?} with a fault",
+            tally.cases, tally.deepest, tally.calm, tally.rough
+        );
+        let n = tally.failures.len();
+        tally.failures.truncate(8);
+        assert!(n == 0, "{n} failures, the first of them:\n{}", tally.failures.join("\n"));
+        assert!(tally.cases >= 50 && tally.deepest >= 2, "that was not all: {} cases", tally.cases);
+    }
+}
+
+macro_rules! each {
+    ($($test:ident: $scene:ident [$($op:ident),*];)*) => {
+        $(#[test] fn $test() { all::enumerate(Scene::$scene, &[$(Op::$op),*]); })*
+    };
+}
+
+each! {
+    c1_red_lock: Red [Lock, TryLock, LockLeased, Unlock, Extend];
+    c1_red_lock_behind_a_holder: RedBehind [Lock, LockFor, TryLock, Unlock];
+    c1_red_lock_with_two_servers_away: RedAway [Lock, LockFor, TryLock];
+    c1_red_lock_in_a_queue: RedFair [Lock, LockFor];
+    c1_multi_lock_by_one_script: Batch [Lock, TryLock, LockLeased, Unlock, Extend];
+    c1_multi_lock_over_two_servers: Mixed [Lock, TryLock, LockLeased, Unlock, Extend];
+    c1_multi_lock_behind_a_holder: BatchBehind [Lock, LockFor, TryLock, LockLeased];
+    c1_multi_lock_of_all_kinds_behind_a_holder: MixedBehind [Lock, LockFor, LockLeased];
+    c1_fenced_lock: Fenced [Lock, LockLeased, Unlock];
+    c1_fenced_lock_behind_a_holder: FencedBehind [Lock, LockFor, Unlock];
+}
