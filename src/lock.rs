@@ -22,6 +22,8 @@ pub struct Acquire {
     pub(crate) lease: Option<Duration>,
     pub(crate) owner: Option<Owner>,
     pub(crate) alone: bool,
+    /// True when the owner was made for this, though it is given: it holds nothing.
+    pub(crate) new: bool,
 }
 
 impl Acquire {

@@ -4,12 +4,14 @@
 --        2 lease in ms
 -- Reply  nil     held, all of them, once each; their leases run from now
 --        {i, n}  nothing was taken: the lock KEYS[i], the first of those that somebody else holds, is busy for n ms; -1 =
---                without end
+--                without end; text = it is not a lock
 -- Idempotent. Each lock is left as one taken alone (protocol 4.3).
 
 for i = 1, #KEYS do
-  if redis.call('exists', KEYS[i]) == 1 and redis.call('hexists', KEYS[i], ARGV[1]) == 0 then
-    return {i, redis.call('pttl', KEYS[i])}
+  if redis.call('exists', KEYS[i]) == 1 then
+    local mine = redis.pcall('hexists', KEYS[i], ARGV[1])
+    if type(mine) == 'table' then return {i, mine.err} end
+    if mine == 0 then return {i, redis.call('pttl', KEYS[i])} end
   end
 end
 for i = 1, #KEYS do

@@ -36,6 +36,8 @@ struct Wish {
     fresh: bool,
     /// True when the owner must hold nothing yet.
     alone: bool,
+    /// True when it is known to hold nothing.
+    new: bool,
     /// With a queue in Redis: where the owner is told that its turn has come.
     station: Option<Arc<LockName>>,
     began: Moment,
@@ -67,6 +69,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         lease: how.lease,
         fresh,
         alone: how.alone,
+        new: fresh || how.new,
         station,
         began,
         until,
@@ -105,7 +108,7 @@ impl Wish {
 
     async fn wait(&self) -> Result<Option<Grant>> {
         let mut seek = Seek::new(self);
-        if !self.fresh {
+        if !self.new {
             // Who holds the lock already must not queue behind those who wait for it; an answer tells whether it does.
             loop {
                 if let Some(grant) = seek.ask().await? {

@@ -184,7 +184,8 @@ impl Engine {
             for target in engine.queues.targets() {
                 release::undo(target, false);
             }
-            for hold in engine.holds.collect(|book| book.end().is_none()) {
+            // One that nobody relies on is being released, or asked for: then what it is granted is given back.
+            for hold in engine.holds.collect(|book| book.end().is_none() && !book.is_idle()) {
                 engine.lose(&hold, End::Closed);
             }
             // Itself not counted: it runs outside the reaper's account.

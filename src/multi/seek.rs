@@ -40,12 +40,17 @@ impl MultiLock {
         let mut got = Got::new();
         let mut together = given.is_none();
         let mut failing: Option<(Instant, u32)> = None;
+        let mut last: Option<Error> = None;
         loop {
             let waited_for = got.len();
             let busy = match self.ask_all(&asked, &owner, &mut got, together && waited_for == 0, budget).await {
                 Ok(busy) => busy,
                 Err(error) => {
                     self.give_back(&mut got, 0, budget).await;
+                    // An attempt that the end of the wait cuts off says less than those before it.
+                    let cut_off = matches!(error, Error::Timeout { .. }) && budget.is_over();
+                    let error = last.take().filter(|_| cut_off).unwrap_or(error);
+                    last = Some(error.clone());
                     if let Error::Server { message } = &error
                         && together
                         && message.starts_with("CROSSSLOT")
@@ -94,7 +99,7 @@ impl MultiLock {
                 owner = given.clone().unwrap_or_else(Owner::of_group);
                 continue;
             };
-            failing = None;
+            (failing, last) = (None, None);
             if budget.is_over() {
                 // Given back in the background.
                 return Ok(None);
@@ -124,10 +129,8 @@ impl MultiLock {
                 batches.push(self.batch(all, asked, owner));
             }
         }
-        let mut asking: Asking = missing
-            .into_iter()
-            .map(|at| ask(&self.locks[at], at, how(owner, asked.lease, asked.alone).wait(Duration::ZERO)))
-            .collect();
+        let mut asking: Asking =
+            missing.into_iter().map(|at| ask(&self.locks[at], at, how(owner, asked).wait(Duration::ZERO))).collect();
         let (mut busy, mut failed): (Option<usize>, Option<Error>) = (None, None);
         let first = |busy: Option<usize>, at: usize| Some(busy.map_or(at, |busy| busy.min(at)));
         let answers = async {
@@ -227,7 +230,7 @@ impl MultiLock {
     async fn wait_for(&self, at: usize, asked: &Acquire, owner: &Owner, got: &mut Got, budget: Budget) -> Result<bool> {
         loop {
             let holds = !got.is_empty();
-            let mut how = how(owner, asked.lease, asked.alone);
+            let mut how = how(owner, asked);
             how.wait = if holds { Some(budget.left(HOLD + jitter(HOLD))) } else { budget.rest() };
             let (_, outcome) = ask(&self.locks[at], at, how).await;
             match outcome {

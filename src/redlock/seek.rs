@@ -26,8 +26,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_
 struct Wish {
     /// None: a new one every round.
     owner: Option<Owner>,
-    lease: Option<Duration>,
-    alone: bool,
+    asked: Acquire,
     budget: Budget,
 }
 
@@ -82,8 +81,8 @@ impl RedLock {
         asked.check()?;
         self.check()?;
         let budget = Budget::new(asked.wait);
-        let owner = asked.owner.or_else(Owner::current);
-        let wish = Wish { owner, lease: asked.lease, alone: asked.alone, budget };
+        let owner = asked.owner.clone().or_else(Owner::current);
+        let wish = Wish { owner, asked, budget };
         let needed = self.quorum();
         let most_away = self.nodes.len() - needed;
         let mut late = Late::default();
@@ -158,7 +157,7 @@ impl RedLock {
                 round.failed += 1;
                 continue;
             }
-            let how = how(&owner.at(at), wish.lease, wish.alone).wait(Duration::ZERO);
+            let how = how(&owner.at(at), &wish.asked).wait(Duration::ZERO);
             open.insert(at);
             round.asking.push(ask(lock, at, how));
         }
@@ -236,7 +235,7 @@ impl RedLock {
 
     /// Waits for the lock at one server, until it is had there, or most of the others are found to be free.
     async fn wait_at(&self, at: usize, wish: &Wish, owner: &Owner, late: &mut Late) -> Result<Option<Guard>> {
-        let mut how = how(&owner.at(at), wish.lease, wish.alone);
+        let mut how = how(&owner.at(at), &wish.asked);
         how.wait = wish.budget.rest();
         let mut waiting = std::pin::pin!(ask(&self.nodes[at], at, how));
         loop {
@@ -276,18 +275,21 @@ impl RedLock {
         }
     }
 
-    /// True when the others look as if most could be had, or as if most were away: then this one is no use.
+    /// True when the others look as if most could be had without this one, or when most are away.
     async fn looks_free(&self, at: usize) -> bool {
-        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != at);
-        let states: FuturesUnordered<_> =
-            others.map(|(_, lock)| tokio::time::timeout(self.node_timeout, lock.is_locked())).collect();
+        let states: FuturesUnordered<_> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(node, lock)| async move { (node, tokio::time::timeout(self.node_timeout, lock.is_locked()).await) })
+            .collect();
         let (mut free, mut away) = (0, 0);
         let needed = self.quorum();
         let mut states = states;
-        while let Some(answer) = states.next().await {
+        while let Some((node, answer)) = states.next().await {
             match answer {
-                Ok(Ok(false)) => free += 1,
-                Ok(Ok(true)) => {}
+                Ok(Ok(false)) if node != at => free += 1,
+                Ok(Ok(_)) => {}
                 _ => away += 1,
             }
         }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::attempt::Undo;
 use crate::config::millis;
 use crate::engine::Engine;
@@ -11,7 +13,7 @@ use crate::engine::metrics;
 use crate::engine::protocol::Protocol;
 use crate::engine::reaper::Finished;
 use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply, nanos};
+use crate::engine::transport::{Arg, Call, Fault, FaultKind, Reply, nanos};
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 
@@ -56,11 +58,16 @@ pub(crate) fn batch(
         match &reply {
             Reply::Nil => {}
             Reply::List(parts) => {
-                let busy = match parts.as_slice() {
-                    [Reply::Int(at), Reply::Int(_)] => usize::try_from(*at - 1).ok().filter(|at| *at < targets.len()),
+                let at = |at: &i64| usize::try_from(*at - 1).ok().filter(|at| *at < targets.len());
+                let refused = |text: &Bytes| Fault::new(FaultKind::Refused, String::from_utf8_lossy(text));
+                return match parts.as_slice() {
+                    [Reply::Int(n), Reply::Int(_)] => at(n).map(|at| Ok(Batch::Busy(at))),
+                    [Reply::Int(n), Reply::Text(text)] => {
+                        at(n).map(|at| Err(Error::from_fault(&refused(text), &targets[at].hold.name().plain)))
+                    }
                     _ => None,
-                };
-                return busy.map(Batch::Busy).ok_or_else(|| Error::odd_reply(ALL.name, &reply));
+                }
+                .unwrap_or_else(|| Err(Error::odd_reply(ALL.name, &reply)));
             }
             odd => return Err(Error::odd_reply(ALL.name, odd)),
         }
