@@ -164,7 +164,11 @@ pub async fn freed(lock: &Arc<dyn DistLock>, within: Duration) -> Duration {
 
 /// Whether a short wait ended without the lock; on a machine too busy to answer in time, that is an error that says so.
 pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
-    matches!(outcome, Ok(None) | Err(Error::Timeout { step: Step::Command }))
+    match outcome {
+        Ok(None) | Err(Error::Timeout { step: Step::Command }) => true,
+        Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command }),
+        _ => false,
+    }
 }
 
 /// Milliseconds.

@@ -8,7 +8,9 @@ mod bed;
 mod subject;
 mod suite;
 
-use distlock::Flavour;
+use std::sync::Arc;
+
+use distlock::{Flavour, MultiLock, RedLock};
 
 use subject::{Kind, Subject};
 
@@ -48,16 +50,39 @@ macro_rules! body {
     };
 }
 
-conformance!(reentrant: alone beside crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Reentrant, name)));
-conformance!(fair: alone beside crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Fair, name)));
-
+const REENTRANT: Kind = Kind::mutex(|client, name| client.lock(Flavour::Reentrant, name));
+const FAIR: Kind = Kind::mutex(|client, name| client.lock(Flavour::Fair, name));
 const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
 const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
 
-conformance!(write: alone beside crowded endless, WRITE);
-// A reader, whom a writer waits for. Not `crowded`, whose holders must all keep each other out (`rwlock::upstream` has
-// crowds of both halves); not `endless`, since a reader without a lease of its own is dead, and keeps nobody out
-// (`rwlock::dead`).
-conformance!(read: alone beside, READ.against(WRITE.lock));
+conformance!(reentrant: alone patient beside told dying queued crowded swarming endless, REENTRANT);
+conformance!(fair: alone patient beside told dying queued crowded swarming endless, FAIR);
+conformance!(write: alone patient beside told dying queued crowded swarming endless, WRITE);
+// A reader, whom a writer waits for. Not `queued` to `swarming`, whose holders must all keep each other out
+// (`rwlock::upstream` has crowds of both halves); not `endless`, since a reader without a lease of its own is dead, and keeps
+// nobody out (`rwlock::dead`).
+conformance!(read: alone patient beside told dying, READ.against(WRITE.lock));
 // A writer, whom readers wait for. What is `alone` is `write`'s; a crowd of readers comes in all at once.
-conformance!(reader_waits: beside endless, WRITE.against(READ.lock));
+conformance!(reader_waits: beside told dying endless, WRITE.against(READ.lock));
+
+// Not `patient` or `dying`: leases and renewals are the reentrant lock's, by the same code. Crowds of many clients are in
+// `tests/fenced`, with what their numbers must be.
+conformance!(fenced: alone beside told queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
+
+// The holder is the reentrant lock's, script for script. Nobody is `told`: `tests/spin` looks that nobody listens.
+conformance!(spin: beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)).untold());
+
+const BOTH: Kind = Kind::mutex(|client, name| {
+    let lock = |name: &str| client.lock(Flavour::Reentrant, name);
+    Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
+});
+
+// Not `queued` or crowds: what keeps them apart are the members; `tests/multi` has them with lists in all orders.
+conformance!(multi: alone patient beside told dying endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
+
+// Over one server, 1 of 1: what a bed knows about is one server, its keys and its clients. `tests/redlock` has five. A guard
+// of several holds, for longer than leases last, is `multi`'s.
+conformance!(redlock: alone beside told endless, Kind::mutex(|client, name| Arc::new(RedLock::new([client.clone()], name))));
+
+// One segment, for more of them are no mutex. Its guards are those of the segment.
+conformance!(striped: beside told, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use distlock::{Client, DistLock};
+use distlock::{Client, DistLock, Error};
 
 use crate::bed::{Bed, Make};
 
@@ -16,12 +16,29 @@ pub struct Kind {
     pub rival: Make,
     /// What stands in the hash when this one holds the lock.
     pub held_by: fn(&str) -> Vec<(String, String)>,
+    /// The hashes of a lock of this name: several of one that is made of others.
+    pub keys: fn(&str) -> Vec<String>,
+    /// What such a lock says that its name is, and what its guard says.
+    pub called: fn(&str) -> (String, String),
+    /// True when the release of a stranger is told who holds the lock.
+    pub tells_holder: bool,
+    /// How often one who waits for half a second looks, when a tenth of it is the longest pause.
+    pub looks: (u64, u64),
 }
 
 impl Kind {
     /// A lock that keeps out its own kind, with its holders as the fields of its hash.
     pub const fn mutex(lock: Make) -> Self {
-        Self { lock, rival: lock, held_by: |holder| vec![(holder.to_owned(), "no number".to_owned())] }
+        Self {
+            lock,
+            rival: lock,
+            held_by: |holder| vec![(holder.to_owned(), "no number".to_owned())],
+            keys: |name| vec![name.to_owned()],
+            called: |name| (name.to_owned(), name.to_owned()),
+            tells_holder: true,
+            // Two at the start, then one a poll cap.
+            looks: (3, 10),
+        }
     }
 
     /// As the hash of a read-write lock is in the hands of a writer.
@@ -38,6 +55,30 @@ impl Kind {
         self.rival = rival;
         self
     }
+
+    /// With waiters that are told nothing, and look after pauses that grow from 1 ms, each up to a half shorter.
+    pub const fn untold(mut self) -> Self {
+        self.looks = (8, 20);
+        self
+    }
+
+    /// Made of the locks of these names, and named after all of them.
+    pub const fn of(mut self, keys: fn(&str) -> Vec<String>) -> Self {
+        self.keys = keys;
+        self.called = |name| {
+            let all = format!("{name}+{name}/2");
+            (all.clone(), all)
+        };
+        self
+    }
+
+    /// The one segment of a striped lock: what is held is the segment, and who holds nothing is told no more than that.
+    pub const fn one_segment(mut self) -> Self {
+        self.keys = |name| vec![format!("{name}:0")];
+        self.called = |name| (name.to_owned(), format!("{name}:0"));
+        self.tells_holder = false;
+        self
+    }
 }
 
 /// A bed with a flavour on it.
@@ -51,6 +92,27 @@ impl<'a> Subject<'a> {
         Self { bed, kind }
     }
 
+    /// What differs from other flavours.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// The hashes of the lock of this name, in order.
+    pub fn keys_of(&self, name: &str) -> Vec<String> {
+        (self.kind.keys)(name)
+    }
+
+    /// True when this is a name of that lock, or of one that it is made of.
+    pub fn is_called(&self, found: &str, name: &str) -> bool {
+        let (lock, guard) = (self.kind.called)(name);
+        found == lock || found == guard || self.keys_of(name).iter().any(|key| key == found)
+    }
+
+    /// How much longer its longest key is than a name.
+    pub fn added_to_names(&self) -> usize {
+        self.keys_of("").iter().map(String::len).max().unwrap_or(0)
+    }
+
     /// A lock that is kept out while [`Bed::lock`] of this name is held by another owner, and keeps that out: the same, but
     /// for the halves of a read-write lock.
     pub fn rival(&self, client: &Client, name: &str) -> Arc<dyn DistLock> {
@@ -59,9 +121,19 @@ impl<'a> Subject<'a> {
 
     /// Has a stranger hold a lock, without end.
     pub async fn give_to(&self, holder: &str, name: &str) {
-        for (field, value) in (self.kind.held_by)(holder) {
-            let _: u64 = self.bed.admin.cmd(&["HSET", name, &field, &value]).await;
+        for key in self.keys_of(name) {
+            for (field, value) in (self.kind.held_by)(holder) {
+                let _: u64 = self.bed.admin.cmd(&["HSET", &key, &field, &value]).await;
+            }
         }
+    }
+}
+
+/// What is behind an error: a RedLock has no majority, and says why one of its servers is not in it.
+pub fn cause(error: Error) -> Error {
+    match error {
+        Error::NoQuorum { why, granted: 0, .. } => (*why).clone(),
+        error => error,
     }
 }
 

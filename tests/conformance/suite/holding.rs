@@ -99,16 +99,19 @@ pub async fn everybody_sees_it_locked_and_free(bed: &Bed) {
 }
 
 // testUnlockFail
-pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Bed) {
+pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let guard = lock.lock().await.unwrap();
     for stranger in [ours.owner(), theirs.owner()] {
         let handle = if stranger.to_string().starts_with(ours.id()) { &lock } else { &other };
         let refused = handle.release(&stranger).await.unwrap_err();
-        let Error::NotHeld { name, why: NotHeld::HeldBy { owner } } = &refused else { panic!("{refused:?}") };
-        assert_eq!((&**name, owner.as_str()), ("job", guard.owner().as_str()));
-        assert!(!refused.is_retryable() && refused.to_string().contains(guard.owner().as_str()));
+        let Error::NotHeld { name, why } = &refused else { panic!("{refused:?}") };
+        assert!(bed.is_called(name, "job") && !refused.is_retryable(), "{refused:?}");
+        if bed.kind().tells_holder {
+            assert_eq!(*why, NotHeld::HeldBy { owner: guard.owner().to_string() });
+            assert!(refused.to_string().contains(guard.owner().as_str()));
+        }
     }
     assert!(guard.is_held());
     assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
@@ -212,7 +215,7 @@ pub async fn cluster_node() -> RedisServer {
 }
 
 // testInCluster, as far as one node goes
-pub async fn three_rounds_on_a_cluster_node(bed: &Bed) {
+pub async fn three_rounds_on_a_cluster_node(bed: &Subject<'_>) {
     let client = bed.quick().await;
     for round in 0..3 {
         let lock = bed.lock(&client, &format!("job {round}"));
@@ -227,7 +230,7 @@ pub async fn three_rounds_on_a_cluster_node(bed: &Bed) {
         guards.push(bed.lock(&client, &format!("many {n}")).lock().await.unwrap());
     }
     let renewed = client.renew_now().await;
-    assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (20, 0, 0));
+    assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (20 * bed.keys_of("many").len(), 0, 0));
     for guard in guards {
         guard.unlock().await.unwrap();
     }
@@ -242,14 +245,15 @@ pub async fn thirty_rounds_of_try_lock(bed: &Bed) {
     }
 }
 
-pub async fn a_handle_names_its_lock_and_can_be_shared(bed: &Bed) {
+pub async fn a_handle_names_its_lock_and_can_be_shared(bed: &Subject<'_>) {
+    let (lock_name, guard_name) = (bed.kind().called)("orders:42");
     let client = bed.client().await;
     let lock = bed.lock(&client, "orders:42");
-    assert_eq!(lock.name(), "orders:42");
+    assert_eq!(lock.name(), lock_name);
     // It outlives the client it was made by, and works from any task and thread.
     let handle = lock.clone();
     let guard = tokio::spawn(async move { handle.lock().await.unwrap() }).await.unwrap();
-    assert_eq!(guard.name(), "orders:42");
+    assert_eq!(guard.name(), guard_name);
     assert!(guard.deadline() > Instant::now());
     let released = tokio::spawn(guard.unlock()).await.unwrap();
     assert_eq!(released.unwrap(), Released::Free);

@@ -26,21 +26,14 @@ macro_rules! alone {
 
         $body!(threads exclusion::held_means_registered);
 
-        $body!(one_thread waiting::a_dropped_try_lock_leaves_no_orphan);
-        $body!(one_thread waiting::a_server_that_is_gone_is_an_error_and_not_a_hang);
-
         $body!(one_thread expiry::a_lapsed_lease_does_not_stick_to_the_handle);
 
         $body!(one_thread guards::a_dropped_guard_frees_the_lock);
         $body!(threads guards::a_guard_may_be_dropped_anywhere);
         $body!(threads guards::an_unlock_dropped_half_way_still_frees);
-        $body!(one_thread guards::an_owner_without_guard_is_not_renewed);
 
-        $body!(one_thread signals::work_under_the_lock_is_stopped_when_it_is_lost);
         $body!(one_thread signals::a_release_is_never_a_loss);
-        $body!(one_thread signals::the_end_is_announced_when_a_third_is_left);
         $body!(one_thread signals::extend_sets_the_lease_anew);
-        $body!(one_thread signals::extend_ends_the_watchdogs_care);
 
         $body!(one_thread inputs::impossible_leases_are_refused_unsent);
         $body!(one_thread inputs::the_shortest_and_the_longest_lease);
@@ -48,6 +41,19 @@ macro_rules! alone {
     };
 }
 pub(crate) use alone;
+
+/// About a holder that nobody waits for, for longer than leases last.
+macro_rules! patient {
+    ($body:ident) => {
+        $body!(one_thread waiting::a_dropped_try_lock_leaves_no_orphan);
+        $body!(one_thread waiting::a_server_that_is_gone_is_an_error_and_not_a_hang);
+        $body!(one_thread guards::an_owner_without_guard_is_not_renewed);
+        $body!(one_thread signals::work_under_the_lock_is_stopped_when_it_is_lost);
+        $body!(one_thread signals::the_end_is_announced_when_a_third_is_left);
+        $body!(one_thread signals::extend_ends_the_watchdogs_care);
+    };
+}
+pub(crate) use patient;
 
 /// About a holder, and its rivals that wait, or are refused.
 macro_rules! beside {
@@ -65,7 +71,6 @@ macro_rules! beside {
         $body!(one_thread waiting::a_wait_without_end_and_a_wait_of_nothing);
 
         $body!(one_thread expiry::a_waiter_has_it_right_after_the_lease);
-        $body!(threads expiry::a_crashed_clients_lock_is_free_within_the_watchdog);
         $body!(one_thread expiry::one_event_a_release_and_one_a_lapse);
 
         $body!(one_thread guards::an_owner_is_released_by_another_client);
@@ -78,25 +83,53 @@ macro_rules! beside {
         $body!(one_thread inputs::a_closed_client_says_so);
 
         $body!(threads names::odd_names_are_locks_of_their_own);
-        $body!(one_thread names::waiters_on_odd_names_are_woken);
         $body!(cluster_node names::odd_names_stay_in_one_slot);
         $body!(one_thread names::a_prefix_is_part_of_the_key_and_not_of_the_name);
     };
 }
 pub(crate) use beside;
 
-/// About many holders, each of which keeps out all others.
-macro_rules! crowded {
+/// About rivals that are told of a release.
+macro_rules! told {
+    ($body:ident) => {
+        $body!(one_thread names::waiters_on_odd_names_are_woken);
+    };
+}
+pub(crate) use told;
+
+/// About a holder that dies.
+macro_rules! dying {
+    ($body:ident) => {
+        $body!(threads expiry::a_crashed_clients_lock_is_free_within_the_watchdog);
+    };
+}
+pub(crate) use dying;
+
+/// About many holders of one client, each of which keeps out all others.
+macro_rules! queued {
     ($body:ident) => {
         $body!(threads exclusion::one_client_fifteen_tasks);
-        $body!(threads exclusion::sixteen_clients_a_hundred_loops_each);
-        $body!(threads exclusion::a_hundred_clients_once_each);
-        $body!(threads exclusion::five_thousand_jobs_leave_no_subscription);
-
         $body!(threads waiting::waiters_of_one_client_are_served_in_order);
     };
 }
+pub(crate) use queued;
+
+/// About holders of many clients, each of which keeps out all others.
+macro_rules! crowded {
+    ($body:ident) => {
+        $body!(threads exclusion::sixteen_clients_a_hundred_loops_each);
+    };
+}
 pub(crate) use crowded;
+
+/// About more of them.
+macro_rules! swarming {
+    ($body:ident) => {
+        $body!(threads exclusion::a_hundred_clients_once_each);
+        $body!(threads exclusion::five_thousand_jobs_leave_no_subscription);
+    };
+}
+pub(crate) use swarming;
 
 /// About a holder without a lease.
 macro_rules! endless {
