@@ -121,6 +121,51 @@ async fn all_flavours_dropped_at_random_points() {
     .await;
 }
 
+/// One owner of several tasks, which come in, leave and are dropped at random beside one another, and beside strangers: the
+/// count is right at every end, and nobody is given what another task gave back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_owner_of_several_tasks_dropped_at_random_points() {
+    reentrant(async |bed| {
+        let linger = || bed.builder().subscription_linger(ms(100));
+        let (client, other) = (bed.connect(linger()).await, bed.connect(linger()).await);
+        let me = client.owner();
+        let mut tasks = Vec::new();
+        for n in 0..4_u64 {
+            let (client, me) = (client.clone(), me.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut numbers = Numbers::new(n + 300);
+                let lock = client.multi(["a", "b", "c"]);
+                for _ in 0..80 {
+                    let how = Acquire::new().owner(&me).wait(ms(numbers.below(20)));
+                    let pause = Duration::from_micros(numbers.below(6_000));
+                    match cut(lock.acquire(how), 0, pause.max(Duration::from_micros(1))).await {
+                        Some(Ok(Some(guard))) => {
+                            assert!(guard.is_held());
+                            let held = lock.hold_count(&me).await.unwrap();
+                            assert!((1..=8).contains(&held), "{held} holds of four tasks");
+                            if numbers.below(3) == 0 {
+                                drop(guard);
+                            } else {
+                                guard.unlock().await.unwrap();
+                            }
+                        }
+                        None | Some(Ok(None) | Err(Error::Timeout { step: Step::Command })) => {}
+                        Some(Err(error)) => panic!("{error}"),
+                    }
+                }
+            }));
+        }
+        tasks.push(tokio::spawn(async move {
+            drops(other.multi(["b", "x"]), other.clone(), 400, 80).await;
+        }));
+        for task in tasks {
+            task.await.unwrap();
+        }
+        nothing_left(bed, &[client]).await;
+    })
+    .await;
+}
+
 /// Waiters that are dropped hold nobody up: those behind them come in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_waiters_hold_nobody_up() {

@@ -236,6 +236,45 @@ async fn one_who_takes_them_in_another_order_gets_on() {
     .await;
 }
 
+/// Members that others want one by one, all the time: it comes to its turn all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_does_not_starve_beside_those_who_want_one_member() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let counters = Arc::new([Counter::default(), Counter::default()]);
+        let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let singles: Vec<_> = (0..4_usize)
+            .map(|n| {
+                let lock = other.reentrant(["a", "b"][n % 2]);
+                let (counters, done) = (Arc::clone(&counters), Arc::clone(&done));
+                tokio::spawn(async move {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        let guard = lock.lock().await.unwrap();
+                        counters[n % 2].bump(ms(1)).await;
+                        guard.unlock().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let mut waits = Vec::new();
+        for lock in [client.multi(["a", "b"]), client.multi(["b", "a", "c"])] {
+            for _ in 0..10 {
+                let began = Instant::now();
+                let guard = soon("a turn", STUCK, lock.lock()).await.unwrap();
+                waits.push(began.elapsed());
+                tokio::join!(counters[0].bump(ms(0)), counters[1].bump(ms(0)));
+                guard.unlock().await.unwrap();
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for single in singles {
+            single.await.unwrap();
+        }
+        println!("waits beside four who want one member: median {:?}", crate::bed::median(waits));
+    })
+    .await;
+}
+
 /// Again and again, both ways at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beside_many_of_another_order_both_make_progress() {

@@ -136,6 +136,24 @@ async fn another_client_releases_it() {
     .await;
 }
 
+/// Given away, and taken up again by the same client: one hold more, and the one given away stays until it is released.
+#[tokio::test]
+async fn given_away_and_taken_up_again() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        for lock in [client.multi(NAMES), fair(&client, &NAMES)] {
+            let me = lock.lock().await.unwrap().into_owner();
+            assert!(lock.try_lock().await.unwrap().is_none(), "it is held still");
+            let guard = enter(&lock, &me).await;
+            counts(&bed.admin, &me, &NAMES.map(|name| (name, 2))).await;
+            assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1));
+            assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
+            only_keys(&bed.admin, &[]).await;
+        }
+    })
+    .await;
+}
+
 /// One of them is gone: the others are released all the same, and it is told.
 #[tokio::test]
 async fn a_release_by_owner_gives_back_what_there_is() {

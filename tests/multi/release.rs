@@ -2,7 +2,7 @@
 
 use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, Released};
 
-use crate::bed::{Bed, idle, ms, reentrant, secs};
+use crate::bed::{Bed, eventually, idle, ms, reentrant, secs};
 use crate::rig::{Second, enter, fair, forget_counters, member, multi, only_keys, soon};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -166,6 +166,48 @@ async fn a_shutdown_gives_all_back() {
             assert!(matches!(lock.try_lock().await, Err(Error::Closed)));
         }
         client.multi(["a", "b"]).lock().await.unwrap().unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// A client that is shut down while a multi lock waits: told so, and nothing is left, also where it holds some.
+#[tokio::test]
+async fn a_shutdown_ends_a_wait() {
+    reentrant(async |bed| {
+        let stranger = bed.client().await;
+        let theirs = stranger.reentrant("b").lock().await.unwrap();
+        for together in [true, false] {
+            let client = bed.client().await;
+            let lock = if together { client.multi(NAMES) } else { fair(&client, &NAMES) };
+            let waiter = tokio::spawn(async move { lock.lock().await });
+            if !together {
+                eventually("it has a", secs(5), async || bed.admin.exists("a").await).await;
+            }
+            eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+            client.shutdown(secs(5)).await.unwrap();
+            let outcome = soon("it ends", secs(5), waiter).await.unwrap();
+            assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+            only_keys(&bed.admin, &["b"]).await;
+        }
+        theirs.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Dropped where there is no runtime, it gives all back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_on_another_thread() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        for lock in locks(&client) {
+            let guard = lock.lock().await.unwrap();
+            std::thread::spawn(move || drop(guard)).join().unwrap();
+            idle(&client).await;
+            assert!(!lock.is_locked().await.unwrap());
+            let left = bed.admin.keys().await;
+            assert!(left.iter().all(|key| key.starts_with("redisson_lock_token")), "{left:?}");
+        }
+        forget_counters(&bed.admin).await;
     })
     .await;
 }

@@ -194,6 +194,37 @@ async fn one_is_out_of_reach() {
     .await;
 }
 
+/// A server that does not answer at all: the wait is kept, nothing is left here, and what was asked there is undone when it
+/// goes on (lessons 1 and 13).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ones_server_does_not_answer() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let second = Second::with(|builder| builder.command_timeout(ms(600)).watchdog(secs(6)).retry_attempts(1)).await;
+        let lock = MultiLock::of(vec![
+            member(client.reentrant("a")),
+            member(second.client.reentrant("b")),
+            member(second.client.reentrant("c")),
+            member(client.fair("d")),
+        ]);
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        second.server.stop();
+        let me = client.owner();
+        for how in [Acquire::new().wait(ms(0)), Acquire::new().wait(ms(200)), Acquire::new().wait(ms(200)).owner(&me)] {
+            let began = Instant::now();
+            let error = lock.acquire(how).await.unwrap_err();
+            let took = began.elapsed();
+            assert!(error.is_retryable(), "{error:?}");
+            assert!(took < ms(1_300), "{took:?}");
+            only_keys(&bed.admin, &[]).await;
+        }
+        second.server.cont();
+        soon("it answers", secs(10), lock.lock()).await.unwrap().unlock().await.unwrap();
+        second.end().await;
+    })
+    .await;
+}
+
 /// A second server that answers later than the lease lasts (threads 85: #624): never held, never two, nothing left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_too_short_for_the_slowest_server_is_never_held() {
