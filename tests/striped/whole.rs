@@ -1,0 +1,176 @@
+//! Keys, slots, and what is asked of all segments together.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, DistLock, Error, Flavour, NotHeld, Released, Striped};
+
+use crate::bed::{ms, reentrant, secs};
+use crate::{SEGMENTS, any};
+
+/// A key's segment is the same for ever: other processes, and other versions, have agreed to it.
+#[tokio::test]
+async fn a_keys_segment_never_changes() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let of = |segments: usize, key: &str| client.striped("x", segments).of(key).unwrap();
+        let keys = ["", "a", "b", "order:1", "order:2", "ключ", "a rather long key, longer than any word"];
+        let golden: Vec<_> = [2, 8, 1_000].map(|n| keys.map(|key| of(n, key))).to_vec();
+        assert_eq!(golden, GOLDEN, "other numbers than before");
+        let striped = client.striped("other", 8);
+        assert_eq!(striped.of([0_u8, 255]), Striped::over(&client, Flavour::Fair, "x", 8).of([0_u8, 255]));
+        // Every key has one, and they are spread.
+        let mut seen = [0_u32; 8];
+        for n in 0..8_000 {
+            seen[striped.of(format!("key {n}")).unwrap()] += 1;
+        }
+        assert!(seen.iter().all(|count| (850..1_150).contains(count)), "{seen:?}");
+        assert_eq!(client.striped("x", 1).of("a"), Some(0));
+        assert_eq!(client.striped("x", 0).of("a"), None);
+    })
+    .await;
+}
+
+const GOLDEN: [[usize; 7]; 3] = [[0, 0, 1, 0, 1, 1, 1], [4, 4, 3, 2, 3, 5, 5], [700, 300, 179, 906, 331, 573, 133]];
+
+/// Redis Cluster's slot of a key.
+fn slot(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    let crc = hashed.bytes().fold(0_u16, |crc, byte| {
+        (0..8)
+            .fold(crc ^ (u16::from(byte) << 8), |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 })
+    });
+    crc % 16_384
+}
+
+/// In a cluster its segments lie in slots of their own; with a hash tag, in one.
+#[tokio::test]
+async fn segments_are_spread_over_the_slots() {
+    reentrant(async |bed| {
+        assert_eq!((slot("foo"), slot("123456789"), slot("{user1000}.following")), (12_182, 12_739, slot("user1000")));
+        let client = bed.client().await;
+        let slots = |name: &str| -> HashSet<u16> {
+            let segments = client.striped(name, 8);
+            (0..8).map(|n| slot(segments.segment(n).unwrap().name())).collect()
+        };
+        for name in ["tickets", "a", "orders:42", "x{", "{}{one}"] {
+            assert!(slots(name).len() >= 6, "{name}: {:?}", slots(name));
+        }
+        for (name, tag) in [("tickets{one}", "one"), ("{one}tickets", "one"), ("x{{one}", "{one")] {
+            assert_eq!(slots(name), [slot(tag)].into(), "{name}");
+        }
+    })
+    .await;
+}
+
+/// No segments: refused, whatever is asked. Impossible names and leases too.
+#[tokio::test]
+async fn what_cannot_work_is_refused() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let me = client.owner();
+        let none = client.striped("x", 0);
+        assert!(none.is_empty() && none.len() == 0 && none.segment(0).is_none());
+        let config = |error: Error| assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        config(none.try_lock().await.unwrap_err());
+        config(none.lock().await.unwrap_err());
+        config(none.any(Acquire::new().wait(secs(1))).await.unwrap_err());
+        config(none.state().await.unwrap_err());
+        config(none.force_unlock().await.unwrap_err());
+        config(none.release(&me).await.unwrap_err());
+        config(none.all().lock().await.unwrap_err());
+        config(client.striped("", 3).try_lock().await.unwrap_err());
+        let long = client.striped(&"x".repeat(5_000), 3);
+        config(long.try_lock().await.unwrap_err());
+        config(long.lock().await.unwrap_err());
+        config(client.striped("x", 3).lock_leased(Duration::ZERO).await.unwrap_err());
+        assert_eq!(bed.admin.keys().await, [""; 0]);
+    })
+    .await;
+}
+
+/// State, force and release are of all segments together.
+#[tokio::test]
+async fn what_is_asked_of_all_segments() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let striped = client.striped("s", SEGMENTS);
+        let (me, you) = (client.owner(), other.owner());
+        assert!(!striped.is_locked().await.unwrap() && striped.remaining_ttl().await.unwrap().is_none());
+        let one = striped.acquire(Acquire::new().owner(&me).lease(secs(5))).await.unwrap().unwrap();
+        let two = striped.acquire(Acquire::new().owner(&you).lease(secs(9))).await.unwrap().unwrap();
+        assert_ne!(one.name(), two.name());
+        let state = striped.state().await.unwrap();
+        assert_eq!(state.holders.len(), 2);
+        assert_eq!((state.hold_count(&me), state.hold_count(&you)), (1, 1));
+        assert!(state.remaining.is_some_and(|left| left > secs(7) && left <= secs(9)), "{state:?}");
+        // One owner in several segments, or in one several times: so often it holds.
+        let at: usize = one.name().rsplit_once(':').unwrap().1.parse().unwrap();
+        let again = striped.segment(at).unwrap().acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        assert_eq!(striped.hold_count(&me).await.unwrap(), 2);
+        assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
+        // Given away, it is released wherever it is, by another client.
+        let me = one.into_owner();
+        assert_eq!(other.striped("s", SEGMENTS).release(&me).await.unwrap(), Released::Free);
+        let error = striped.release(&me).await.unwrap_err();
+        let told = matches!(&error, Error::NotHeld { name, why: NotHeld::Never } if &**name == "s");
+        assert!(told, "{error:?}");
+        assert_eq!(bed.admin.keys().await, [two.name()]);
+        // By force: all.
+        let third = any(&striped).await.1;
+        assert!(striped.force_unlock().await.unwrap());
+        assert_eq!(bed.admin.keys().await, [""; 0]);
+        assert!(!striped.force_unlock().await.unwrap());
+        assert!(third.unlock().await.is_err() && two.unlock().await.is_err());
+    })
+    .await;
+}
+
+/// Not to come in again: who holds any segment is told so at once, and gets no other one.
+#[tokio::test]
+async fn not_to_come_in_again() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let striped = client.striped("s", SEGMENTS);
+        let me = client.owner();
+        let alone = || Acquire::new().owner(&me).not_reentrant();
+        let guard = striped.acquire(alone()).await.unwrap().unwrap();
+        for wait in [ms(0), secs(20)] {
+            let began = Instant::now();
+            let error = striped.acquire(alone().wait(wait)).await.unwrap_err();
+            assert!(matches!(error, Error::WouldDeadlock { .. }), "{error:?}");
+            assert!(began.elapsed() < secs(5));
+        }
+        assert_eq!(bed.admin.keys().await, [guard.name()]);
+        assert_eq!(striped.hold_count(&me).await.unwrap(), 1);
+        // Others come in beside it.
+        any(&striped).await.1.unlock().await.unwrap();
+        guard.unlock().await.unwrap();
+        striped.acquire(alone()).await.unwrap().unwrap().unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// An error of one segment that will not pass is told; one that is busy forever is not in the way of the others.
+#[tokio::test]
+async fn a_segment_that_is_no_lock() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let () = bed.admin.cmd(&["SET", "s:1", "x"]).await;
+        let striped = client.striped("s", 2);
+        let mut errors = 0;
+        for _ in 0..4 {
+            match striped.try_lock().await {
+                Ok(guard) => drop(guard.expect("segment 0 is free").unlock().await.unwrap()),
+                Err(error) => {
+                    assert!(matches!(error, Error::WrongType { .. }), "{error:?}");
+                    errors += 1;
+                }
+            }
+        }
+        assert_eq!(errors, 2, "by turns it begins there");
+        let () = bed.admin.cmd(&["DEL", "s:1"]).await;
+    })
+    .await;
+}
