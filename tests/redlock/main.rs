@@ -1,0 +1,13 @@
+//! RedLock over real, independent servers: what it promises with some of them away, and what it cannot.
+
+#[path = "../bed/mod.rs"]
+mod bed;
+mod clock;
+mod closing;
+mod majority;
+mod minority;
+mod renewal;
+mod restart;
+mod rig;
+mod sweep;
+mod validity;
