@@ -5,12 +5,15 @@ use distlock::{Acquire, DistLock, Flavour, MultiLock};
 use crate::bed::{idle, ms, reentrant};
 use crate::rig::{Second, calls, enter, fair, forget_counters, member, multi, settled, warm};
 
+/// Members, and the commands that take them and give them back.
+type Case = (&'static [(Flavour, &'static str)], u64, u64);
+
 /// Free: one command for all plain ones of a client, and one for each other; released: one each, together where many.
 #[tokio::test]
 async fn free_ones() {
     reentrant(async |bed| {
         let client = bed.client().await;
-        let cases: [(&[(Flavour, &str)], u64, u64); 5] = [
+        let cases: [Case; 5] = [
             (&[(Flavour::Reentrant, "a")], 1, 1),
             (&[(Flavour::Reentrant, "a"), (Flavour::Reentrant, "b")], 1, 2),
             (&[(Flavour::Reentrant, "a"), (Flavour::Spin, "b"), (Flavour::Reentrant, "c")], 1, 3),
