@@ -102,6 +102,11 @@ impl Owner {
         std::str::from_utf8(&self.0.text).unwrap_or_default()
     }
 
+    /// True when this client made it.
+    pub(crate) fn is_of(&self, client: &str) -> bool {
+        self.text().starts_with(client)
+    }
+
     pub(crate) fn bytes(&self) -> Bytes {
         self.0.text.clone()
     }

@@ -226,3 +226,30 @@ async fn a_member_that_is_held_is_enough() {
     })
     .await;
 }
+
+/// The halves of a read-write lock are one lock to this: who writes holds it, and reading would be coming in again.
+#[tokio::test]
+async fn reading_while_writing_is_coming_in_again() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (rw, there) = (client.rw("job"), other.rw("job"));
+        let me = client.owner();
+        let how = || Acquire::new().owner(&me).not_reentrant();
+        for wait in [ms(0), secs(30)] {
+            let writes = rw.write().acquire(how()).await.unwrap().unwrap();
+            told(rw.read().acquire(how().wait(wait)).await, Instant::now(), "read while writing");
+            told(there.read().acquire(how().wait(wait)).await, Instant::now(), "read there while writing");
+            assert_eq!(bed.admin.keys().await, ["job"]);
+            assert_eq!(writes.unlock().await.unwrap(), Released::Free);
+            // The other way round it would wait for itself in any case.
+            let reads = rw.read().acquire(how()).await.unwrap().unwrap();
+            for writing in [rw.write(), there.write()] {
+                let refused = writing.acquire(how().wait(wait)).await;
+                assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{refused:?}");
+            }
+            assert_eq!(reads.unlock().await.unwrap(), Released::Free);
+            assert!(!bed.admin.exists("job").await);
+        }
+    })
+    .await;
+}

@@ -294,6 +294,11 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         Arc::clone(entry)
     }
 
+    /// How many holds of a key there are, as far as is known here.
+    pub(crate) fn count(&self, key: &K) -> u32 {
+        self.shard(key).lock().get(key).map_or(0, |entry| entry.book().count())
+    }
+
     /// Ends a reservation.
     pub(crate) fn unreserve(&self, key: &K, entry: &Arc<E>) {
         let mut shard = self.shard(key).lock();

@@ -136,8 +136,17 @@ impl Held {
 
     /// Releases all of them, whatever becomes of each. Done when enough are known to be released.
     pub(crate) fn unlock(&self) -> BoxFuture<'static, Result<Released>> {
-        let guards = self.guards.lock().take();
-        let all: FuturesUnordered<_> = guards.into_iter().flatten().map(Guard::unlocking).collect();
+        let lost = (!self.is_held()).then(|| self.why_lost());
+        let guards = self.guards.lock().take().into_iter().flatten();
+        if let Some(lost) = lost {
+            // Those whose leases are over are given back in the background: their servers may be gone.
+            let all: Vec<_> = guards.filter(Guard::is_held).map(Guard::unlocking).collect();
+            return Box::pin(async move {
+                drop(futures::future::join_all(all).await);
+                Err(lost)
+            });
+        }
+        let all: FuturesUnordered<_> = guards.map(Guard::unlocking).collect();
         let (needed, size, name) = (self.needed, self.size, Arc::clone(&self.name));
         Box::pin(async move {
             let released = enough(all, needed, false).await.map_err(|error| renamed(error, &name))?;

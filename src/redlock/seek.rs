@@ -170,7 +170,10 @@ impl RedLock {
         let mut timer = std::pin::pin!(tokio::time::sleep(within));
         loop {
             let held = round.granted.iter().filter(|(_, guard)| guard.is_held()).count();
-            if held >= needed || held + round.asking.len() < needed {
+            // In vain: but is that because others hold it, or because too many are away?
+            let (unheard, most_away) = (round.asking.len(), self.nodes.len() - needed);
+            let known = round.failed > most_away || round.busy.len() > most_away || round.failed + unheard <= most_away;
+            if held >= needed || (held + unheard < needed && known) {
                 break;
             }
             tokio::select! {

@@ -7,6 +7,7 @@ use super::Wish;
 use crate::config::millis;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
+use crate::engine::names::LockName;
 use crate::engine::protocol::{Attempt, Count, Turn};
 use crate::engine::queue::Stand;
 use crate::engine::reaper::Finished;
@@ -139,7 +140,8 @@ impl Wish {
                 let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain), why };
                 Failed { error, doubt: None, last: true }
             };
-            if once && before > 0 {
+            let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
+            if once && (before > 0 || protocol.other().is_some_and(|name| of_other(name) > 0)) {
                 return Err(deadlock(Deadlock::NotReentrant));
             }
             let sent = engine.now();
