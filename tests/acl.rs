@@ -72,6 +72,108 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     Ok(held_back)
 }
 
+/// All that a lock of this flavour does that is told of nothing.
+async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::Result<()> {
+    let (mine, theirs) = (one.lock(flavour, "x"), two.lock(flavour, "x"));
+    let me = one.owner();
+    let how = || Acquire::new().owner(&me);
+    if let Some(outer) = mine.acquire(how()).await? {
+        let inner = mine.acquire(how()).await?;
+        one.renew_now().await;
+        outer.extend(secs(10)).await?;
+        theirs.state().await?;
+        let stranger = theirs.release(&two.owner()).await;
+        assert!(stranger.is_err(), "a stranger released it");
+        let waiter = tokio::spawn(async move { theirs.lock_for(secs(10)).await });
+        eventually("it waits", secs(5), async || two.stats().waiting == 1 || waiter.is_finished()).await;
+        if let Some(inner) = inner {
+            inner.unlock().await?;
+        }
+        outer.unlock().await?;
+        drop(waiter.await.expect("it ends")?);
+    }
+    eventually("it is given back", secs(5), async || two.stats().under_way + two.stats().holds == 0).await;
+    let guard = mine.lock().await?;
+    // Of an owner that is known elsewhere.
+    let again = mine.acquire(Acquire::new().owner(&guard.owner().to_string().parse()?)).await?;
+    drop(again);
+    mine.force_unlock().await?;
+    drop(guard);
+    Ok(())
+}
+
+/// The lines of the list that begin with one of these words, and those before them all.
+fn lines(first: &[&str]) -> Vec<String> {
+    let (_, block) = PAGE.split_once("```acl").expect("the page has the list");
+    let (block, _) = block.split_once("```").expect("the block ends");
+    let only = ["+hmget", "+time", "+lindex", "+incr"];
+    let wanted = |line: &&str| {
+        let begin = line.split_whitespace().next().unwrap_or_default();
+        !only.contains(&begin) || first.contains(&begin)
+    };
+    block.lines().filter(wanted).flat_map(str::split_whitespace).skip(1).map(str::to_owned).collect()
+}
+
+/// The line for fenced locks, added to those for all: enough, and each of its commands is needed.
+#[tokio::test]
+async fn the_line_for_fenced_locks_is_enough_and_each_is_needed() {
+    reentrant(async |bed| {
+        let rules = lines(&["+incr"]);
+        assert_eq!(rules.last().map(String::as_str), Some("+persist"));
+        for without in ["", "+incr", "+get", "+persist"] {
+            let (one, two) = log_in(bed, &rules, without).await;
+            let outcome = take_turns(Flavour::Fenced, &one, &two).await;
+            let refused = refusals(bed).await;
+            if without.is_empty() {
+                outcome.unwrap();
+                assert_eq!(one.fenced("x").last_token().await.unwrap(), 3);
+                assert_eq!(refused, "");
+                assert!(bed.admin.exists("redisson_lock_token:{app:x}").await);
+            } else {
+                assert!(refused.contains(&without[1..]), "{without} is not needed: {refused}");
+            }
+            for client in [one, two] {
+                client.shutdown(secs(5)).await.unwrap();
+            }
+            let () = bed.admin.cmd(&["FLUSHALL"]).await;
+        }
+    })
+    .await;
+}
+
+/// A login for spin locks alone: no channel, no command of pub/sub; all the others of the common lines are needed.
+#[tokio::test]
+async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines() {
+    reentrant(async |bed| {
+        let mut rules = lines(&[]);
+        let messages = ["+subscribe", "+unsubscribe", "+publish"];
+        rules.retain(|rule| !messages.contains(&rule.as_str()) && !rule.starts_with('&'));
+        let commands = rules.iter().skip_while(|rule| *rule != "+exists").cloned().collect::<Vec<_>>();
+        assert_eq!(commands.len(), 11, "{commands:?}");
+        for without in std::iter::once(String::new()).chain(commands) {
+            let mut setuser = vec!["ACL", "SETUSER"];
+            setuser.extend(rules.iter().map(String::as_str).filter(|rule| *rule != without));
+            let () = bed.admin.cmd(&setuser).await;
+            let login = || bed.builder().username("locks").password("SECRET").name_prefix("app:").preflight(false);
+            let (one, two) = (bed.connect(login()).await, bed.connect(login()).await);
+            let () = bed.admin.cmd(&["ACL", "LOG", "RESET"]).await;
+            let outcome = take_turns(Flavour::Spin, &one, &two).await;
+            let refused = refusals(bed).await;
+            if without.is_empty() {
+                outcome.unwrap();
+                assert_eq!(refused, "");
+            } else {
+                assert!(refused.contains(&without[1..]), "{without} is not needed: {refused}");
+            }
+            for client in [one, two] {
+                client.shutdown(secs(5)).await.unwrap();
+            }
+            let () = bed.admin.cmd(&["FLUSHALL"]).await;
+        }
+    })
+    .await;
+}
+
 /// The lines for read-write locks, without the one that is for fair locks only: enough, and not a command too much.
 #[tokio::test]
 async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
@@ -152,6 +254,9 @@ async fn the_minimal_access_list_is_enough() {
         assert!(stray.reentrant("other").try_lock().await.is_err());
         assert!(stray.rw("other").read().try_lock().await.is_err());
         assert!(stray.rw("other").write().try_lock().await.is_err());
+        assert!(stray.fenced("other").try_lock().await.is_err());
+        assert!(stray.fenced("other").last_token().await.is_err());
+        assert!(stray.multi(["other", "others"]).try_lock().await.is_err());
         assert!(!bed.admin.exists("other").await);
         // Covers of what was forced open.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;

@@ -63,7 +63,7 @@ async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mut Nu
 
 async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
     bed::idle(client).await;
-    eventually("no key is left", secs(5), async || bed.admin.keys().await.is_empty()).await;
+    eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
     eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
     eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
     let other = bed.client().await;
@@ -84,16 +84,36 @@ async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_acquires_dropped_at_random_points_leave_nothing() {
-    reentrant(ten_thousand_drops).await;
+    reentrant(async |bed| drops(bed, DROPS).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_acquires_of_fair_locks_dropped_at_random_points_leave_nothing() {
-    fair(ten_thousand_drops).await;
+    fair(async |bed| drops(bed, DROPS).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_of_fenced_locks_dropped_at_random_points_leave_nothing_but_the_counter() {
+    let make: bed::Make = |client, name| client.lock(Flavour::Fenced, name);
+    bed::run(make, async |bed| {
+        drops(bed, DROPS / 4).await;
+        // Everybody who had the lock counted, dropped or not; nobody counted who did not.
+        let lock = bed.client().await.fenced("c1");
+        let last = lock.last_token().await.unwrap();
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(guard.token(), Some(last + 1));
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_of_spin_locks_dropped_at_random_points_leave_nothing() {
+    bed::run(|client, name| client.lock(Flavour::Spin, name), async |bed| drops(bed, DROPS / 4).await).await;
 }
 
 /// A third of them while the lock is held elsewhere.
-async fn ten_thousand_drops(bed: &Bed) {
+async fn drops(bed: &Bed, count: u64) {
     const NAMES: u64 = 12;
     let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
     let holder = bed.client().await;
@@ -109,7 +129,7 @@ async fn ten_thousand_drops(bed: &Bed) {
                 let mut numbers = Numbers::new(n + 1);
                 let mut dropped = 0;
                 let mut begun = 0;
-                while dropped < DROPS / NAMES + 1 {
+                while dropped < count / NAMES + 1 {
                     begun += 1;
                     dropped += u64::from(acquire_and_drop(&*lock, &client, &mut numbers).await);
                 }
@@ -122,7 +142,7 @@ async fn ten_thousand_drops(bed: &Bed) {
         let (b, d) = task.await.unwrap();
         (begun, dropped) = (begun + b, dropped + d);
     }
-    assert!(dropped >= DROPS);
+    assert!(dropped >= count);
     for guard in held {
         guard.unlock().await.unwrap();
     }
@@ -139,6 +159,12 @@ async fn waiters_dropped_in_the_queue_hold_nobody_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_dropped_in_the_queue_of_a_fair_lock_hold_nobody_up() {
     fair(waiters_dropped_in_the_queue).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_dropped_in_the_queue_of_a_fenced_or_a_spin_lock_hold_nobody_up() {
+    bed::run(|client, name| client.lock(Flavour::Fenced, name), waiters_dropped_in_the_queue).await;
+    bed::run(|client, name| client.lock(Flavour::Spin, name), waiters_dropped_in_the_queue).await;
 }
 
 /// Many local waiters on one name, dropped wherever they are in the queue, while the lock goes round.

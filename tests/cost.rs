@@ -3,6 +3,8 @@
 mod bed;
 #[path = "cost/fair.rs"]
 mod fair;
+#[path = "cost/fenced.rs"]
+mod fenced;
 #[path = "cost/rwlock.rs"]
 mod rwlock;
 
@@ -30,7 +32,7 @@ async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
     let inside = [
         "exists", "hexists", "hincrby", "hset", "hget", "hkeys", "hgetall", "pexpire", "pttl", "del", "type", "time",
         "lindex", "lrange", "lpop", "lrem", "rpush", "zadd", "zincrby", "zrange", "zrem", "zscore", "hmget", "hdel",
-        "hlen", "set", "zcount",
+        "hlen", "set", "zcount", "incr", "get", "persist",
     ];
     stats.retain(|name, _| {
         let name = name.as_str();

@@ -1,0 +1,181 @@
+//! The cost of fenced and of spin locks, and of the refusal to come in again.
+
+use distlock::{Acquire, Client, Error, Flavour};
+
+use super::bed::{self, Bed, eventually, ms, reentrant, secs};
+use super::{only, sent};
+
+const BOTH: [Flavour; 2] = [Flavour::Fenced, Flavour::Spin];
+
+/// A client, when the server knows the scripts.
+async fn begin(bed: &Bed) -> Client {
+    let client = bed.client().await;
+    for flavour in BOTH {
+        let lock = client.lock(flavour, "warm");
+        let guard = lock.lock().await.unwrap();
+        guard.extend(secs(20)).await.unwrap();
+        lock.state().await.unwrap();
+        lock.force_unlock().await.unwrap();
+        drop(guard);
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        client.renew_now().await;
+    }
+    client.fenced("warm").last_token().await.unwrap();
+    bed::idle(&client).await;
+    bed.admin.reset_stats().await;
+    client
+}
+
+#[tokio::test]
+async fn every_step_of_a_fenced_or_a_spin_lock_is_one_command() {
+    reentrant(async |bed| {
+        let other = bed.client().await;
+        let client = begin(bed).await;
+        let me = client.owner();
+        for flavour in BOTH {
+            let (lock, there) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
+            for _ in 0..10 {
+                lock.lock().await.unwrap().unlock().await.unwrap();
+            }
+            assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{flavour}");
+            for _ in 0..10 {
+                drop(lock.lock().await.unwrap());
+                bed::idle(&client).await;
+            }
+            assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{flavour}");
+            let how = || Acquire::new().owner(&me);
+            let outer = lock.acquire(how()).await.unwrap().unwrap();
+            let inner = lock.acquire(how()).await.unwrap().unwrap();
+            assert!(lock.try_lock().await.unwrap().is_none() && there.try_lock().await.unwrap().is_none());
+            assert_eq!(sent(bed).await, only(&[("evalsha", 4)]), "{flavour}");
+            inner.unlock().await.unwrap();
+            outer.extend(secs(10)).await.unwrap();
+            lock.state().await.unwrap();
+            assert_eq!(sent(bed).await, only(&[("evalsha", 3)]), "{flavour}");
+            assert_eq!(outer.token().is_some(), flavour == Flavour::Fenced);
+            assert_eq!(sent(bed).await, only(&[]), "{flavour}");
+            lock.force_unlock().await.unwrap();
+            assert_eq!(sent(bed).await, only(&[("evalsha", 1)]), "{flavour}");
+            drop(outer);
+            bed::idle(&client).await;
+            sent(bed).await;
+        }
+        client.fenced("x").last_token().await.unwrap();
+        assert_eq!(sent(bed).await, only(&[("evalsha", 1)]));
+    })
+    .await;
+}
+
+/// Every section asks for its number: passed on to a task of the same process, a fenced lock costs what it costs anywhere: a
+/// release, an acquire, and the look of one that comes while it is held. A spin lock is passed on for nothing, as a reentrant
+/// one is.
+#[tokio::test]
+async fn inside_a_process_a_spin_lock_is_passed_on_and_a_fenced_one_is_not() {
+    reentrant(async |bed| {
+        let warm = begin(bed).await;
+        for (flavour, commands) in [(Flavour::Fenced, 100..=160), (Flavour::Spin, 0..=0)] {
+            let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
+            let lock = client.lock(flavour, "x");
+            let mut guard = lock.lock().await.unwrap();
+            sent(bed).await;
+            for _ in 0..50 {
+                let next = lock.clone();
+                let next = tokio::spawn(async move { next.lock().await.unwrap() });
+                eventually("the next one waits", secs(5), async || client.stats().waiting == 1).await;
+                guard.unlock().await.unwrap();
+                guard = next.await.unwrap();
+            }
+            let all = sent(bed).await;
+            println!("{flavour}: {all:?}");
+            let of = |name: &str| all.get(name).copied().unwrap_or_default();
+            assert!(commands.contains(&of("evalsha")), "{flavour}: {all:?}");
+            assert!(of("subscribe") <= u64::from(flavour == Flavour::Fenced), "{flavour}: {all:?}");
+            guard.unlock().await.unwrap();
+            assert_eq!(sent(bed).await.get("evalsha"), Some(&1));
+        }
+        bed::idle(&warm).await;
+    })
+    .await;
+}
+
+/// Behind another process a hundred tasks are one contender and one subscription. Each is served by one command, and gives it
+/// back by another.
+#[tokio::test]
+async fn a_hundred_tasks_that_wait_for_a_fenced_lock_are_one_contender() {
+    const TASKS: u64 = 100;
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let holder = begin(bed).await;
+        let guard = holder.fenced("x").lock().await.unwrap();
+        sent(bed).await;
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let lock = client.fenced("x");
+                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+            })
+            .collect();
+        eventually("all wait", secs(5), async || client.stats().waiting == TASKS as usize).await;
+        let attempts = async || bed.admin.commandstats().await.get("evalsha") == Some(&2);
+        eventually("two attempts", secs(5), attempts).await;
+        tokio::time::sleep(ms(300)).await;
+        assert_eq!(sent(bed).await, only(&[("evalsha", 2), ("ping", 1), ("subscribe", 1)]));
+        guard.unlock().await.unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let all = sent(bed).await;
+        println!("{TASKS} tasks served: {all:?}");
+        // Somebody may look once more, in vain.
+        let scripts = all.get("evalsha").copied().unwrap_or_default();
+        assert!((2 * TASKS + 1..=2 * TASKS + 20).contains(&scripts), "{all:?}");
+        assert_eq!(all.get("subscribe"), None, "{all:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn renewals_of_fenced_and_spin_locks_share_commands() {
+    reentrant(async |bed| {
+        let client = begin(bed).await;
+        let mut guards = Vec::new();
+        for n in 0..250 {
+            guards.push(client.lock(BOTH[n % 2], &format!("r{n}")).lock().await.unwrap());
+        }
+        sent(bed).await;
+        let round = client.renew_now().await;
+        assert_eq!((round.renewed, round.failed, round.lost), (250, 0, 0));
+        assert_eq!(sent(bed).await, only(&[("evalsha", 3)]));
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Who is told that it holds the lock already is told so by its own client: nothing is sent.
+#[tokio::test]
+async fn the_refusal_to_come_in_again_costs_nothing() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let me = client.owner();
+        let mut locks: Vec<_> = Flavour::ALL.iter().map(|flavour| client.lock(*flavour, flavour.as_str())).collect();
+        locks.push(std::sync::Arc::new(client.multi(["a", "b"])));
+        locks.push(std::sync::Arc::new(distlock::RedLock::new([client.clone()], "redlock")));
+        let mut guards = Vec::new();
+        for lock in &locks {
+            guards.push(lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap());
+        }
+        sent(bed).await;
+        for lock in &locks {
+            for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
+                let refused = lock.acquire(how.owner(&me).not_reentrant()).await;
+                assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{lock:?}: {refused:?}");
+            }
+        }
+        assert_eq!(sent(bed).await, only(&[]));
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
