@@ -10,6 +10,7 @@ mod kills;
 mod login;
 mod lost;
 mod messages;
+mod others;
 mod pause;
 mod proxy;
 mod refusal;
