@@ -128,10 +128,10 @@ async fn other_flavours_beside_many_plain_ones() {
     .await;
 }
 
-/// A client that gives up soon, behind a proxy.
+/// A client that gives up soon, behind a proxy. Its leases are long: what it does not give back is there to be seen.
 async fn behind(bed: &Bed) -> (Proxy, Client) {
     let proxy = Proxy::start(bed.server.addr());
-    let builder = Client::builder(&proxy.url()).watchdog(secs(3)).command_timeout(ms(300)).retry_attempts(5);
+    let builder = Client::builder(&proxy.url()).watchdog(secs(30)).command_timeout(ms(300)).retry_attempts(5);
     let client = bed.connect(builder.connect_timeout(secs(3)).retry_delay((ms(20), ms(100)))).await;
     warm(&bed.admin, &client).await;
     (proxy, client)

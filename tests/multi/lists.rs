@@ -216,3 +216,22 @@ async fn clones_and_singles() {
     })
     .await;
 }
+
+/// One server by two addresses: members of different names are as any others.
+#[tokio::test]
+async fn one_server_by_two_addresses() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let url = bed.server.url().replace("127.0.0.1", "localhost");
+        assert_ne!(url, bed.server.url());
+        let alias = bed.connect(distlock::Client::builder(&url)).await;
+        let lock = MultiLock::of(vec![member(alias.reentrant("a")), member(client.reentrant("b"))]);
+        for _ in 0..3 {
+            let guard = lock.lock().await.unwrap();
+            counts(&bed.admin, guard.owner(), &[("a", 1), ("b", 1)]).await;
+            assert!(client.multi(["a", "b"]).try_lock().await.unwrap().is_none());
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
