@@ -5,7 +5,7 @@
 //! waits for them one after the other in one order for all callers (by key, whatever order they were listed in), holding only
 //! those that come before: two callers with reversed lists cannot wait for one another. Against those who keep to another
 //! order (Redisson's multi lock, or two addresses of one server) it does not hold while it waits for longer than a second or
-//! two, then gives all back and begins anew.
+//! two, then gives all back and begins anew. Name a server by one address: a lock that is listed by two is not known to be one.
 //!
 //! It is held while all of its members are. Giving it back gives back every one, whatever becomes of the others.
 //!

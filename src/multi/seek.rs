@@ -110,6 +110,10 @@ impl MultiLock {
             }
             // What ended while another one was waited for is asked for anew.
             got.retain(|_, guard| guard.is_held());
+            if got.is_empty() {
+                // Its release is under way, and a batch must not come between: that is for an owner without a past.
+                owner = given.clone().unwrap_or_else(Owner::of_group);
+            }
         }
     }
 

@@ -27,6 +27,10 @@ use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::multi::MultiLock;
 use crate::owner::Owner;
 
+mod line;
+
+use line::Lines;
+
 /// # Striped locks
 impl Client {
     /// A resource of this name cut into so many segments, each with a reentrant lock; [`Striped::over`] has other flavours.
@@ -42,13 +46,16 @@ impl Client {
 /// of its own, which the guard's [name](Guard::name) tells. See the [module](self).
 ///
 /// *Cost*: one command when the first segment that is tried is free; for each that is not, one more. Where all are busy it
-/// waits for all, as one of each segment's waiters.
+/// waits for all, as one of each segment's waiters; tasks of one process that wait by the same object (or its clones) stand in
+/// one line, and have one attempt under way at each segment between them.
 #[derive(Clone)]
 pub struct Striped {
     name: Arc<str>,
     segments: Arc<[Arc<dyn DistLock>]>,
     /// Where the next acquire begins to look.
     next: Arc<AtomicUsize>,
+    /// Those of this process who wait for any.
+    lines: Arc<Lines>,
 }
 
 impl Striped {
@@ -58,7 +65,7 @@ impl Striped {
         let segments = (0..segments).map(|i| client.lock(flavour, &format!("{name}:{i}"))).collect();
         // Callers in several processes that all begin at the first would stand in one another's way.
         let begin = uuid::Uuid::new_v4().as_u64_pair().1 as u32 as usize;
-        Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)) }
+        Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), lines: Arc::default() }
     }
 
     /// How many segments there are.
@@ -110,7 +117,9 @@ impl Striped {
             return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });
         }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
-        for n in 0..self.segments.len() {
+        // Whoever else of this process waits came first.
+        let behind = given.is_none() && !budget.is_once() && self.lines.is_waiting(how.lease);
+        for n in 0..if behind { 0 } else { self.segments.len() } {
             let at = begin.wrapping_add(n) % self.segments.len();
             let how = how.clone().wait(Duration::ZERO);
             match self.segments[at].acquire(how).await {
@@ -126,11 +135,14 @@ impl Striped {
         if budget.is_over() {
             return Ok(None);
         }
+        let Some(given) = given else {
+            return self.lines.wait(&self.segments, begin, how.lease, budget).await;
+        };
+        // An owner of its own: nobody else's attempts will do.
         let mut asking: Asking = (0..self.segments.len())
             .map(|n| {
                 let at = begin.wrapping_add(n) % self.segments.len();
-                let mut wish = Acquire { wait: budget.rest(), ..how.clone() };
-                wish.owner.clone_from(&given);
+                let wish = Acquire { wait: budget.rest(), owner: Some(given.clone()), ..how.clone() };
                 ask(&self.segments[at], at, wish)
             })
             .collect();
