@@ -4,10 +4,13 @@
 mod bed;
 mod clock;
 mod closing;
+mod contention;
+mod cost;
 mod majority;
 mod minority;
 mod renewal;
 mod restart;
 mod rig;
+mod surface;
 mod sweep;
 mod validity;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{DistLock as _, Error, Lost};
 
 use crate::bed::{QUICK, eventually, ms, secs};
-use crate::rig::{Away, Path, five, quick};
+use crate::rig::{Away, PROMPT, Path, five, quick};
 
 /// Three of five go in the hold: told by the local clock before the last of their leases ends in the server. The cut-off
 /// servers can still be asked how long that is.
@@ -37,7 +37,10 @@ async fn three_that_are_cut_off_end_it_before_their_leases_do() {
         assert!(!guard.is_held());
         expiring.await;
         println!("told {:?} after the cut, {:?} before the servers' end", told - cut, last - told);
-        drop(guard);
+        let began = Instant::now();
+        let released = guard.unlock().await;
+        assert!(matches!(released, Err(Error::Lost { .. })), "{released:?} after {:?}", began.elapsed());
+        assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
         for at in [0, 2, 3] {
             five.back(at, Away::Cut);
         }
