@@ -1,8 +1,9 @@
 //! Clients of both languages count up together, one after another only because of the lock.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use distlock::Client;
+use distlock::{DistLock, Flavour};
 use distlock_support::Admin;
 use distlock_support::agent::{AgentOptions, Kind};
 use futures::future::join_all;
@@ -10,7 +11,7 @@ use futures::future::join_all;
 use crate::rig::Rig;
 
 const ROUNDS: u64 = 200;
-const COUNTER: &str = "counter";
+pub const COUNTER: &str = "counter";
 const NAME: &str = "till";
 
 /// Four Java processes, four clients of ours.
@@ -32,7 +33,9 @@ async fn count(version: &str, each: usize) {
     let began = Instant::now();
     let java = rig.agents.iter().map(|agent| agent.counter_loop(&agent.at(Kind::Reentrant, NAME, 5), COUNTER, ROUNDS));
     let url = rig.server.url();
-    let ours = clients.iter().map(|client| tokio::spawn(count_here(client.clone(), url.clone())));
+    let ours = clients
+        .iter()
+        .map(|client| tokio::spawn(count_here(client.lock(Flavour::Reentrant, NAME), url.clone(), ROUNDS)));
     let (java, ours) = futures::join!(join_all(java), join_all(ours));
     let took = began.elapsed();
     for answer in java {
@@ -50,10 +53,9 @@ async fn count(version: &str, each: usize) {
 }
 
 /// The same as the agent's loop: read, add one, write back.
-async fn count_here(client: Client, url: String) {
+pub async fn count_here(lock: Arc<dyn DistLock>, url: String, rounds: u64) {
     let admin = Admin::from_url(&url).await;
-    let lock = client.reentrant(NAME);
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let guard = lock.lock().await.expect("the lock");
         let old: Option<u64> = admin.cmd(&["GET", COUNTER]).await;
         admin.cmd::<()>(&["SET", COUNTER, &(old.unwrap_or(0) + 1).to_string()]).await;

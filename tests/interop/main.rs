@@ -16,10 +16,16 @@ mod fair_quirks;
 mod fair_rig;
 mod fair_share;
 mod fair_state;
+mod fenced;
+mod fenced_quirks;
 mod force;
+mod group_kills;
 mod mapper;
+mod multi;
 mod names;
+mod nonreentrant;
 mod owners;
+mod red;
 mod reentry;
 mod rig;
 mod rw_kills;
@@ -31,7 +37,9 @@ mod rw_rig;
 mod rw_state;
 mod rw_wake;
 mod rw_watchdog;
+mod several;
 mod share;
+mod spin;
 mod unlike;
 mod waits;
 mod wake;
@@ -92,6 +100,19 @@ beside!(redisson_4_7_0, "4.7.0":
     rw_quirks::rw_forced_holds_delay_no_renewal, rw_quirks::rw_without_a_cover_nobody_reads,
     rw_prefer::rw_only_our_readers_are_held_back, rw_prefer::rw_preferred_writers_disturb_nobody,
     rw_mixed::rw_rounds_never_mix_readers_and_writers,
+    red::red_states_are_the_same, red::red_locks_exclude_each_other, red::red_counts_are_exact,
+    red::red_releases_wake_the_other_side,
+    multi::multi_states_are_the_same, multi::multi_reversed_lists_count_exactly, multi::multi_is_all_or_nothing,
+    multi::multi_unlock_goes_on, multi::multi_leases_are_what_was_asked_for, multi::multi_read_members_have_one_lease,
+    multi::multi_fair_members_keep_their_queue,
+    fenced::fenced_tokens_grow_over_both, fenced::fenced_states_are_the_same,
+    fenced::fenced_releases_wake_the_other_side,
+    fenced_quirks::fenced_leases_with_tokens, fenced_quirks::fenced_refusals_are_no_tokens,
+    fenced_quirks::fenced_counters_are_kept, fenced_quirks::fenced_counters_in_multi_locks,
+    spin::spin_states_are_the_same, spin::spin_counts_are_exact, spin::spin_waiters_look_for_themselves,
+    spin::spin_releases_wake_nobody,
+    nonreentrant::nonreentrant_states_are_the_same, nonreentrant::nonreentrant_locks_exclude_each_other,
+    group_kills::killed_java_holders_are_succeeded, group_kills::our_killed_holders_are_succeeded,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -110,6 +131,11 @@ beside!(redisson_3_52_0, "3.52.0":
     rw_state::rw_states_are_the_same, rw_names::rw_odd_names_exclude_and_wake, rw_names::rw_prefixes_meet,
     rw_wake::rw_releases_wake_the_other_side, rw_wake::rw_readers_come_in_together,
     rw_kills::rw_an_old_redisson_loses_only_its_own,
+    red::red_states_are_the_same, red::red_locks_exclude_each_other,
+    multi::multi_states_are_the_same, multi::multi_reversed_lists_count_exactly, multi::multi_unlock_goes_on,
+    fenced::fenced_tokens_grow_over_both, fenced::fenced_states_are_the_same,
+    fenced_quirks::fenced_leases_with_tokens, fenced_quirks::fenced_counters_in_multi_locks,
+    spin::spin_states_are_the_same, spin::spin_counts_are_exact,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.

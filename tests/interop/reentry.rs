@@ -1,13 +1,16 @@
 //! The same steps by Java on one name and by us on another leave the same state and send the same messages.
 
-use distlock::{Acquire, Client, Guard, Owner, ReentrantLock, Released};
+use std::sync::Arc;
+
+use distlock::{Acquire, Client, DistLock, Guard, Owner, Released};
+use distlock_support::Admin;
 use distlock_support::agent::{JavaLock, monotonic_ns};
 use serde_json::json;
 
 use crate::ear::{Ear, Message};
 use crate::rig::{LATCH, Rig, channel, ms, replied};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// `lock()`.
     Lock,
@@ -46,29 +49,29 @@ const ALIKE: i64 = 60;
 pub struct Left {
     kind: String,
     encoding: String,
-    fields: Vec<String>,
+    pub fields: Vec<String>,
     pub counts: Vec<String>,
     /// The lease that was set, in ms: between these two. None: no key, or no lease.
     pub lease: Option<(i64, i64)>,
-    messages: Vec<Message>,
-    others: Vec<String>,
+    pub messages: Vec<Message>,
+    pub others: Vec<String>,
 }
 
 impl Left {
-    async fn look(rig: &Rig, name: &str, ear: &Ear, step: (u64, u64)) -> Self {
+    pub async fn look(admin: &Admin, name: &str, ear: &Ear, step: (u64, u64)) -> Self {
         let asked = monotonic_ns();
-        let pttl = rig.admin.pttl(name).await;
+        let pttl = admin.pttl(name).await;
         let told = monotonic_ns();
         let ms = |from: u64, to: u64| (to.saturating_sub(from) / 1_000_000) as i64;
         let lease = (pttl >= 0).then(|| (pttl + ms(step.1, asked) - GRAIN, pttl + ms(step.0, told) + GRAIN));
-        let (fields, counts) = rig.admin.hgetall(name).await.into_iter().unzip();
-        let kind: String = rig.admin.cmd(&["TYPE", name]).await;
+        let (fields, counts) = admin.hgetall(name).await.into_iter().unzip();
+        let kind: String = admin.cmd(&["TYPE", name]).await;
         let encoding: Option<String> = match kind.as_str() {
             "none" => None,
-            _ => rig.admin.cmd(&["OBJECT", "ENCODING", name]).await,
+            _ => admin.cmd(&["OBJECT", "ENCODING", name]).await,
         };
-        let messages = ear.take(&rig.admin).await;
-        let mut others = rig.admin.keys().await;
+        let messages = ear.take(admin).await;
+        let mut others = admin.keys().await;
         others.retain(|key| key != name && key.contains(name));
         Self { kind, encoding: encoding.unwrap_or_default(), fields, counts, lease, messages, others }
     }
@@ -79,7 +82,7 @@ impl Left {
         assert!(low <= ms + ALIKE && high >= ms - ALIKE, "{what}: the lease is {low} to {high} ms, not {ms}");
     }
 
-    fn assert_like(&self, what: &str, theirs: &Self) {
+    pub fn assert_like(&self, what: &str, theirs: &Self) {
         let plain = |left: &Self| (left.kind.clone(), left.encoding.clone(), left.counts.clone(), left.payloads());
         assert_eq!(plain(self), plain(theirs), "{what}: ours, Redisson's");
         match (self.lease, theirs.lease) {
@@ -114,10 +117,26 @@ pub struct Theirs<'a> {
 
 impl<'a> Theirs<'a> {
     pub fn new(rig: &'a Rig, ear: &'a Ear, name: &str) -> Self {
-        Self { rig, ear, name: name.to_owned(), lock: rig.java(name, 7) }
+        Self::of(rig, ear, name, rig.java(name, 7))
+    }
+
+    /// Of any kind.
+    pub fn of(rig: &'a Rig, ear: &'a Ear, name: &str, lock: JavaLock) -> Self {
+        Self { rig, ear, name: name.to_owned(), lock }
     }
 
     pub async fn take(&self, step: Step) -> Left {
+        let times = self.act(step).await;
+        let mut left = Left::look(&self.rig.admin, &self.name, self.ear, times).await;
+        let latch = format!("{LATCH}{{{}}}:", self.name);
+        assert!(left.others.iter().all(|key| key.starts_with(&latch)), "{:?}", left.others);
+        self.rig.latches_gone().await;
+        left.others.clear();
+        left
+    }
+
+    /// Takes the step, and tells when it began and ended.
+    pub async fn act(&self, step: Step) -> (u64, u64) {
         let call = match step {
             Lock => self.lock.start("lock", json!({})),
             Leased(lease) => self.lock.start("lock", json!({"lease_ms": lease})),
@@ -126,7 +145,7 @@ impl<'a> Theirs<'a> {
             Unlock | Stray => self.lock.start("unlock", json!({})),
         };
         let from = monotonic_ns();
-        let times = match (step, call.await) {
+        match (step, call.await) {
             (Stray, Err(error)) => {
                 assert_eq!(error.error, "IllegalMonitorStateException");
                 (from, monotonic_ns())
@@ -137,13 +156,7 @@ impl<'a> Theirs<'a> {
                 assert_eq!(reply.value, true, "{step:?}");
                 (reply.t0, reply.t1)
             }
-        };
-        let mut left = Left::look(self.rig, &self.name, self.ear, times).await;
-        let latch = format!("{LATCH}{{{}}}:", self.name);
-        assert!(left.others.iter().all(|key| key.starts_with(&latch)), "{:?}", left.others);
-        self.rig.latches_gone().await;
-        left.others.clear();
-        left
+        }
     }
 }
 
@@ -152,18 +165,28 @@ pub struct Ours<'a> {
     pub rig: &'a Rig,
     pub ear: &'a Ear,
     pub name: String,
-    pub lock: ReentrantLock,
+    pub lock: Arc<dyn DistLock>,
     pub me: Owner,
     pub guards: Vec<Guard>,
 }
 
 impl<'a> Ours<'a> {
     pub fn new(rig: &'a Rig, ear: &'a Ear, client: &Client, name: &str) -> Self {
-        let (lock, me) = (client.reentrant(name), client.owner());
+        Self::of(rig, ear, name, Arc::new(client.reentrant(name)), client.owner())
+    }
+
+    /// Of any kind.
+    pub fn of(rig: &'a Rig, ear: &'a Ear, name: &str, lock: Arc<dyn DistLock>, me: Owner) -> Self {
         Self { rig, ear, name: name.to_owned(), lock, me, guards: Vec::new() }
     }
 
     pub async fn take(&mut self, step: Step) -> Left {
+        let times = self.act(step).await;
+        Left::look(&self.rig.admin, &self.name, self.ear, times).await
+    }
+
+    /// Takes the step, and tells when it began and ended.
+    pub async fn act(&mut self, step: Step) -> (u64, u64) {
         let how = Acquire::new().owner(&self.me);
         let how = match step {
             Lock | Unlock | Stray => how,
@@ -182,7 +205,6 @@ impl<'a> Ours<'a> {
                 assert_eq!(guard.unlock().await.expect("a lock held"), left);
             }
             Stray => {
-                use distlock::DistLock as _;
                 // As somebody whom nobody else knows: this owner's own count stays ours to keep.
                 let stranger = "71b96ce8-2746-8c3a-9d0e-0123456789ab:1".parse().expect("an owner");
                 let error = self.lock.release(&stranger).await.expect_err("not held");
@@ -190,7 +212,7 @@ impl<'a> Ours<'a> {
             }
             _ => self.guards.push(self.lock.acquire(how).await.expect("an answer").expect("the lock")),
         }
-        Left::look(self.rig, &self.name, self.ear, (from, monotonic_ns())).await
+        (from, monotonic_ns())
     }
 }
 

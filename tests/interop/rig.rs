@@ -1,9 +1,10 @@
 //! What these tests stand on: a server, Java agents and clients of ours for each, and the check that nothing is left.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Builder, Client, Guard};
+use distlock::{Builder, Client, DistLock, Guard};
 use distlock_support::agent::{Agent, AgentOptions, CallResult, JavaLock, Kind, Reply, monotonic_ns};
 use distlock_support::leak::alive_tasks;
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
@@ -33,6 +34,8 @@ enum Share {
 pub struct Rig {
     pub server: RedisServer,
     pub admin: Admin,
+    /// Further servers that know nothing of each other, for locks that are over several.
+    pub more: Vec<(RedisServer, Admin)>,
     pub agents: Vec<Agent>,
     latches_stay: bool,
     tasks: usize,
@@ -43,24 +46,40 @@ pub struct Rig {
 impl Rig {
     /// A server with these agents, beside other tests.
     pub async fn start(agents: Vec<AgentOptions>) -> Self {
-        let share = Share::Some(MACHINE.read().await);
-        Self::build(agents, share).await
+        Self::several(1, agents).await
     }
 
     /// The same, with no other test of this binary at work.
     pub async fn alone(agents: Vec<AgentOptions>) -> Self {
-        let share = Share::All(MACHINE.write().await);
-        Self::build(agents, share).await
+        Self::several_alone(1, agents).await
     }
 
-    async fn build(agents: Vec<AgentOptions>, share: Share) -> Self {
+    /// So many servers, each agent with a client for each of them.
+    pub async fn several(servers: usize, agents: Vec<AgentOptions>) -> Self {
+        let share = Share::Some(MACHINE.read().await);
+        Self::build(servers, agents, share).await
+    }
+
+    /// The same, with no other test of this binary at work.
+    pub async fn several_alone(servers: usize, agents: Vec<AgentOptions>) -> Self {
+        let share = Share::All(MACHINE.write().await);
+        Self::build(servers, agents, share).await
+    }
+
+    async fn build(servers: usize, agents: Vec<AgentOptions>, share: Share) -> Self {
         let server = RedisServer::start();
         let admin = Admin::connect(&server).await;
-        let url = server.url();
+        let (mut url, mut more) = (server.url(), Vec::new());
+        for _ in 1..servers {
+            let another = RedisServer::start();
+            url = format!("{url},{}", another.url());
+            let admin = Admin::connect(&another).await;
+            more.push((another, admin));
+        }
         let latches_stay = agents.iter().any(|options| options.version == "3.52.0");
         let agents = agents.into_iter().map(|options| Agent::start(&url, options));
         let agents = futures::future::join_all(agents).await;
-        Self { server, admin, agents, latches_stay, tasks: alive_tasks(), _share: share }
+        Self { server, admin, more, agents, latches_stay, tasks: alive_tasks(), _share: share }
     }
 
     /// With one agent of this version.
@@ -102,23 +121,39 @@ impl Rig {
     /// All keys but the latches of Redisson's unlocks. It deletes them without waiting for that (4.7.0), or leaves them to
     /// their lease of some 20 s (3.52.0).
     pub async fn keys(&self) -> Vec<String> {
-        let mut keys = self.admin.keys().await;
-        keys.retain(|key| !key.starts_with(LATCH));
-        keys
+        let mut all = Vec::new();
+        for admin in self.admins() {
+            let mut keys = admin.keys().await;
+            keys.retain(|key| !key.starts_with(LATCH));
+            all.append(&mut keys);
+        }
+        all
+    }
+
+    /// Of every server.
+    pub fn admins(&self) -> impl Iterator<Item = &Admin> {
+        std::iter::once(&self.admin).chain(self.more.iter().map(|(_, admin)| admin))
+    }
+
+    /// Of every server.
+    pub fn servers(&self) -> impl Iterator<Item = &RedisServer> {
+        std::iter::once(&self.server).chain(self.more.iter().map(|(server, _)| server))
     }
 
     /// Waits until a version that deletes its latches has done so; in others, looks that they have an end.
     pub async fn latches_gone(&self) {
-        let latches = async || {
-            let mut keys = self.admin.keys().await;
-            keys.retain(|key| key.starts_with(LATCH));
-            keys
-        };
-        if !self.latches_stay {
-            until_is("latches", latches, Vec::is_empty).await;
-        }
-        for latch in latches().await {
-            assert_ne!(self.admin.pttl(&latch).await, -1, "{latch:?}");
+        for admin in self.admins() {
+            let latches = async || {
+                let mut keys = admin.keys().await;
+                keys.retain(|key| key.starts_with(LATCH));
+                keys
+            };
+            if !self.latches_stay {
+                until_is("latches", latches, Vec::is_empty).await;
+            }
+            for latch in latches().await {
+                assert_ne!(admin.pttl(&latch).await, -1, "{latch:?}");
+            }
         }
     }
 
@@ -154,7 +189,13 @@ impl Rig {
             client.shutdown(SOON).await.expect("a shutdown in time");
         }
         until_is("tasks", async || alive_tasks(), |tasks| *tasks <= self.tasks).await;
-        let left = async || (self.keys().await, self.admin.channels().await);
+        let left = async || {
+            let mut channels = Vec::new();
+            for admin in self.admins() {
+                channels.append(&mut admin.channels().await);
+            }
+            (self.keys().await, channels)
+        };
         until_is("keys and channels", left, |(keys, channels)| keys.is_empty() && channels.is_empty()).await;
         self.latches_gone().await;
         for agent in &self.agents {
@@ -162,7 +203,9 @@ impl Rig {
         }
         let baseline = Baseline::empty();
         let baseline = if self.latches_stay { baseline.allow_key(&format!("{LATCH}*")) } else { baseline };
-        assert_nothing_left(&self.admin, &baseline).await;
+        for admin in self.admins() {
+            assert_nothing_left(admin, &baseline).await;
+        }
     }
 }
 
@@ -195,7 +238,11 @@ pub fn channel(name: &str) -> String {
 
 /// Waits for a lock of ours in a task of its own; tells when it had it.
 pub fn wait_for(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
-    let lock = client.reentrant(name);
+    wait_for_lock(Arc::new(client.reentrant(name)))
+}
+
+/// The same for any lock.
+pub fn wait_for_lock(lock: Arc<dyn DistLock>) -> JoinHandle<(u64, Guard)> {
     tokio::spawn(async move {
         let guard = lock.lock().await.expect("the lock");
         (monotonic_ns(), guard)

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use distlock::Client;
-use distlock_support::agent::monotonic_ns;
+use distlock::{Client, Flavour};
+use distlock_support::agent::{Kind, monotonic_ns};
 
-use crate::rig::{Rig, Times, channel, connect, ms, replied, soon, wait_for};
+use crate::rig::{Rig, Times, channel, connect, ms, replied, soon, wait_for, wait_for_lock};
 
 const LEASE: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 40;
@@ -42,12 +42,23 @@ pub async fn a_release_in_java_wakes_us(version: &str) {
 }
 
 async fn java_to_rust(rig: &Rig, client: &Client, name: &str, rounds: usize) -> Times {
-    let java = rig.java(name, 1);
+    java_to_us(rig, client, (Kind::Reentrant, Flavour::Reentrant), name, rounds).await
+}
+
+/// Of any kind that tells of its releases.
+pub async fn java_to_us(
+    rig: &Rig,
+    client: &Client,
+    (kind, flavour): (Kind, Flavour),
+    name: &str,
+    rounds: usize,
+) -> Times {
+    let java = rig.agents[0].at(kind, name, 1);
     let mut times = Times::default();
     for round in 0..rounds {
         java.lock_for(LEASE).await.expect("a free lock");
         let before = rig.scripts().await;
-        let waiter = wait_for(client, name);
+        let waiter = wait_for_lock(client.lock(flavour, name));
         rig.waiting(client, 1).await;
         rig.listeners(&channel(name), 1).await;
         // Once subscribed it looks again; the subscription of the round before is still there.
@@ -76,7 +87,18 @@ pub async fn our_release_wakes_java(version: &str) {
 }
 
 async fn rust_to_java(rig: &Rig, client: &Client, name: &str, rounds: usize) -> Times {
-    let (lock, java) = (client.reentrant(name), rig.java(name, 1));
+    us_to_java(rig, client, (Kind::Reentrant, Flavour::Reentrant), name, rounds).await
+}
+
+/// Of any kind that tells of its releases.
+pub async fn us_to_java(
+    rig: &Rig,
+    client: &Client,
+    (kind, flavour): (Kind, Flavour),
+    name: &str,
+    rounds: usize,
+) -> Times {
+    let (lock, java) = (client.lock(flavour, name), rig.agents[0].at(kind, name, 1));
     let mut times = Times::default();
     for _ in 0..rounds {
         let guard = lock.lock_leased(LEASE).await.expect("a free lock");

@@ -117,7 +117,8 @@ final class Bench {
 
     /**
      * Every thread on the same lock: the time from asking to holding. With the flavour "mix" on a read-write lock, of
-     * whose acquires so many in a hundred ("reads") are for reading.
+     * whose acquires so many in a hundred ("reads") are for reading. With "turn" every other thread takes the members of a
+     * multi-lock in the opposite order.
      */
     Object contended(Request request) throws Exception {
         IntFunction<Supplier<RLock>> choices = choices(request);
@@ -143,7 +144,9 @@ final class Bench {
     private IntFunction<Supplier<RLock>> choices(Request request) {
         if (!request.text("flavour", "").equals("mix")) {
             RLock lock = locks.of(request);
-            return i -> () -> lock;
+            // A multi-lock over the same names the other way round, for every other thread.
+            RLock turned = request.flag("turn") ? locks.of(turned(request)) : lock;
+            return i -> () -> i % 2 == 0 ? lock : turned;
         }
         RLock read = locks.single("read", request.text("name"));
         RLock write = locks.single("write", request.text("name"));
@@ -152,6 +155,17 @@ final class Bench {
             SplittableRandom random = new SplittableRandom(ProcessHandle.current().pid() << 32 | i);
             return () -> random.nextInt(100) < reads ? read : write;
         };
+    }
+
+    private static Request turned(Request request) {
+        JsonObject body = request.body().deepCopy();
+        JsonArray names = new JsonArray();
+        List<String> order = request.texts("names");
+        for (int n = order.size(); n > 0; n--) {
+            names.add(order.get(n - 1));
+        }
+        body.add("names", names);
+        return new Request(body, request.id(), request.op());
     }
 
     private interface Step {

@@ -53,6 +53,8 @@ final class LockOps {
             }
         } else if (leased) {
             lock.lock(request.number("lease_ms"), MILLISECONDS);
+        } else if (request.has("lease_s")) {
+            lock.lock(request.number("lease_s"), SECONDS);
         } else {
             lock.lock();
         }

@@ -1,0 +1,148 @@
+//! Where Redisson's fenced lock does not what its documentation says (protocol §8.5, §11.1), and ours does.
+
+use distlock::{Acquire, DistLock as _, Flavour, MultiLock};
+use distlock_support::agent::Kind;
+use serde_json::json;
+
+use crate::fenced::{counter, forget, java_fenced};
+use crate::multi::{java_multi, named};
+use crate::rig::{Rig, ms, replied, until_is};
+use crate::several::take;
+
+/// A lease that is asked for with the token is not kept by Redisson: the watchdog's is. Ours is what was asked for.
+pub async fn fenced_leases_with_tokens(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let (a, b) = ("java:x", "rust:x");
+    let java = java_fenced(&rig, a, 1);
+    assert_eq!(replied(java.start("lock_token", json!({"lease_ms": 2000}))).await.value, 1);
+    let guard = client.fenced(b).lock_leased(ms(2000)).await.expect("a free lock");
+    assert_eq!(guard.token(), Some(1));
+    let (in_java, with_us) = (rig.admin.pttl(a).await, rig.admin.pttl(b).await);
+    println!("{version}: asked for 2000 ms, Redisson set {in_java} ms, we {with_us} ms");
+    assert!(in_java > 20_000, "Redisson has learnt it");
+    assert!((0..=2000).contains(&with_us));
+    replied(java.unlock()).await;
+    guard.unlock().await.expect("a lock held");
+
+    // Without a time, its try waits for as long as it takes; ours does not wait.
+    let guard = take(&client.fenced(a)).await;
+    let mut theirs = java.start("lock_token", json!({"try": true}));
+    assert_eq!(theirs.within(ms(700)).await, None, "Redisson does not wait any more");
+    assert!(client.fenced(a).try_lock().await.expect("an answer").is_none());
+    let token = guard.token().expect("a token");
+    guard.unlock().await.expect("a lock held");
+    assert_eq!(replied(theirs).await.value, token + 1);
+    replied(java.unlock()).await;
+    forget(&rig, &[a, b]).await;
+    rig.end([client]).await;
+}
+
+/// A lock that has no end and is somebody else's: Redisson takes the refusal for a grant with the token -1. We wait.
+pub async fn fenced_refusals_are_no_tokens(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let name = "endless";
+    rig.admin.cmd::<()>(&["HSET", name, "71b96ce8-2746-4c3a-9d0e-0123456789ab:1", "1"]).await;
+    let java = java_fenced(&rig, name, 1);
+    assert_eq!(replied(java.start("lock_token", json!({}))).await.value, -1);
+    assert_eq!(java.is_held().await, Ok(false));
+    let lock = client.fenced(name);
+    assert!(lock.try_lock().await.expect("an answer").is_none());
+    assert!(lock.lock_for(ms(150)).await.expect("an answer").is_none());
+    assert_eq!(lock.last_token().await.expect("an answer"), 0);
+    rig.admin.cmd::<()>(&["DEL", name]).await;
+    rig.end([client]).await;
+}
+
+/// Redisson's `delete()` forgets the counter, and the next section is number 1 once more. Nothing of ours does: not
+/// `force_unlock`, nor the end of a lease, nor a lock of another flavour on the same name, which counts nothing either.
+pub async fn fenced_counters_are_kept(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let (a, b) = ("java:x", "rust:x");
+    let java = java_fenced(&rig, a, 1);
+    for token in 1..=3 {
+        assert_eq!(java.lock_token().await, Ok(token));
+        replied(java.unlock()).await;
+    }
+    assert_eq!(java.lock_token().await, Ok(4));
+    assert_eq!(replied(java.start("delete", json!({}))).await.value, true);
+    assert_eq!(java.token().await, Ok(0));
+    let after = take(&client.fenced(a)).await;
+    assert_eq!(after.token(), Some(1), "the storage would refuse this one for long");
+    after.unlock().await.expect("a lock held");
+
+    let lock = client.fenced(b);
+    let first = take(&lock).await;
+    assert_eq!(first.token(), Some(1));
+    assert!(lock.force_unlock().await.expect("an answer"));
+    assert!(first.unlock().await.is_err());
+    assert_eq!(lock.last_token().await.expect("an answer"), 1);
+    // Freed by Java's force.
+    let second = take(&lock).await;
+    assert_eq!(second.token(), Some(2));
+    assert_eq!(java_fenced(&rig, b, 1).force_unlock().await, Ok(true));
+    drop(second);
+    // By the end of its lease.
+    let third = lock.acquire(Acquire::new().lease(ms(80))).await.expect("an answer").expect("a free lock");
+    assert_eq!(third.token(), Some(3));
+    until_is("a lapsed lease", async || rig.admin.exists(b).await, |there| !there).await;
+    drop(third);
+    // By others, who keep it out all the same.
+    for (kind, flavour) in [(Kind::Reentrant, Flavour::Reentrant), (Kind::Spin, Flavour::Spin)] {
+        let other = rig.agents[0].at(kind, b, 2);
+        replied(other.lock()).await;
+        assert!(lock.try_lock().await.expect("an answer").is_none());
+        replied(other.unlock()).await;
+        let other = take(&*client.lock(flavour, b)).await;
+        assert_eq!(java_fenced(&rig, b, 1).try_lock().await, Ok(false));
+        other.unlock().await.expect("a lock held");
+    }
+    assert_eq!(java_fenced(&rig, b, 1).lock_token().await, Ok(4));
+    replied(java_fenced(&rig, b, 1).unlock()).await;
+    forget(&rig, &[a, b]).await;
+    rig.end([client]).await;
+}
+
+/// Protocol §8.5: Redisson's multi lock gives the counter of a fenced member an end, the lease. Our next section takes it
+/// away, if it comes in time; after that, numbers begin anew. Our multi lock leaves the counter alone.
+pub async fn fenced_counters_in_multi_locks(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let (a, b, c) = ("java:a:x", "java:b:x", "rust:a:x");
+    let sections = async |name: &str, from: u64| {
+        for token in from..from + 3 {
+            let guard = take(&client.fenced(name)).await;
+            assert_eq!(guard.token(), Some(token));
+            guard.unlock().await.expect("a lock held");
+        }
+    };
+    for name in [a, b, c] {
+        sections(name, 1).await;
+    }
+    let lease = ms(1500);
+    let java = java_multi(&rig, 0, Kind::Fenced, &named("java", "ab"), 1);
+    assert_eq!(java.try_lock_for(ms(0), lease).await, Ok(true));
+    let multi = MultiLock::of(vec![client.lock(Flavour::Fenced, c)]);
+    let guard = multi.acquire(Acquire::new().wait(ms(2000)).lease(lease)).await.expect("an answer").expect("the lock");
+    assert_eq!(guard.members()[0].token, Some(4));
+    for name in [a, b] {
+        let end = rig.admin.pttl(&counter(name)).await;
+        assert!((0..=1500).contains(&end), "{version}: the counter of {name} has {end} ms");
+    }
+    assert_eq!(rig.admin.pttl(&counter(c)).await, -1);
+    guard.unlock().await.expect("a lock held");
+    replied(java.unlock()).await;
+
+    // The first is taken by us in time.
+    sections(a, 5).await;
+    assert_eq!(rig.admin.pttl(&counter(a)).await, -1, "the counter of {a} was not mended");
+    // The other is not.
+    until_is("a lapsed counter", async || rig.admin.exists(&counter(b)).await, |there| !there).await;
+    sections(b, 1).await;
+    sections(a, 8).await;
+    sections(c, 5).await;
+    forget(&rig, &[a, b, c]).await;
+    rig.end([client]).await;
+}

@@ -1,0 +1,118 @@
+//! Holders of RedLocks, multi locks and fenced locks that are killed: the other side is in when the lease ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Client, DistLock, Flavour};
+use distlock_support::agent::{AgentOptions, JavaLock, Kind, Reply, monotonic_ns};
+use distlock_support::child::{self, Child};
+use futures::future::join_all;
+
+use crate::fenced::forget;
+use crate::multi::{java_multi, multi, named};
+use crate::rig::{Rig, SOON, ms, replied, soon, until, wait_for_lock};
+use crate::several::{clients_of, held_by, is_javas, is_ours, java_red, red};
+
+const WATCHDOG: Duration = ms(1500);
+/// A holder renews every third; until then nobody gets in.
+const AT_LEAST: Duration = ms(1500 / 3);
+/// The lease, and what a waiter at several servers, woken at the end of each one's lease, takes besides. Redisson asks its
+/// servers one after the other and starts over after a second and a half each.
+const AT_MOST: Duration = ms(1500 + 3000);
+const SERVERS: usize = 3;
+const AT: &str = "INTEROP_URLS";
+const FENCED: &str = "killed:fenced";
+
+/// The same three locks for both: over three servers, of two names, fenced.
+fn java_locks(rig: &Rig, agent: usize) -> [JavaLock; 3] {
+    [
+        java_red(rig, agent, "killed:red", 1),
+        java_multi(rig, agent, Kind::Reentrant, &named("killed", "ab"), 2),
+        rig.agents[agent].at(Kind::Fenced, FENCED, 3),
+    ]
+}
+
+fn our_locks(clients: &[Client]) -> [Arc<dyn DistLock>; 3] {
+    [red(clients, "killed:red"), multi(&clients[0], &named("killed", "ab")), clients[0].lock(Flavour::Fenced, FENCED)]
+}
+
+/// Ours in Java's place.
+pub async fn killed_java_holders_are_succeeded(version: &str) {
+    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
+    let rig = Rig::several(SERVERS, vec![options]).await;
+    let clients = clients_of(&rig).await;
+    for lock in java_locks(&rig, 0) {
+        replied(lock.lock()).await;
+    }
+    let ours = our_locks(&clients).map(wait_for_lock);
+    rig.waiting(&clients[0], 3).await;
+    // Past the end of the first lease.
+    tokio::time::sleep(WATCHDOG + WATCHDOG / 4).await;
+    assert!(ours.iter().all(|waiter| !waiter.is_finished()), "it was not renewed");
+    held_by(&rig, "killed:red", SERVERS, is_javas).await;
+    rig.agents[0].kill9().await;
+    let killed = monotonic_ns();
+    for (waiter, what) in ours.into_iter().zip(["RedLock", "multi", "fenced"]) {
+        let (had, guard) = soon(waiter).await.expect("the waiter");
+        in_the_last_lease(&format!("{version}: Java killed, {what} taken in Rust"), killed, had);
+        if what == "fenced" {
+            assert_eq!(guard.token(), Some(2));
+        }
+        guard.unlock().await.expect("a lock held");
+    }
+    forget(&rig, &[FENCED]).await;
+    rig.end(clients).await;
+}
+
+/// Java in our place.
+pub async fn our_killed_holders_are_succeeded(version: &str) {
+    let rig = Rig::several(SERVERS, vec![AgentOptions::version(version)]).await;
+    let urls: Vec<_> = rig.servers().map(|server| server.url()).collect();
+    let mut holder = Child::spawn("group_kills::a_holder_of_several_to_be_killed", &[(AT, &urls.join(","))]);
+    holder.expect("held").await;
+    held_by(&rig, "killed:red", SERVERS, is_ours).await;
+    let before = rig.scripts().await;
+    let theirs = java_locks(&rig, 0);
+    let waiting: Vec<_> = theirs.iter().map(JavaLock::start_lock).collect();
+    rig.scripts_since(before, 6).await;
+    tokio::time::sleep(WATCHDOG + WATCHDOG / 4).await;
+    held_by(&rig, "killed:red", SERVERS, is_ours).await;
+    holder.kill9();
+    let killed = monotonic_ns();
+    let taken = tokio::time::timeout(2 * SOON, join_all(waiting)).await.expect("the locks in time");
+    for (reply, what) in taken.into_iter().zip(["RedLock", "multi", "fenced"]) {
+        let reply: Reply = reply.expect("the lock in Java");
+        in_the_last_lease(&format!("{version}: Rust killed, {what} taken in Java"), killed, reply.t1);
+    }
+    assert_eq!(theirs[2].token().await, Ok(2));
+    for lock in &theirs {
+        replied(lock.unlock()).await;
+    }
+    until("free locks", async || rig.admin.hash_keys().await.is_empty()).await;
+    forget(&rig, &[FENCED]).await;
+    rig.end([]).await;
+}
+
+fn in_the_last_lease(what: &str, killed: u64, taken: u64) {
+    let after = Duration::from_nanos(taken.saturating_sub(killed));
+    println!("{what}: after {after:?}, with a watchdog of {WATCHDOG:?}");
+    assert!(after >= AT_LEAST, "{what}: too early for a lock that was renewed");
+    assert!(after <= AT_MOST, "{what}: later than the lease");
+}
+
+/// The process that [`our_killed_holders_are_succeeded`] kills; passes over in an ordinary run.
+#[tokio::test]
+async fn a_holder_of_several_to_be_killed() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let urls = std::env::var(AT).expect("set by the parent");
+    let connect = |url: &str| Client::builder(url).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3).connect();
+    let clients = futures::future::try_join_all(urls.split(',').map(connect)).await.expect("the parent's servers");
+    let guards = join_all(our_locks(&clients).iter().map(|lock| lock.lock())).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("a free lock")).collect();
+    child::say("held");
+    let (lost, ..) = futures::future::select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await;
+    panic!("held until killed: {lost}");
+}

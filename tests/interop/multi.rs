@@ -1,0 +1,243 @@
+//! Our multi lock and Redisson's over the same names.
+
+use std::sync::Arc;
+
+use distlock::{Acquire, Client, DistLock, Error};
+use distlock_support::agent::{AgentOptions, JavaLock, Kind};
+
+use crate::ear::Ear;
+use crate::reentry::Step::{self, Leased, Lock, Try, TryLeased, Unlock};
+use crate::reentry::{Left, Ours, Theirs};
+use crate::rig::{LATCH, Rig, ms, replied, until, until_is};
+use crate::several::{count_together, is_javas, is_ours, take};
+
+const ROWS: [&[Step]; 4] =
+    [&[Lock, Unlock], &[Lock, Lock, Unlock, Unlock], &[Leased(8000), Unlock], &[Try, Unlock, TryLeased(7000), Unlock]];
+
+pub fn java_multi(rig: &Rig, agent: usize, member: Kind, names: &[String], thread: i64) -> JavaLock {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    rig.agents[agent].at_all(false, member, &names, thread)
+}
+
+pub fn multi(client: &Client, names: &[String]) -> Arc<dyn DistLock> {
+    Arc::new(client.multi(names))
+}
+
+/// `<prefix>:a:x` and so on, in this order.
+pub fn named(prefix: &str, letters: &str) -> Vec<String> {
+    letters.chars().map(|letter| format!("{prefix}:{letter}:x")).collect()
+}
+
+/// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent (protocol
+/// §8.2 to §8.4).
+pub async fn multi_states_are_the_same(version: &str) {
+    let rig = Rig::with(version).await;
+    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let mut compared = 0;
+    for (number, steps) in ROWS.iter().enumerate() {
+        let (a, b) = (named(&format!("java:{number}"), "acb"), named(&format!("rust:{number}"), "acb"));
+        let theirs = Theirs::of(&rig, &ear, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
+        let mut ours = Ours::of(&rig, &ear, "", multi(&client, &b), client.owner());
+        for (at, step) in steps.iter().enumerate() {
+            let in_java = theirs.act(*step).await;
+            rig.latches_gone().await;
+            let messages = ear.take(&rig.admin).await.len();
+            let with_us = ours.act(*step).await;
+            assert_eq!(ear.take(&rig.admin).await.len(), messages, "{version}, step {at} of {steps:?}");
+            for (a, b) in a.iter().zip(&b) {
+                let what = format!("{version}, {b}, step {at} of {steps:?}");
+                let mut left =
+                    [Left::look(&rig.admin, a, &ear, in_java).await, Left::look(&rig.admin, b, &ear, with_us).await];
+                left.iter_mut().for_each(|left| left.others.retain(|key| !key.starts_with(LATCH)));
+                left[1].assert_like(&what, &left[0]);
+                compared += 1;
+            }
+        }
+    }
+    println!("{version}: {compared} states compared");
+    drop(ear);
+    rig.end([client]).await;
+}
+
+/// Two of Java's in one order and four tasks of ours whose lists are in others: exact, and nobody waits for each other for
+/// ever (lesson 24; threads 84). In our order, which is that of the keys, nobody even waits for long.
+pub async fn multi_reversed_lists_count_exactly(version: &str) {
+    let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
+    let clients = [rig.client().await, rig.client().await];
+    let (straight, mixed, reversed) = (named("m", "abc"), named("m", "bca"), named("m", "cba"));
+    // Redisson among itself would wait for its time to run out, were its own orders different.
+    let java = |names| [0, 1].map(|agent| java_multi(&rig, agent, Kind::Reentrant, names, 5));
+    let ours = || {
+        let lists = [(0, &reversed), (0, &mixed), (1, &straight), (1, &reversed)];
+        lists.map(|(at, names)| multi(&clients[at], names)).to_vec()
+    };
+    let what = format!("{version}, multi locks, Java's list in our order");
+    count_together(&what, &rig, &java(&straight), ours(), (40, 40)).await;
+    if version == "4.7.0" {
+        // Here each may hold what the other waits for, until one of them gives up: we after a second or two.
+        let what = format!("{version}, multi locks, Java's list against our order");
+        count_together(&what, &rig, &java(&reversed)[..1], ours()[1..3].to_vec(), (2, 8)).await;
+    }
+    rig.end(clients).await;
+}
+
+/// One member held by a third: neither side gets any, and neither leaves one behind.
+pub async fn multi_is_all_or_nothing(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let names = named("all", "abc");
+    let (java, ours) = (java_multi(&rig, 0, Kind::Reentrant, &names, 1), multi(&client, &names));
+    let only = async |held: &[&String], is_it: fn(&str) -> bool| {
+        for name in &names {
+            let there = held.contains(&name);
+            let fine = |held: &Vec<String>| held.len() == usize::from(there) && held.iter().all(|one| is_it(one));
+            until_is(name, async || rig.admin.hgetall(name).await.into_keys().collect::<Vec<_>>(), fine).await;
+        }
+    };
+    for held in &names {
+        // By Java.
+        let third = rig.java(held, 9);
+        replied(third.lock()).await;
+        for wait in [0, 120] {
+            assert!(ours.lock_for(ms(wait)).await.expect("an answer").is_none(), "{held} is held");
+            only(&[held], is_javas).await;
+        }
+        replied(third.unlock()).await;
+        // By us.
+        let third = take(&client.reentrant(held)).await;
+        assert_eq!(java.try_lock().await, Ok(false));
+        assert_eq!(java.try_lock_within(ms(120)).await, Ok(false));
+        only(&[held], is_ours).await;
+        third.unlock().await.expect("a lock held");
+    }
+    // And all of them.
+    let guard = ours.lock().await.expect("free locks");
+    only(&names.iter().collect::<Vec<_>>(), is_ours).await;
+    assert_eq!(java.try_lock_within(ms(50)).await, Ok(false));
+    guard.unlock().await.expect("locks held");
+    replied(java.lock()).await;
+    only(&names.iter().collect::<Vec<_>>(), is_javas).await;
+    assert!(ours.lock_for(ms(50)).await.expect("an answer").is_none());
+    replied(java.unlock()).await;
+    rig.end([client]).await;
+}
+
+/// Protocol §8.4: Redisson's unlock stops at the first member that fails, and those after it stay held; ours gives back all
+/// of them and then tells.
+pub async fn multi_unlock_goes_on(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let (a, b) = (named("java", "abc"), named("rust", "abc"));
+    let java = java_multi(&rig, 0, Kind::Reentrant, &a, 1);
+    replied(java.lock()).await;
+    let guard = multi(&client, &b).lock().await.expect("free locks");
+    for names in [&a, &b] {
+        assert!(rig.admin.cmd::<bool>(&["DEL", &names[1]]).await);
+    }
+    assert_eq!(java.unlock().await.expect_err("a member is gone").error, "IllegalMonitorStateException");
+    let error = guard.unlock().await.expect_err("a member is gone");
+    assert!(matches!(error, Error::NotHeld { .. } | Error::Lost { .. }), "{error:?}");
+    until_is("what is left", async || rig.keys().await, |left| *left == [a[2].clone()]).await;
+    replied(rig.java(&a[2], 1).unlock()).await;
+    rig.end([client]).await;
+}
+
+/// Protocol §8.3: Redisson's `lock(lease, unit)` takes its lease, in milliseconds already, for one in its unit once more
+/// with every attempt: a second attempt at a second holds for a quarter of an hour. Ours is what was asked for.
+pub async fn multi_leases_are_what_was_asked_for(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let (a, b) = (named("java", "ab"), named("rust", "ab"));
+    let third = [take(&client.reentrant(&a[0])).await, take(&client.reentrant(&b[0])).await];
+    let java = java_multi(&rig, 0, Kind::Reentrant, &a, 1);
+    let theirs = java.start("lock", serde_json::json!({"lease_s": 1}));
+    let ours = tokio::spawn({
+        let lock = multi(&client, &b);
+        async move { lock.lock_leased(ms(1000)).await }
+    });
+    // Its first attempt waits for half a second to one.
+    tokio::time::sleep(ms(1100)).await;
+    for guard in third {
+        guard.unlock().await.expect("a lock held");
+    }
+    replied(theirs).await;
+    let guard = crate::rig::soon(ours).await.expect("our task").expect("the locks");
+    for (names, low, high) in [(&a, 900_000, 1_000_000), (&b, 0, 1000)] {
+        for name in names {
+            let left = rig.admin.pttl(name).await;
+            assert!((low..=high).contains(&left), "{version}: {name} has {left} ms");
+        }
+    }
+    let _ = guard.unlock().await;
+    replied(java.unlock()).await;
+    rig.end([client]).await;
+}
+
+/// Protocol §8.5, a read member: with a wait, Redisson asks for twice the wait first; then the hash gets the lease, and the
+/// cover of the hold does not. With ours both have the lease.
+pub async fn multi_read_members_have_one_lease(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let java = java_multi(&rig, 0, Kind::Read, &named("java", "a"), 1);
+    assert_eq!(java.try_lock_for(ms(3000), ms(900)).await, Ok(true));
+    let ours = distlock::MultiLock::of(vec![client.lock(distlock::Flavour::Read, "rust:a:x")]);
+    let guard = ours.acquire(Acquire::new().wait(ms(3000)).lease(ms(900))).await.expect("an answer").expect("the lock");
+    let cover = async |name: &str| {
+        let keys = rig.keys().await;
+        let key = keys.iter().find(|key| key.starts_with(&format!("{{{name}}}:"))).expect("a cover");
+        (rig.admin.pttl(name).await, rig.admin.pttl(key).await)
+    };
+    let ((hash, covered), (our_hash, we_covered)) = (cover("java:a:x").await, cover("rust:a:x").await);
+    println!("{version}: lease and cover in Java {hash}, {covered} ms, with us {our_hash}, {we_covered} ms");
+    assert!(hash <= 900 && covered > 900, "Redisson has learnt it: {hash} ms, {covered} ms");
+    assert!(our_hash <= 900 && (our_hash - we_covered).abs() <= 2, "ours: {our_hash} ms, {we_covered} ms");
+    guard.unlock().await.expect("a lock held");
+    replied(java.unlock()).await;
+    rig.end([client]).await;
+}
+
+/// Protocol §8.5, a fair member: Redisson gives the queue and the deadlines of those who wait an end as well, the lease, and
+/// with it they lose their places; ours does not.
+pub async fn multi_fair_members_keep_their_queue(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = rig.client().await;
+    let lease = ms(2500);
+    let java = java_multi(&rig, 0, Kind::Fair, &named("java", "a"), 1);
+    let theirs = queued(&rig, "java:a:x", 4, async || java.start_try_lock(ms(20_000), Some(lease))).await;
+    assert_eq!(replied(theirs).await.value, true);
+    let ours = distlock::MultiLock::of(vec![client.lock(distlock::Flavour::Fair, "rust:a:x")]);
+    let guard = queued(&rig, "rust:a:x", 5, async || {
+        tokio::spawn(async move { ours.acquire(Acquire::new().lease(lease)).await })
+    })
+    .await;
+    let guard = crate::rig::soon(guard).await.expect("our task").expect("an answer").expect("the lock");
+    for key in ["redisson_lock_queue", "redisson_lock_timeout"] {
+        let in_java = rig.admin.pttl(&format!("{key}:{{java:a:x}}")).await;
+        assert!((0..=2500).contains(&in_java), "{version}: {key} has {in_java} ms");
+        assert_eq!(rig.admin.pttl(&format!("{key}:{{rust:a:x}}")).await, -1, "{key}");
+    }
+    guard.unlock().await.expect("a lock held");
+    replied(java.unlock()).await;
+    // The second in each queue.
+    for (name, thread) in [("java:a:x", 4), ("rust:a:x", 5)] {
+        // On its thread, so done when it has the lock.
+        replied(rig.agents[0].at(Kind::Fair, name, thread).unlock()).await;
+    }
+    rig.end([client]).await;
+}
+
+/// Has a head wait for a fair lock, and a thread of Java's behind it, then frees it.
+async fn queued<T>(rig: &Rig, name: &str, second: i64, head: impl AsyncFnOnce() -> T) -> T {
+    let in_queue = async |count: u64| {
+        let key = format!("redisson_lock_queue:{{{name}}}");
+        until(name, async || rig.admin.cmd::<u64>(&["LLEN", &key]).await == count).await;
+    };
+    let held = rig.agents[0].at(Kind::Fair, name, 3);
+    replied(held.lock()).await;
+    let head = head().await;
+    in_queue(1).await;
+    drop(rig.agents[0].at(Kind::Fair, name, second).start_lock());
+    in_queue(2).await;
+    replied(held.unlock()).await;
+    head
+}

@@ -1,0 +1,189 @@
+//! Our RedLock and Redisson's over the same servers.
+
+use distlock_support::agent::monotonic_ns;
+
+use crate::ear::Ear;
+use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
+use crate::reentry::{Left, Ours, Theirs};
+use crate::rig::{Rig, Times, channel, ms, replied, soon, until, until_is, wait_for_lock};
+use crate::several::{
+    clients_of, clients_with, count_together, held_by, impatient, is_javas, is_ours, java_red, red, take,
+};
+use distlock_support::agent::AgentOptions;
+
+const ROWS: [&[Step]; 4] = [
+    &[Lock, Unlock, Stray],
+    &[Lock, Lock, Unlock, Unlock],
+    &[Leased(8000), Unlock],
+    &[Try, Unlock, TryLeased(7000), Unlock],
+];
+
+/// How many servers: five beside the newest, three beside the oldest.
+fn servers(version: &str) -> usize {
+    if version == "4.7.0" { 5 } else { 3 }
+}
+
+/// On every server, each step of ours leaves what Redisson's leaves (protocol §8.2, §8.3): fields, counts, leases,
+/// messages.
+pub async fn red_states_are_the_same(version: &str) {
+    let rig = Rig::several(servers(version), vec![AgentOptions::version(version)]).await;
+    let clients = clients_of(&rig).await;
+    let mut ears = Vec::new();
+    for server in rig.servers() {
+        ears.push(Ear::open(server).await);
+    }
+    let mut compared = 0;
+    for (number, steps) in ROWS.iter().enumerate() {
+        let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
+        let theirs = Theirs::of(&rig, &ears[0], &a, java_red(&rig, 0, &a, 7));
+        let mut ours = Ours::of(&rig, &ears[0], &b, red(&clients, &b), clients[0].owner());
+        for (at, step) in steps.iter().enumerate() {
+            // Redisson's unlock ignores every error (protocol §8.4), ours tells.
+            let (in_java, with_us) = match step {
+                Stray => ((monotonic_ns(), monotonic_ns()), ours.act(*step).await),
+                _ => (theirs.act(*step).await, ours.act(*step).await),
+            };
+            if *step == Stray {
+                replied(theirs.lock.unlock()).await;
+            }
+            let holds = steps[..=at].iter().fold(0, |holds: usize, step| match step {
+                Unlock => holds - 1,
+                Stray => holds,
+                _ => holds + 1,
+            });
+            let there = if holds > 0 { rig.servers().count() } else { 0 };
+            // The servers that were not needed for the majority may be later than the answer.
+            held_by(&rig, &a, there, is_javas).await;
+            held_by(&rig, &b, there, is_ours).await;
+            rig.latches_gone().await;
+            for (server, (admin, ear)) in rig.admins().zip(&ears).enumerate() {
+                let what = format!("{version}, server {server}, step {at} of {steps:?}");
+                counted(&rig, server, &a, &b, holds).await;
+                let messages = ear.take(admin).await;
+                let of = |name: &str| messages.iter().filter(|one| one.channel == channel(name)).count();
+                assert_eq!((of(&a), of(&b)), (usize::from(holds == 0 && *step == Unlock), of(&a)), "{what}");
+                let mut left = [Left::look(admin, &a, ear, in_java).await, Left::look(admin, &b, ear, with_us).await];
+                for left in &mut left {
+                    left.others.retain(|key| !key.starts_with(crate::rig::LATCH));
+                    left.messages.clear();
+                }
+                left[1].assert_like(&what, &left[0]);
+                compared += 1;
+            }
+        }
+    }
+    println!("{version}: {compared} states compared");
+    drop(ears);
+    rig.end(clients).await;
+}
+
+/// Waits until both have so many holds on this server.
+async fn counted(rig: &Rig, server: usize, a: &str, b: &str, holds: usize) {
+    let admin = rig.admins().nth(server).expect("a server");
+    let counts = async || [admin.hgetall(a).await, admin.hgetall(b).await];
+    until_is("counts", counts, |both| both.iter().all(|one| one.values().all(|count| *count == holds.to_string())))
+        .await;
+}
+
+/// Whoever holds most of the servers keeps the other out, and the loser leaves nothing behind; a minority held by a third
+/// keeps nobody out (lesson 24; Redisson's `testLockFailed`, `testLockSuccess`).
+pub async fn red_locks_exclude_each_other(version: &str) {
+    let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
+    let clients = clients_of(&rig).await;
+    let (name, wait) = ("only", ms(150));
+    let (java, ours) = (java_red(&rig, 0, name, 1), red(&clients, name));
+
+    let guard = ours.lock().await.expect("a free lock");
+    assert_eq!(java.try_lock().await, Ok(false));
+    assert_eq!(java.try_lock_within(wait).await, Ok(false));
+    held_by(&rig, name, 3, is_ours).await;
+    guard.unlock().await.expect("a lock held");
+    held_by(&rig, name, 0, is_ours).await;
+
+    replied(java.lock()).await;
+    assert!(ours.try_lock().await.expect("an answer").is_none());
+    assert!(ours.lock_for(wait).await.expect("an answer").is_none());
+    held_by(&rig, name, 3, is_javas).await;
+    let state = ours.state().await.expect("an answer");
+    assert!(state.is_locked(), "{state:?}");
+    replied(java.unlock()).await;
+
+    // A third holds one of the servers, the first: where both would wait.
+    let third = take(&clients[0].reentrant(name)).await;
+    assert_eq!(java.try_lock().await, Ok(true));
+    assert!(ours.try_lock().await.expect("an answer").is_none());
+    replied(java.unlock()).await;
+    let guard = ours.lock_for(wait).await.expect("an answer").expect("most of the servers");
+    assert_eq!(java.try_lock().await, Ok(false));
+    guard.unlock().await.expect("a lock held");
+    held_by(&rig, name, 1, is_ours).await;
+
+    // A third holds two.
+    let more = take(&clients[1].reentrant(name)).await;
+    assert_eq!(java.try_lock().await, Ok(false));
+    assert!(ours.lock_for(wait).await.expect("an answer").is_none());
+    held_by(&rig, name, 2, is_ours).await;
+    drop((third, more));
+    rig.end(clients).await;
+}
+
+/// Four of Java's and four of ours count; first over three servers, then with one of them killed (lesson 24).
+pub async fn red_counts_are_exact(version: &str) {
+    let rig = Rig::several(3, vec![impatient(version), impatient(version)]).await;
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        clients.push(clients_with(&rig, |builder| builder.command_timeout(ms(500))).await);
+    }
+    let name = "till";
+    let java = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(agent, thread)| java_red(&rig, agent, name, thread));
+    let ours = || [0, 0, 1, 1].map(|at| red(&clients[at], name)).to_vec();
+    count_together(&format!("{version}, RedLock over three servers"), &rig, &java, ours(), (20, 40)).await;
+
+    let (gone, _) = &rig.more[1];
+    gone.kill9();
+    // Redisson asks the dead one as well, and waits for its own retries; so few rounds.
+    let what = format!("{version}, RedLock, one of three servers down");
+    count_together(&what, &rig, &java[..1], ours()[1..3].to_vec(), (2, 15)).await;
+    gone.restart();
+    // What they asked of the dead one ends by itself.
+    held_by(&rig, name, 0, |_| true).await;
+    rig.end(clients.into_iter().flatten()).await;
+}
+
+/// How many rounds are measured.
+const ROUNDS: usize = 15;
+/// A waiter is in by the message. By looking, we would take a second, and Redisson a second and a half.
+const MEDIAN: std::time::Duration = ms(100);
+
+/// A waiter of either side is in soon after the release of the other.
+pub async fn red_releases_wake_the_other_side(version: &str) {
+    let rig = Rig::several_alone(3, vec![AgentOptions::version(version)]).await;
+    let clients = clients_of(&rig).await;
+    let name = "woken";
+    let (java, ours) = (java_red(&rig, 0, name, 1), red(&clients, name));
+    let (mut to_us, mut to_java) = (Times::default(), Times::default());
+    for _ in 0..ROUNDS {
+        replied(java.lock()).await;
+        let waiter = wait_for_lock(ours.clone());
+        // At one of them, the first of those that said no.
+        let waiting = async || clients.iter().map(|client| client.stats().waiting).sum::<usize>() == 1;
+        until("our waiter", waiting).await;
+        tokio::time::sleep(ms(20)).await;
+        let unlocked = replied(java.unlock()).await;
+        let (had, guard) = soon(waiter).await.expect("the waiter");
+        to_us.note(unlocked.t0, had);
+
+        let before = rig.scripts().await;
+        let waiter = java.start_lock();
+        rig.scripts_since(before, 2).await;
+        let from = monotonic_ns();
+        guard.unlock().await.expect("a lock held");
+        to_java.note(from, replied(waiter).await.t1);
+        replied(java.unlock()).await;
+        held_by(&rig, name, 0, is_javas).await;
+    }
+    to_us.tell(&format!("{version}: RedLock released in Java, taken in Rust"));
+    to_java.tell(&format!("{version}: RedLock released in Rust, taken in Java"));
+    assert!(to_us.median() < MEDIAN && to_java.median() < MEDIAN, "not by the message");
+    rig.end(clients).await;
+}

@@ -1,0 +1,115 @@
+//! Locks that are made of several, over servers or over names: ours beside Java's, and a counter for both.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Builder, Client, DistLock, Guard, RedLock};
+use distlock_support::agent::{AgentOptions, JavaLock, Kind};
+use futures::future::join_all;
+
+use crate::counter::{COUNTER, count_here};
+use crate::rig::{Rig, connect, ms, until_is};
+
+/// A client of ours for every server.
+pub async fn clients_of(rig: &Rig) -> Vec<Client> {
+    clients_with(rig, |builder| builder).await
+}
+
+/// The same, with these options.
+pub async fn clients_with(rig: &Rig, options: impl Fn(Builder) -> Builder) -> Vec<Client> {
+    let builder = |url: &str| {
+        let builder = Client::builder(url).poll_cap(Duration::from_secs(60)).subscription_linger(ms(300));
+        options(builder)
+    };
+    join_all(rig.servers().map(|server| connect(builder(&server.url())))).await
+}
+
+/// Our RedLock over the servers of these clients.
+pub fn red(clients: &[Client], name: &str) -> Arc<dyn DistLock> {
+    Arc::new(RedLock::new(clients.iter().cloned(), name))
+}
+
+/// Java's RedLock over all servers.
+pub fn java_red(rig: &Rig, agent: usize, name: &str, thread: i64) -> JavaLock {
+    let names: Vec<_> = (0..rig.servers().count()).map(|server| (server, name)).collect();
+    rig.agents[agent].at_servers(true, Kind::Reentrant, &names, thread)
+}
+
+/// An agent that gives a server up soon.
+pub fn impatient(version: &str) -> AgentOptions {
+    AgentOptions { timeout: Some(ms(700)), retries: Some(1), ..AgentOptions::version(version) }
+}
+
+/// Takes what is free.
+pub async fn take(lock: &dyn DistLock) -> Guard {
+    lock.try_lock().await.expect("an answer").expect("a free lock")
+}
+
+/// Who holds this name, server by server.
+pub async fn holders(rig: &Rig, name: &str) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for admin in rig.admins() {
+        all.push(admin.hgetall(name).await.into_keys().collect());
+    }
+    all
+}
+
+/// Waits until so many servers say that this client holds the name, alone, and no server says anything else.
+pub async fn held_by(rig: &Rig, name: &str, servers: usize, is_it: impl Fn(&str) -> bool) {
+    until_is(
+        &format!("{servers} holders of {name:?}"),
+        async || holders(rig, name).await,
+        |all| {
+            let held: Vec<_> = all.iter().flatten().collect();
+            held.len() == servers && held.iter().all(|holder| is_it(holder)) && all.iter().all(|one| one.len() < 2)
+        },
+    )
+    .await;
+}
+
+/// Owners of our clients' own version of uuid.
+pub fn is_ours(owner: &str) -> bool {
+    owner.as_bytes().get(14) == Some(&b'8')
+}
+
+pub fn is_javas(owner: &str) -> bool {
+    owner.as_bytes().get(14) == Some(&b'4')
+}
+
+/// Java and we count up together on the first server, so many rounds each; how long it took.
+pub async fn count_together(
+    what: &str,
+    rig: &Rig,
+    java: &[JavaLock],
+    ours: Vec<Arc<dyn DistLock>>,
+    rounds: (u64, u64),
+) {
+    let began = Instant::now();
+    let total = java.len() as u64 * rounds.0 + ours.len() as u64 * rounds.1;
+    let theirs =
+        java.iter().map(|lock| lock.start("counter_loop", serde_json::json!({"counter": COUNTER, "rounds": rounds.0})));
+    let theirs = join_all(theirs.collect::<Vec<_>>());
+    let url = rig.server.url();
+    let tasks: Vec<_> = ours.into_iter().map(|lock| tokio::spawn(count_here(lock, url.clone(), rounds.1))).collect();
+    let ours = async {
+        let ended = join_all(tasks).await;
+        (ended, began.elapsed())
+    };
+    let theirs = async {
+        let ended = theirs.await;
+        (ended, began.elapsed())
+    };
+    let ((theirs, java_took), (ours, we_took)) = futures::join!(theirs, ours);
+    for answer in theirs {
+        let told = answer.expect("the loop in Java").value;
+        assert_eq!(told["rounds"], rounds.0);
+        println!("{what}: Java waited for {} us by the median, {} at the most", told["p50_us"], told["worst_us"]);
+    }
+    for ended in ours {
+        ended.expect("our loop");
+    }
+    let counted: u64 = rig.admin.cmd(&["GET", COUNTER]).await;
+    println!("{what}: {counted} rounds; Java was done after {java_took:?}, we after {we_took:?}");
+    assert_eq!(counted, total, "{what}: updates were lost: two had the lock at once");
+    rig.admin.cmd::<()>(&["DEL", COUNTER]).await;
+}

@@ -1,0 +1,152 @@
+//! Our spin lock and Redisson's on one name: no messages, and nobody needs them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Backoff, Client, DistLock, Flavour};
+use distlock_support::agent::{AgentOptions, Kind, monotonic_ns};
+
+use crate::ear::Ear;
+use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
+use crate::reentry::{Left, Ours, Theirs};
+use crate::rig::{LATCH, Rig, Times, connect, ms, replied, soon, wait_for, wait_for_lock};
+use crate::several::{count_together, take};
+
+const ROWS: [&[Step]; 4] = [
+    &[Lock, Lock, Unlock, Unlock, Stray],
+    &[Try, Unlock, TryLeased(7000), Unlock],
+    &[Leased(8000), Leased(8000), Unlock, Unlock],
+    &[Stray, Lock, Unlock, Leased(6000), Unlock],
+];
+
+fn spin(client: &Client, name: &str) -> Arc<dyn DistLock> {
+    client.lock(Flavour::Spin, name)
+}
+
+/// State and lease after every step, and not one message (protocol §4.5).
+pub async fn spin_states_are_the_same(version: &str) {
+    let rig = Rig::with(version).await;
+    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let mut compared = 0;
+    for (number, steps) in ROWS.iter().enumerate() {
+        let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
+        let theirs = Theirs::of(&rig, &ear, &a, rig.agents[0].at(Kind::Spin, &a, 7));
+        let mut ours = Ours::of(&rig, &ear, &b, spin(&client, &b), client.owner());
+        for (at, step) in steps.iter().enumerate() {
+            let what = format!("{version}, step {at} of {steps:?}");
+            let (left_by_them, left_by_us) = (theirs.take(*step).await, ours.take(*step).await);
+            left_by_us.assert_like(&what, &left_by_them);
+            assert!(left_by_us.messages.is_empty() && left_by_them.messages.is_empty(), "{what}: {left_by_us:?}");
+            compared += 1;
+        }
+    }
+    println!("{version}: {compared} states compared");
+    // Nor when it is forced open, or waited for.
+    let guard = take(&*spin(&client, "forced")).await;
+    let waiter = wait_for_lock(spin(&client, "forced"));
+    rig.waiting(&client, 1).await;
+    assert!(rig.admin.channels().await.is_empty(), "a waiter listens");
+    assert!(spin(&client, "forced").force_unlock().await.expect("an answer"));
+    drop(guard);
+    soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
+    let left = Left::look(&rig.admin, "forced", &ear, (monotonic_ns(), monotonic_ns())).await;
+    assert!(left.messages.is_empty() && left.others.iter().all(|key| key.starts_with(LATCH)), "{left:?}");
+    drop(ear);
+    rig.end([client]).await;
+}
+
+/// Two of Java's and two of ours count, while neither is told of anything.
+pub async fn spin_counts_are_exact(version: &str) {
+    let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
+    let (clients, ear) = ([rig.client().await, rig.client().await], Ear::open(&rig.server).await);
+    let java = [0, 1].map(|agent| rig.agents[agent].at(Kind::Spin, "till", 5));
+    let quick = Backoff::constant(ms(3)).expect("a back-off");
+    let ours: Vec<Arc<dyn DistLock>> =
+        vec![spin(&clients[0], "till"), Arc::new(clients[1].spin("till").backoff(quick))];
+    count_together(&format!("{version}, spin locks"), &rig, &java, ours, (80, 80)).await;
+    assert!(ear.take(&rig.admin).await.is_empty());
+    drop(ear);
+    rig.end(clients).await;
+}
+
+const ROUNDS: usize = 12;
+/// Held so long before it is released, a waiter of either side looks every 128 ms and a few.
+const HELD: Duration = ms(150);
+/// The longest pause of both sides' default, its jitter, and room for a busy machine.
+const LATEST: Duration = ms(128 + 20 + 250);
+
+/// A waiter that nobody wakes is in by its own next look, on both sides: 128 ms at the most by default (protocol §7.8).
+pub async fn spin_waiters_look_for_themselves(version: &str) {
+    let rig = Rig::alone_with(version).await;
+    let client = rig.client().await;
+    let name = "looked-at";
+    let (java, ours) = (rig.agents[0].at(Kind::Spin, name, 1), spin(&client, name));
+    let (mut to_us, mut to_java) = (Times::default(), Times::default());
+    for _ in 0..ROUNDS {
+        replied(java.lock()).await;
+        let waiter = wait_for_lock(ours.clone());
+        tokio::time::sleep(HELD).await;
+        let unlocked = replied(java.unlock()).await;
+        let (had, guard) = soon(waiter).await.expect("the waiter");
+        to_us.note(unlocked.t0, had);
+        let waiter = java.start_lock();
+        tokio::time::sleep(HELD).await;
+        let from = monotonic_ns();
+        guard.unlock().await.expect("a lock held");
+        to_java.note(from, replied(waiter).await.t1);
+        replied(java.unlock()).await;
+    }
+    for (times, what) in [(to_us, "released in Java, taken in Rust"), (to_java, "released in Rust, taken in Java")] {
+        times.tell(&format!("{version}: spin, {what}"));
+        assert!(times.worst() < LATEST, "{what}: later than the longest pause");
+    }
+    rig.end([client]).await;
+}
+
+/// Protocol §13.3: who waits for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's
+/// sleeps until the end of the lease that it was told of; ours looks after its poll cap.
+pub async fn spin_releases_wake_nobody(version: &str) {
+    let rig = Rig::with(version).await;
+    let client = connect(rig.builder().poll_cap(ms(300))).await;
+    let name = "mixed";
+    let lease = ms(2500);
+    // So that the script is there, and asked for once a look.
+    replied(rig.java(name, 1).lock()).await;
+    replied(rig.java(name, 1).unlock()).await;
+    for ours_holds in [true, false] {
+        let java = rig.agents[0].at(Kind::Spin, name, 7);
+        let from = monotonic_ns();
+        let guard = if ours_holds {
+            Some(spin(&client, name).lock_leased(lease).await.expect("a free lock"))
+        } else {
+            replied(java.start("lock", serde_json::json!({"lease_ms": 2500}))).await;
+            None
+        };
+        let before = rig.scripts().await;
+        let mut theirs = rig.java(name, 1).start_lock();
+        rig.scripts_since(before, 2).await;
+        match guard {
+            Some(guard) => drop(guard.unlock().await.expect("a lock held")),
+            None => drop(replied(java.unlock()).await),
+        }
+        assert_eq!(theirs.within(ms(600)).await, None, "Redisson was woken");
+        // Ours is in at once, and out again before Redisson looks.
+        let between = client.reentrant(name).lock_for(ms(100)).await.expect("an answer").expect("a free lock");
+        let _owner = between.into_owner();
+        rig.admin.cmd::<()>(&["DEL", name]).await;
+        let reply = replied(theirs).await;
+        let after = Duration::from_nanos(reply.t1 - from);
+        println!("{version}: a reentrant waiter of Redisson's behind a spin lock of {lease:?}: after {after:?}");
+        assert!(after > lease - ms(100), "Redisson looked before the end of the lease");
+        replied(rig.java(name, 1).unlock()).await;
+    }
+    let guard = take(&*spin(&client, name)).await;
+    let waiter = wait_for(&client, name);
+    rig.waiting(&client, 1).await;
+    let from = monotonic_ns();
+    guard.unlock().await.expect("a lock held");
+    let (had, guard) = soon(waiter).await.expect("the waiter");
+    assert!(Duration::from_nanos(had - from) < ms(300 + 700), "later than its next look");
+    guard.unlock().await.expect("a lock held");
+    rig.end([client]).await;
+}
