@@ -38,13 +38,15 @@ const COMBINATIONS: usize = 80;
 /// A client for every server and state.
 struct Ways {
     clients: Vec<Vec<Client>>,
+    /// The replica under an address of its own for every server.
+    _replicas: Vec<Proxy>,
 }
 
 impl Ways {
     async fn connect(five: &Five, replica: &RedisServer, hanging: &[Proxy], denied: &[Proxy]) -> Self {
         let up = five.warm(Path::Direct, patient).await;
         let via = five.warm(Path::Proxied, patient).await;
-        let mut clients = Vec::new();
+        let (mut clients, mut replicas) = (Vec::new(), Vec::new());
         for at in 0..5 {
             // A port that nobody listens on: a proxy that is gone.
             let nowhere = Proxy::start(replica.addr()).url();
@@ -55,8 +57,7 @@ impl Ways {
             let (refusing, hangs) = (connect(nowhere).await, connect(hanging[at].url()).await);
             let stands = Proxy::start(replica.addr());
             let read_only = connect(stands.url()).await;
-            // For as long as the test runs.
-            std::mem::forget(stands);
+            replicas.push(stands);
             let login = patient(&denied[at].url()).username("probe").password("secret");
             let denied = login.connect_lazily().await.unwrap();
             for client in [&hangs, &read_only, &denied] {
@@ -66,7 +67,7 @@ impl Ways {
             let (up, taken) = (up.clients[at].clone(), via.clients[at].clone());
             clients.push(vec![up, taken, refusing, hangs, read_only, denied]);
         }
-        Self { clients }
+        Self { clients, _replicas: replicas }
     }
 
     fn lock(&self, name: &str, states: &[State]) -> RedLock {
