@@ -66,7 +66,8 @@ async fn late_writers_of_two_clients_are_refused_and_holders_never() {
         println!("{} sections, {} wrote, {refused} were too late", history.len(), written.len());
         assert_eq!(refused + written.len() as u64, TASKS * LOOPS);
         assert!(refused > 0, "nobody was late");
-        assert_eq!(clients[0].fenced("job").last_token().await.unwrap(), TASKS * LOOPS);
+        // A number may be left out: of a reply that came after its lease.
+        assert!(clients[0].fenced("job").last_token().await.unwrap() >= TASKS * LOOPS);
     })
     .await;
 }

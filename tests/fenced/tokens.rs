@@ -171,7 +171,7 @@ async fn no_end_of_a_section_resets_the_counter() {
         let (lock, there) = (client.fenced("job"), other.fenced("job"));
         let boxed: Arc<dyn DistLock> = Arc::new(lock.clone());
         // The lease ran out.
-        let lapsed = lock.lock_leased(ms(60)).await.unwrap();
+        let lapsed = lock.lock_leased(ms(300)).await.unwrap();
         let next = there.lock().await.unwrap();
         assert!(!lapsed.is_held());
         assert_eq!((token(&lapsed), token(&next)), (1, 2));
