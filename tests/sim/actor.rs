@@ -6,6 +6,7 @@ use std::time::Duration;
 use distlock::{Acquire, Error, Flavour, Guard, Lost, Owner};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::history::Token;
 use crate::rig::{Numbers, ms};
 use crate::stage::Stage;
 
@@ -114,7 +115,10 @@ impl Actor {
                 let token = guard.token();
                 let hold = stage.enter(name, half, guard, !leased);
                 match token {
-                    Some(token) => stage.history.numbered(hold, began, token),
+                    Some(number) => {
+                        let fresh = owner.is_none();
+                        stage.history.numbered(hold, Token { number, asked: began, fresh });
+                    }
                     None if half == Flavour::Fenced => stage.wrong("M3: a section without a token".into()),
                     None => {}
                 }

@@ -16,8 +16,17 @@ pub struct Hold {
     pub until: Instant,
     /// When its release was called.
     pub ended: Option<Instant>,
-    /// The fencing token, and when it was asked for.
-    pub token: Option<(Instant, u64)>,
+    pub token: Option<Token>,
+}
+
+/// A fencing token.
+#[derive(Clone, Copy, Debug)]
+pub struct Token {
+    pub number: u64,
+    /// When it was asked for.
+    pub asked: Instant,
+    /// By somebody who held nothing: a section of its own.
+    pub fresh: bool,
 }
 
 impl Hold {
@@ -38,9 +47,9 @@ impl History {
         holds.len() - 1
     }
 
-    /// It has this token, and was asked for then.
-    pub fn numbered(&self, hold: usize, asked: Instant, token: u64) {
-        self.0.lock()[hold].token = Some((asked, token));
+    /// It has this token.
+    pub fn numbered(&self, hold: usize, token: Token) {
+        self.0.lock()[hold].token = Some(token);
     }
 
     /// A hold that came of an earlier one began no later than that was given up for it.
@@ -91,16 +100,18 @@ impl History {
         found
     }
 
-    /// M3: tokens of different owners that are the same, or in the wrong order: smaller for who asked later than the other
-    /// was told. One owner may have come in again, with the same one.
+    /// M3: tokens of different sections that are the same, or in the wrong order: smaller for who asked later than the other
+    /// was told. Who comes in again has the same one.
     pub fn stale(&self, start: Instant) -> Vec<String> {
         let holds = self.0.lock().clone();
         let mut numbered: Vec<_> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();
         numbered.sort_by_key(|(hold, _)| hold.from);
         let mut found = Vec::new();
-        for (i, (first, (_, earlier))) in numbered.iter().enumerate() {
-            for (second, (asked, later)) in numbered[i + 1..].iter().filter(|(second, _)| second.name == first.name) {
-                let same = second.owner == first.owner;
+        for (i, (first, Token { number: earlier, .. })) in numbered.iter().enumerate() {
+            for (second, Token { number: later, asked, fresh }) in
+                numbered[i + 1..].iter().filter(|(second, _)| second.name == first.name)
+            {
+                let same = second.owner == first.owner && !fresh;
                 if (earlier == later && !same) || (first.from < *asked && earlier > later) {
                     found.push(format!(
                         "M3: name {}: {} has {earlier} at {:?}, and {}, who asked at {:?}, has {later}",
@@ -146,9 +157,9 @@ mod tests {
     async fn only_tokens_that_went_backwards_are_stale() {
         let start = Instant::now();
         let history = History::default();
-        let hold = |owner: &str, asked, token| {
+        let hold = |owner: &str, asked, number| {
             let hold = history.begin(0, owner.into(), false, start);
-            history.numbered(hold, start + asked, token);
+            history.numbered(hold, Token { number, asked: start + asked, fresh: owner != "a" });
         };
         hold("a", ms(0), 5);
         tokio::time::advance(ms(10)).await;
@@ -161,5 +172,8 @@ mod tests {
         assert_eq!(history.stale(start).len(), 2);
         hold("d", ms(20), 6);
         assert_eq!(history.stale(start).len(), 2);
+        // Passed on without a number of its own.
+        hold("d", ms(20), 6);
+        assert_eq!(history.stale(start).len(), 3);
     }
 }

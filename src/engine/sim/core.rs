@@ -46,6 +46,8 @@ pub(super) struct Parcel {
     pub(super) request: Request,
     pub(super) refusal: Option<String>,
     pub(super) fate: Fate,
+    /// It has reached a server that stood still: nothing on the way can hold it back any more.
+    pub(super) arrived: bool,
 }
 
 /// How a request got on at once.
@@ -111,6 +113,9 @@ impl Core {
     /// Sends a client's request on its way.
     pub(super) fn send(&mut self, index: usize, request: Request, now: Instant) -> Sent {
         let line = &mut self.lines[index];
+        if !matches!(request, Request::Run(_)) {
+            tracing::trace!(link = index, ?request, line.connected, line.partitioned, "sent");
+        }
         if line.closed {
             return Sent::Done(Err(Fault::new(FaultKind::Closed, "the link is closed")));
         }
@@ -159,7 +164,8 @@ impl Core {
             Request::Subscribe(_) => (true, false),
             Request::Unsubscribe(_) => (true, true),
         };
-        let mut parcel = Parcel { line: index, life: line.life, ticket, request, refusal: None, fate: Fate::Delivered };
+        let (life, refusal, fate) = (line.life, None, Fate::Delivered);
+        let mut parcel = Parcel { line: index, life, ticket, request, refusal, fate, arrived: false };
         let mut at = now + line.latency();
         let (mut lost, mut swallowed, mut twice) = (None, false, false);
         if down || !line.connected {
@@ -229,12 +235,14 @@ impl Core {
                 reply.into_engine()
             }
             Request::Subscribe(channel) => {
+                tracing::trace!(link = index, ?channel, "the server subscribed it");
                 if self.lines[index].subscriptions.insert(channel.clone()) {
                     *self.store.audience.entry(channel.clone()).or_default() += 1;
                 }
                 Ok(Reply::Nil)
             }
             Request::Unsubscribe(channel) => {
+                tracing::trace!(link = index, ?channel, "the server unsubscribed it");
                 if self.lines[index].subscriptions.remove(channel) {
                     self.leave(channel);
                 }

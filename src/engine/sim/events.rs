@@ -92,7 +92,11 @@ impl Core {
         if life != line.life {
             return None;
         }
-        let local = matches!(what, What::Answer { local: true, .. });
+        let local = match &what {
+            What::Answer { local, .. } => *local,
+            What::Arrive(parcel) => parcel.arrived,
+            What::Message { .. } | What::Back { .. } => false,
+        };
         if line.partitioned && !local {
             return None;
         }
@@ -130,6 +134,7 @@ impl Core {
 
     fn arrive(&mut self, mut parcel: Parcel, now: Instant) {
         if let Some(waiting) = &mut self.frozen {
+            parcel.arrived = true;
             waiting.push_back(parcel);
             return;
         }
@@ -158,6 +163,7 @@ impl Core {
     fn join(&mut self, index: usize) {
         let line = &mut self.lines[index];
         let wanted = line.wanted.clone();
+        tracing::trace!(link = index, ?wanted, "connected again");
         let before = std::mem::replace(&mut line.subscriptions, wanted.clone());
         if std::mem::replace(&mut line.connected, true) {
             for channel in before {

@@ -304,3 +304,21 @@ fn a_server_outlives_the_runtime_that_drove_it() {
         assert!(link.run(acquire("b")).await.is_ok());
     });
 }
+
+/// What has reached a server that stands still is carried out before what its client sends later, whatever becomes of the way.
+#[tokio::test(start_paused = true)]
+async fn a_frozen_server_keeps_the_order_of_a_client_that_is_stalled() {
+    let server = SimServer::new(1);
+    let link = server.link(LinkOptions { timeout: ms(50), ..LinkOptions::default() });
+    server.freeze(true);
+    let channel = Bytes::from_static(b"c");
+    assert!(link.subscribe(channel.clone()).await.is_err());
+    link.stall(true);
+    link.unsubscribe(channel).await;
+    server.freeze(false);
+    sleep(ms(10)).await;
+    assert_eq!(server.channels().len(), 1);
+    link.stall(false);
+    sleep(ms(20)).await;
+    assert_eq!(server.channels().len(), 0, "the end of the subscription came first");
+}

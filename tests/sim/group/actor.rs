@@ -78,7 +78,7 @@ impl Actor {
             format!("{:>12?} client {} {:?}: {acquired:?} after {took:?}", play.start.elapsed(), self.client, lot.names)
         });
         match acquired {
-            Ok(Some(guard)) => Some(play.enter(lot, guard, began)),
+            Ok(Some(guard)) => Some(play.enter(lot, guard, began, owner.is_none())),
             outcome => {
                 if let Some(wait) = wait.filter(|_| cancel.is_none()) {
                     // W3: to the end, and not much longer; with a server away, for as long as that may take to show.

@@ -1,8 +1,10 @@
 //! Locks that are made of others, over several simulated servers: RedLock (M1-R, X2) and multi locks (X1).
 
 mod actor;
+mod enumeration;
 mod fleet;
 mod nemesis;
 mod play;
 mod random;
+mod special;
 mod trial;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::fleet::Fleet;
-use crate::history::History;
+use crate::history::{History, Token};
 use crate::rig::{self, Numbers, count, lasts};
 use crate::stage::text;
 use crate::weather::{Kind, Weather};
@@ -123,7 +123,7 @@ impl Play {
     }
 
     /// A guard has just been returned: it must hold now, all or most of it (M2, X1, X2). Its number.
-    pub fn enter(&self, lot: &Lot, guard: Guard, asked: Instant) -> usize {
+    pub fn enter(&self, lot: &Lot, guard: Guard, asked: Instant, fresh: bool) -> usize {
         if !guard.is_held() {
             self.wrong(format!("M2: an acquire returned a guard that does not hold: {guard:?}"));
         }
@@ -135,7 +135,7 @@ impl Play {
                 let member = members.iter().find(|member| *member.name == *self.names[*name]);
                 match member.map(|member| member.token) {
                     None => self.wrong(format!("X1: {name} is not among the members: {members:?}")),
-                    Some(Some(token)) => self.history.numbered(hold, asked, token),
+                    Some(Some(number)) => self.history.numbered(hold, Token { number, asked, fresh }),
                     Some(None) if kinds[*name].0 == Flavour::Fenced => self.wrong(format!("M3: no token: {members:?}")),
                     Some(None) => {}
                 }

@@ -191,3 +191,15 @@ fn servers_that_lose_their_data_are_found_as_two_holders() {
     assert!(found > 0, "{} seeds with lost data, and no two holders were seen", list_of(SEEDS).count());
     println!("{found} overlaps of holds found after lost data");
 }
+
+/// A seed says everything: the same run twice sends the same commands.
+#[test]
+fn a_seed_brings_the_same_run_again() {
+    for what in [What::Red, What::Multi] {
+        let once = || {
+            let run = virtually(async move || run(3, what, Kind::Storm).await);
+            (run.wrong, run.holds, run.commands, run.virtual_time)
+        };
+        assert_eq!(once(), once(), "{what:?}");
+    }
+}

@@ -1,5 +1,5 @@
-//! C1 of RedLocks, multi locks and fenced locks: an acquire, or a release, polled k times and dropped, for every k, with one
-//! fault at any command and at any await point. Nothing may be left on any server, nobody else may be stopped.
+//! One case of the enumeration over several servers: an acquire, or a release, polled k times and dropped, with one fault.
+//! Nothing may be left on any server, nobody else may be stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::fleet::Fleet;
 use crate::cases::{FAIR_WAIT, LINGER, POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
-use crate::rig::{self, ms, tasks, virtually};
+use crate::rig::{self, count, lasts, ms, tasks};
+use crate::stage::text;
 use crate::trial::{Break, When, polled};
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
+pub enum Op {
     Lock,
     TryLock,
     LockFor,
@@ -28,7 +29,7 @@ enum Op {
 
 /// Of what, and who else is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scene {
+pub enum Scene {
     /// A RedLock over five servers, free.
     Red,
     /// Another client holds it for a while.
@@ -51,7 +52,7 @@ enum Scene {
 }
 
 #[derive(Clone, Debug)]
-enum Fault {
+pub enum Fault {
     None,
     /// With command `.1` to server `.0`, counted from the call.
     Command(usize, u64, Vec<Mishap>),
@@ -60,16 +61,16 @@ enum Fault {
 }
 
 #[derive(Clone, Debug)]
-struct Case {
-    op: Op,
-    scene: Scene,
-    fault: Fault,
-    polls: usize,
-    when: When,
+pub struct Case {
+    pub op: Op,
+    pub scene: Scene,
+    pub fault: Fault,
+    pub polls: usize,
+    pub when: When,
 }
 
 impl Scene {
-    const fn servers(self) -> usize {
+    pub const fn servers(self) -> usize {
         match self {
             Self::Red | Self::RedBehind | Self::RedAway | Self::RedFair => 5,
             Self::Mixed | Self::MixedBehind => 2,
@@ -113,16 +114,53 @@ impl Scene {
         }
     }
 
+    /// M2: the servers have what a guard counts on, for as long.
+    fn has(self, fleet: &Fleet, guard: &Guard) -> std::result::Result<(), String> {
+        let (left, owner) = (guard.remaining(), text(guard.owner()));
+        let on = |server: usize, flavour, name: &str| {
+            let server = &fleet.servers[server];
+            if count(server, flavour, name, &owner) == 0 { -2 } else { lasts(server, flavour, name, &owner) }
+        };
+        let plain = |server, name| on(server, Flavour::Reentrant, name);
+        let pttl = match self {
+            Self::Red | Self::RedBehind | Self::RedAway | Self::RedFair => {
+                fleet.spans(Flavour::Reentrant, "a", &owner)[2]
+            }
+            Self::Batch | Self::BatchBehind => {
+                ["a", "b", "c"].map(|name| plain(0, name)).into_iter().min().unwrap_or(-2)
+            }
+            Self::Mixed | Self::MixedBehind => {
+                let all = [
+                    plain(0, "a"),
+                    plain(0, "b"),
+                    on(0, Flavour::Fair, "c"),
+                    on(1, Flavour::Fenced, "d"),
+                    plain(1, "e"),
+                ];
+                all.into_iter().min().unwrap_or(-2)
+            }
+            Self::Fenced | Self::FencedBehind => plain(0, "a"),
+        };
+        if guard.is_held() && Duration::from_millis(u64::try_from(pttl + 1).unwrap_or(0)) < left {
+            return Err(format!("M2: {owner} counts on it for {left:?}, which the servers have for {pttl} ms"));
+        }
+        Ok(())
+    }
+
     const fn is_away(self) -> bool {
         matches!(self, Self::RedAway)
     }
 }
 
+fn lost_data(fault: &Fault) -> bool {
+    matches!(fault, Fault::Break(_, _, Break::Restart(false)))
+}
+
 /// What a case brought: whether it came to its end, how many commands went to each server, and how long it took to clean up.
-struct Seen {
-    complete: bool,
-    sent: Vec<u64>,
-    took: Duration,
+pub struct Seen {
+    pub complete: bool,
+    pub sent: Vec<u64>,
+    pub took: Duration,
 }
 
 fn call<'a>(op: Op, lock: &'a Arc<dyn DistLock>, held: &'a mut Vec<Guard>) -> BoxFuture<'a, Result<Option<Guard>>> {
@@ -169,7 +207,7 @@ async fn through(lock: Arc<dyn DistLock>) -> Result<()> {
     }
 }
 
-async fn run(case: &Case) -> std::result::Result<Seen, String> {
+pub async fn run(case: &Case) -> std::result::Result<Seen, String> {
     let &Case { op, scene, polls, when, .. } = case;
     let tasks_before = tasks();
     let fleet = Fleet::new(7, scene.servers(), 3, |server, _| party(server, Prefer::default()));
@@ -222,6 +260,11 @@ async fn run(case: &Case) -> std::result::Result<Seen, String> {
     held.extend(given);
     let dropped = calm.max(Instant::now());
     tokio::time::sleep_until(dropped).await;
+    // Whatever is under way may do no harm to what is held, now or when it is there.
+    for _ in 0..if held.is_empty() || lost_data(&case.fault) { 0 } else { 12 } {
+        held.iter().try_for_each(|guard| scene.has(&fleet, guard))?;
+        sleep(ms(2)).await;
+    }
     if scene.is_away() {
         fleet.servers[1].freeze(false);
         fleet.servers[3].freeze(false);
@@ -274,158 +317,4 @@ async fn run(case: &Case) -> std::result::Result<Seen, String> {
         sleep(ms(1)).await;
     }
     Err(format!("{} tasks are left, {tasks_before} were there before", tasks()))
-}
-
-mod all {
-    //! Every case of a scene.
-
-    use super::*;
-
-    /// With `FULL` set every fault is tried at every command to every server and at every poll; without, those that differ,
-    /// each with some six of the polls, others each time.
-    fn full() -> bool {
-        std::env::var_os("FULL").is_some()
-    }
-
-    fn mishaps() -> Vec<Vec<Mishap>> {
-        let some = [
-            vec![Mishap::LoseReply],
-            vec![Mishap::SwallowRequest],
-            vec![Mishap::SwallowReply],
-            // Carried out after the client has given it up.
-            vec![Mishap::DelayBy(ms(230))],
-        ];
-        let more = [
-            vec![Mishap::LoseRequest],
-            vec![Mishap::NotSent],
-            vec![Mishap::DuplicateRequest],
-            vec![Mishap::DelayBy(ms(30))],
-            vec![Mishap::DelayBy(ms(60)), Mishap::LoseReply],
-            vec![Mishap::DuplicateRequest, Mishap::LoseReply],
-            vec![Mishap::Refuse("OOM command not allowed when used memory > 'maxmemory'.".into())],
-            vec![Mishap::Refuse("LOADING Redis is loading the dataset in memory".into())],
-        ];
-        some.into_iter().chain(more.into_iter().filter(|_| full())).collect()
-    }
-
-    fn breaks() -> Vec<Break> {
-        let some = [Break::Freeze(ms(300)), Break::Jump(ms(700))];
-        let more = [
-            Break::Restart(true),
-            Break::Restart(false),
-            Break::HangUp,
-            Break::Partition(ms(50)),
-            Break::Partition(ms(300)),
-            Break::Stall(ms(300)),
-        ];
-        some.into_iter().chain(more.into_iter().filter(|_| full())).collect()
-    }
-
-    struct Tally {
-        cases: u64,
-        deepest: usize,
-        turn: usize,
-        stride: usize,
-        calm: Duration,
-        rough: Duration,
-        failures: Vec<String>,
-    }
-
-    impl Tally {
-        /// Every k and both ends of it, with one fault. How many polls it takes to the end, and commands, at the most.
-        async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, Vec<u64>) {
-            let mut sent = vec![0; scene.servers()];
-            let some = !full() && !matches!(fault, Fault::None);
-            if some {
-                self.turn = (self.turn + 1) % self.stride;
-            }
-            for polls in (if some { self.turn } else { 0 }..300).step_by(if some { self.stride } else { 1 }) {
-                for when in if some { [When::AtOnce].as_slice() } else { &[When::AtOnce, When::Woken] } {
-                    let when = *when;
-                    if polls == 0 && when == When::Woken {
-                        continue;
-                    }
-                    let case = Case { op, scene, fault: fault.clone(), polls, when };
-                    crate::trace::mute(std::env::var("CASE").is_ok_and(|text| !format!("{case:?}").contains(&text)));
-                    crate::trace::say(|| format!("{case:?}"));
-                    self.cases += 1;
-                    match run(&case).await {
-                        Ok(seen) => {
-                            let took = if matches!(fault, Fault::None) { &mut self.calm } else { &mut self.rough };
-                            *took = seen.took.max(*took);
-                            self.deepest = self.deepest.max(polls);
-                            sent.iter_mut().zip(seen.sent).for_each(|(most, sent)| *most = sent.max(*most));
-                            if seen.complete {
-                                return (polls, sent);
-                            }
-                        }
-                        Err(why) => {
-                            self.failures.push(format!("{case:?}: {why}"));
-                            // The rest would say the same.
-                            return (polls, sent);
-                        }
-                    }
-                }
-            }
-            self.failures.push(format!("{op:?} {scene:?} {fault:?}: no end"));
-            (300, sent)
-        }
-    }
-
-    pub fn enumerate(scene: Scene, ops: &'static [Op]) {
-        let mut tally = virtually(async move || {
-            let (calm, rough) = (Duration::ZERO, Duration::ZERO);
-            let mut tally = Tally { cases: 0, deepest: 0, turn: 0, stride: 1, calm, rough, failures: Vec::new() };
-            for op in ops {
-                let (polls, sent) = tally.every_poll(*op, scene, Fault::None).await;
-                tally.stride = 1 + polls / 6;
-                if *op != ops[0] && !full() {
-                    continue;
-                }
-                // The first is the one that is waited at; the last stands for the others.
-                let servers = 0..scene.servers();
-                let some = servers.filter(|n| full() || *n == 0 || n + 1 == scene.servers());
-                for server in some.collect::<Vec<_>>() {
-                    for number in 0..sent[server] {
-                        for mishaps in mishaps() {
-                            tally.every_poll(*op, scene, Fault::Command(server, number, mishaps)).await;
-                        }
-                    }
-                    for poll in 0..polls {
-                        for what in breaks() {
-                            tally.every_poll(*op, scene, Fault::Break(server, poll, what)).await;
-                        }
-                    }
-                }
-            }
-            tally
-        });
-        println!(
-            "C1 {scene:?}: {} cases, up to {} await points, clean within {:?} without and {:?} with a fault",
-            tally.cases, tally.deepest, tally.calm, tally.rough
-        );
-        let n = tally.failures.len();
-        tally.failures.truncate(8);
-        assert!(n == 0, "{n} failures, the first of them:\n{}", tally.failures.join("\n"));
-        assert!(tally.cases >= 50 && tally.deepest >= 2, "that was not all: {} cases", tally.cases);
-    }
-}
-
-macro_rules! each {
-    ($($test:ident: $scene:ident [$($op:ident),*];)*) => {
-        $(#[test] fn $test() { all::enumerate(Scene::$scene, &[$(Op::$op),*]); })*
-    };
-}
-
-each! {
-    c1_red_lock: Red [Lock, TryLock, LockLeased, Unlock, Extend];
-    c1_red_lock_behind_a_holder: RedBehind [Lock, LockFor, TryLock, Unlock];
-    c1_red_lock_with_two_servers_away: RedAway [Lock, LockFor, TryLock];
-    c1_red_lock_in_a_queue: RedFair [Lock, LockFor];
-    c1_multi_lock_by_one_script: Batch [Lock, TryLock, LockLeased, Unlock, Extend];
-    c1_multi_lock_over_two_servers: Mixed [Lock, TryLock, LockLeased, Unlock, Extend];
-    c1_multi_lock_behind_a_holder: BatchBehind [Lock, LockFor, TryLock, LockLeased];
-    c1_multi_lock_of_all_kinds_behind_a_holder: MixedBehind [Lock, LockFor, LockLeased];
-    c1_fenced_lock: Fenced [Lock, LockLeased, Unlock];
-    c1_fenced_lock_behind_a_holder: FencedBehind [Lock, LockFor, Unlock];
 }

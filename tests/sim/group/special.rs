@@ -1,0 +1,287 @@
+//! What RedLocks and multi locks have to do in particular situations, all of a kind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{DistLock, Error, Flavour, Prefer};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::fleet::Fleet;
+use crate::cases::{POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
+use crate::rig::{Numbers, ms, tasks, virtually};
+
+const NAME: &str = "orders:42";
+
+fn fleet(seed: u64, servers: usize, clients: usize) -> Fleet {
+    Fleet::new(seed, servers, clients, |server, _| party(server, Prefer::default()))
+}
+
+/// How one server is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Up,
+    /// It refuses connections.
+    Down,
+    /// It does not answer.
+    Frozen,
+    /// Somebody else holds the lock there.
+    Taken,
+}
+
+/// X2: five servers in every one of 4^5 states. Granted where most can grant it; told busy where most are there, and no
+/// quorum where they are not, within the wait; and in the end nothing is left.
+#[test]
+fn x2_with_every_server_in_every_state() {
+    let (granted, busy, away) = virtually(async || {
+        let (mut granted, mut busy, mut away) = (0, 0, 0);
+        for state in 0..4_usize.pow(5) {
+            let way = |n: usize| [Way::Up, Way::Down, Way::Frozen, Way::Taken][state / 4_usize.pow(n as u32) % 4];
+            let ways: Vec<Way> = (0..5).map(way).collect();
+            let fleet = fleet(state as u64, 5, 2);
+            let mut taken = Vec::new();
+            for (n, way) in ways.iter().enumerate() {
+                match way {
+                    Way::Up => {}
+                    Way::Down => fleet.servers[n].stop(),
+                    Way::Frozen => fleet.servers[n].freeze(true),
+                    Way::Taken => taken.push(fleet.clients[1][n].client.reentrant(NAME).lock().await.unwrap()),
+                }
+            }
+            let count = |wanted: &[Way]| ways.iter().filter(|way| wanted.contains(way)).count();
+            let lock = fleet.red(0, Flavour::Reentrant, NAME, TIMEOUT);
+            // Every other time it waits.
+            let wait = if state % 2 == 0 { ms(0) } else { ms(300) };
+            let began = Instant::now();
+            let outcome = lock.lock_for(wait).await;
+            let took = began.elapsed();
+            match &outcome {
+                Ok(Some(guard)) => {
+                    assert!(count(&[Way::Up]) >= 3, "{ways:?}");
+                    assert!(guard.is_held() && took <= ROUND_TRIP, "{ways:?}: after {took:?}");
+                    let has = fleet.spans(Flavour::Reentrant, NAME, &crate::stage::text(guard.owner()));
+                    assert!(has[2] > 0, "X2: {has:?} in {ways:?}");
+                    granted += 1;
+                }
+                Ok(None) => {
+                    assert!(count(&[Way::Up]) < 3 && count(&[Way::Down, Way::Frozen]) < 3, "{ways:?}");
+                    busy += 1;
+                }
+                Err(Error::NoQuorum { granted: votes, needed: 3, .. }) => {
+                    assert!(count(&[Way::Down, Way::Frozen]) >= 3 && *votes <= count(&[Way::Up]), "{ways:?}");
+                    away += 1;
+                }
+                Err(odd) => panic!("{ways:?}: {odd}"),
+            }
+            assert!(took <= wait.max(TIMEOUT) + ms(20), "{ways:?}: told after {took:?} of {wait:?}");
+            drop((outcome, taken));
+            for (n, way) in ways.iter().enumerate() {
+                match way {
+                    Way::Down => fleet.servers[n].start(true),
+                    Way::Frozen => fleet.servers[n].freeze(false),
+                    Way::Up | Way::Taken => {}
+                }
+            }
+            if let Err(left) = fleet.settled(WATCHDOG + 4 * TIMEOUT + POLL_CAP).await {
+                panic!("K1: {ways:?}: {left}");
+            }
+            fleet.shutdown().await.unwrap();
+        }
+        (granted, busy, away)
+    });
+    println!("of 1024 states {granted} grant it, {busy} are busy, {away} have no quorum");
+    // At least three of five up; at least three of five away.
+    assert_eq!((granted, busy, away), (106, 406, 512));
+}
+
+/// Five clients over five servers, who all come at the same moment, again and again: no livelock. Somebody has it for a good
+/// part of the time, and everybody gets it.
+#[test]
+fn five_clients_over_five_servers_do_not_livelock() {
+    const CLIENTS: usize = 5;
+    const ROUNDS: u32 = 20;
+    const HOLD: Duration = ms(5);
+    for seed in 0..3 {
+        let (worst, took, each) = virtually(async move || {
+            let fleet = Arc::new(fleet(seed, 5, CLIENTS));
+            let start = Instant::now();
+            let client = |n| {
+                let lock = fleet.red(n, Flavour::Reentrant, NAME, TIMEOUT);
+                tokio::spawn(async move {
+                    let mut worst = Duration::ZERO;
+                    for _ in 0..ROUNDS {
+                        let began = Instant::now();
+                        let guard = lock.lock().await.unwrap();
+                        worst = began.elapsed().max(worst);
+                        sleep(HOLD).await;
+                        guard.unlock().await.unwrap();
+                    }
+                    worst
+                })
+            };
+            let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+            let mut worst = Duration::ZERO;
+            for client in clients {
+                worst = timeout(ms(60_000), client).await.expect("livelock").unwrap().max(worst);
+            }
+            let took = start.elapsed();
+            fleet.settled(ms(500)).await.unwrap();
+            let commands: u64 = fleet.servers.iter().map(|server| server.scripts_run()).sum();
+            fleet.shutdown().await.unwrap();
+            (worst, took, commands / (CLIENTS as u64 * u64::from(ROUNDS)))
+        });
+        println!(
+            "seed {seed}: {took:?} for {} holds of {HOLD:?}, the longest wait {worst:?}, {each} scripts a hold",
+            5 * ROUNDS
+        );
+        // A hand-over of a few round trips, and a back-off now and then.
+        assert!(took < 5 * ROUNDS * (HOLD + 5 * ROUND_TRIP), "{took:?} for {} holds", 5 * ROUNDS);
+        assert!(worst < ms(3000), "one waited for {worst:?}");
+    }
+}
+
+/// X1: a thousand rounds of two callers with reversed lists, over one server and over two, some of them dropped half-way: no
+/// deadlock, nothing left.
+#[test]
+fn two_callers_with_reversed_lists_never_deadlock() {
+    for servers in [1, 2] {
+        virtually(async move || {
+            let before = tasks();
+            let fleet = Arc::new(fleet(servers as u64, servers, 2));
+            let caller = |n: usize| {
+                let fleet = Arc::clone(&fleet);
+                tokio::spawn(async move {
+                    let mut dice = Numbers::new(11, n as u64);
+                    let mut held = 0;
+                    for _ in 0..1000 {
+                        let one = |at: usize| -> Arc<dyn DistLock> {
+                            let client = &fleet.clients[n][at % servers].client;
+                            Arc::new(client.reentrant(&format!("part:{at}")))
+                        };
+                        let all = if n == 0 { [0, 1, 2].map(one) } else { [2, 1, 0].map(one) };
+                        let lock = distlock::MultiLock::of(all.into());
+                        let within = if dice.once_in(4) { dice.between(0, 20) } else { ms(20_000) };
+                        if let Ok(guard) = timeout(within, lock.lock()).await {
+                            let guard = guard.unwrap();
+                            assert_eq!(guard.members().iter().filter(|member| member.is_held).count(), 3);
+                            held += 1;
+                            sleep(dice.between(0, 3)).await;
+                            guard.unlock().await.unwrap();
+                        } else {
+                            assert!(within < ms(20_000), "deadlock");
+                        }
+                    }
+                    held
+                })
+            };
+            let callers = [caller(0), caller(1)];
+            let start = Instant::now();
+            for caller in callers {
+                let held = caller.await.unwrap();
+                assert!(held > 750, "{held}");
+            }
+            println!("{servers} servers: 2 x 1000 rounds in {:?} of virtual time", start.elapsed());
+            fleet.settled(ms(500)).await.unwrap();
+            fleet.shutdown().await.unwrap();
+            drop(fleet);
+            sleep(ms(50)).await;
+            assert!(tasks() <= before);
+        });
+    }
+}
+
+/// A RedLock is held as long as most of its servers have it: two may be cut off for as long as they like; with a third it is
+/// lost before the leases end, and nobody else has it before that (M1-R, M2).
+#[test]
+fn a_hold_ends_with_its_majority() {
+    virtually(async || {
+        let fleet = fleet(1, 5, 2);
+        let cut = |n: usize, cut| fleet.clients[0][n].link.partition(cut);
+        let guard = fleet.red(0, Flavour::Reentrant, NAME, TIMEOUT).lock().await.unwrap();
+        let lost = guard.lost();
+        let mut lost = std::pin::pin!(lost);
+        [1, 3].into_iter().for_each(|n| cut(n, true));
+        assert!(timeout(20 * WATCHDOG, &mut lost).await.is_err(), "lost with three of five servers");
+        assert!(guard.is_held());
+        let other = fleet.red(1, Flavour::Reentrant, NAME, TIMEOUT);
+        assert!(other.try_lock().await.unwrap().is_none());
+        cut(4, true);
+        let (began, left) = (Instant::now(), guard.remaining());
+        let next = tokio::spawn(async move { other.lock().await.map(|guard| (guard, Instant::now())) });
+        assert!(matches!(lost.await, Error::Lost { .. }));
+        let told = Instant::now();
+        assert!(!guard.is_held() && began.elapsed() <= left + ms(2), "told after {:?} of {left:?}", began.elapsed());
+        let (next, granted) = next.await.unwrap().unwrap();
+        // It waits at a server where the lost hold is kept still, and looks at the others about once a second.
+        assert!(granted >= told && granted <= told + ms(1600), "granted {:?} after the loss", granted - told);
+        assert!(guard.unlock().await.is_err());
+        [1, 3, 4].into_iter().for_each(|n| cut(n, false));
+        next.unlock().await.unwrap();
+        fleet.settled(WATCHDOG + 4 * TIMEOUT).await.unwrap();
+        fleet.shutdown().await.unwrap();
+    });
+}
+
+/// Servers that come back empty: two change nothing; with a third the holder is told at its next renewal, a third of the
+/// watchdog later at the most (reliability §3, restart without persistence).
+#[test]
+fn empty_servers_are_noticed_by_the_next_renewal() {
+    virtually(async || {
+        let fleet = fleet(1, 5, 1);
+        let guard = fleet.red(0, Flavour::Reentrant, NAME, TIMEOUT).lock().await.unwrap();
+        sleep(ms(100)).await;
+        [0, 2].into_iter().for_each(|n| fleet.servers[n].restart(false));
+        assert!(timeout(20 * WATCHDOG, guard.lost()).await.is_err(), "lost with three of five servers");
+        fleet.servers[1].restart(false);
+        let began = Instant::now();
+        assert!(matches!(guard.lost().await, Error::Lost { .. }));
+        assert!(began.elapsed() <= WATCHDOG / 3 + ms(50), "told after {:?}", began.elapsed());
+        drop(guard);
+        fleet.settled(WATCHDOG).await.unwrap();
+        fleet.shutdown().await.unwrap();
+    });
+}
+
+/// Locks that are made of locks that are made of locks: all or nothing, and nothing left.
+#[test]
+fn a_multi_lock_of_red_locks_is_all_or_nothing() {
+    virtually(async || {
+        let fleet = Arc::new(fleet(5, 3, 2));
+        let client = |n: usize| {
+            let fleet = Arc::clone(&fleet);
+            tokio::spawn(async move {
+                let mut dice = Numbers::new(5, n as u64);
+                let mut held = 0;
+                for _ in 0..100 {
+                    let red = |name| -> Arc<dyn DistLock> { Arc::new(fleet.red(n, Flavour::Reentrant, name, TIMEOUT)) };
+                    let plain: Arc<dyn DistLock> = Arc::new(fleet.clients[n][1].client.reentrant("c"));
+                    let mut all = vec![red("a"), plain, red("b")];
+                    all.rotate_left(n);
+                    let within = if dice.once_in(3) { dice.between(0, 30) } else { ms(30_000) };
+                    match timeout(within, distlock::MultiLock::of(all).lock()).await {
+                        Ok(guard) => {
+                            let guard = guard.unwrap();
+                            let owner = crate::stage::text(guard.owner());
+                            for name in ["a", "b"] {
+                                let has = fleet.spans(Flavour::Reentrant, name, &owner);
+                                assert!(has[1] > 0, "X1: {name}: {has:?}");
+                            }
+                            assert_eq!(crate::rig::count(&fleet.servers[1], Flavour::Reentrant, "c", &owner), 1);
+                            held += 1;
+                            sleep(dice.between(0, 5)).await;
+                            if dice.once_in(2) {
+                                guard.unlock().await.unwrap();
+                            }
+                        }
+                        Err(_) => assert!(within < ms(30_000), "deadlock"),
+                    }
+                }
+                held
+            })
+        };
+        for client in [client(0), client(1)] {
+            assert!(client.await.unwrap() >= 66);
+        }
+        fleet.settled(ms(500)).await.unwrap();
+        fleet.shutdown().await.unwrap();
+    });
+}
