@@ -7,15 +7,29 @@ use crate::subject::Who;
 pub const USAGE: &str =
     "distlock-bench [--only BENCH[,BENCH]] [--subjects NAME[,NAME]] [--quick] [--pool N] [--json PATH] [--check]
 
-  --only      uncontended, contended, processes, fair, rw, held, latency; all of them unless said
+  --only      uncontended, contended, processes, fair, rw, fenced, spin, multi, striped, red, held, latency; all of
+              them unless said
   --subjects  distlock, raw, redisson, rslock, rlock; all of them unless said
-  --quick     shorter and fewer rounds: within 90 s
+  --quick     shorter and fewer rounds: within 3 min
   --pool      connections for commands, of distlock and of the raw commands; 1 unless said
   --json      where the report goes; target/bench/report.json unless said
   --check     fail when a target is missed";
 
-/// The benches, in the order they are run.
-pub const BENCHES: [&str; 7] = ["uncontended", "contended", "processes", "fair", "rw", "held", "latency"];
+/// The benches.
+pub const BENCHES: [&str; 12] = [
+    "uncontended",
+    "contended",
+    "processes",
+    "fair",
+    "rw",
+    "fenced",
+    "spin",
+    "multi",
+    "striped",
+    "red",
+    "held",
+    "latency",
+];
 
 /// What to measure.
 #[derive(Clone, Debug)]

@@ -68,6 +68,14 @@ pub struct Bed {
     pub args: Args,
     pub server: RedisServer,
     pub admin: Admin,
+    /// Further servers, where a lock is over several.
+    pub others: Vec<(RedisServer, Admin)>,
+    /// How many of these are away: the last.
+    pub away: usize,
+    /// What clients connect to: the servers, or lines to them.
+    pub urls: Vec<String>,
+    /// How many processes the benches of several processes have.
+    pub processes: usize,
 }
 
 /// A subject's rounds.
@@ -91,39 +99,63 @@ impl Bed {
     pub async fn new(args: Args) -> Self {
         let server = RedisServer::start();
         let admin = Admin::connect(&server).await;
-        Self { args, server, admin }
+        let urls = vec![server.url()];
+        Self { args, server, admin, others: Vec::new(), away: 0, urls, processes: PROCESSES }
+    }
+
+    /// Several servers that know nothing of each other.
+    pub async fn over(args: Args, servers: usize, processes: usize) -> Self {
+        let mut bed = Self { processes, ..Self::new(args).await };
+        for _ in 1..servers {
+            let server = RedisServer::start();
+            let admin = Admin::connect(&server).await;
+            bed.urls.push(server.url());
+            bed.others.push((server, admin));
+        }
+        bed
+    }
+
+    /// What clients connect to.
+    pub fn url(&self) -> String {
+        self.urls.join(",")
+    }
+
+    /// The calls of each command that the servers have counted, those that are away left out.
+    async fn stats(&self) -> BTreeMap<String, u64> {
+        let mut sum = self.admin.commandstats().await;
+        for (_, admin) in &self.others[..self.others.len() - self.away] {
+            for (name, calls) in admin.commandstats().await {
+                *sum.entry(name).or_default() += calls;
+            }
+        }
+        sum
+    }
+
+    /// The servers' processes, those that are away left out.
+    fn servers(&self) -> Vec<u32> {
+        let others = self.others[..self.others.len() - self.away].iter().map(|(server, _)| server.pid());
+        std::iter::once(self.server.pid()).chain(others).collect()
     }
 
     /// Clients of all subjects that are asked for, in this process; Redisson in one of its own.
     pub async fn sides(&self) -> Sides {
-        let mut sides = Sides::new();
-        for &who in &self.args.subjects {
-            let side = if who == Who::Redisson {
-                let java = Java::start(1, &self.server.url(), 1024, true).await;
-                java.warm_up(Kind::Reentrant, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
-                Side::Java(java)
-            } else {
-                Side::Here(Any::connect(who, &self.server.url(), self.args.pool).await)
-            };
-            sides.push((who, side));
-        }
-        sides
+        self.here(&self.args.subjects, &[Kind::Reentrant]).await
     }
 
     /// Clients of these subjects in processes of their own, for benches of locks of these kinds.
     pub async fn apart(&self, subjects: &[Who], kinds: &[Kind]) -> Sides {
-        let (url, quick) = (self.server.url(), self.args.quick);
+        let (url, quick) = (self.url(), self.args.quick);
         let mut sides = Sides::new();
         for &who in subjects {
             let side = if who == Who::Redisson {
                 // In a quick run eight compilers at work would leave nothing to measure.
-                let java = Java::start(PROCESSES, &url, 256, !quick).await;
+                let java = Java::start(self.processes, &url, 256, !quick).await;
                 for &kind in kinds {
                     java.warm_up(kind, Duration::from_millis(if quick { 600 } else { 10_000 })).await;
                 }
                 Side::Java(java)
             } else {
-                let starts = (0..PROCESSES).map(|_| Worker::start(who, &url, self.args.pool));
+                let starts = (0..self.processes).map(|_| Worker::start(who, &url, self.args.pool));
                 Side::Apart(futures::future::join_all(starts).await)
             };
             sides.push((who, side));
@@ -134,11 +166,33 @@ impl Bed {
     /// Lock and unlock of one task with nobody else, by the name of each bench, and the same with a reentrant lock of a
     /// client alike.
     pub async fn alone(&self, benches: &[(&'static str, Kind)]) -> Vec<Row> {
-        let (rounds, length) = if self.args.quick { (5, 150) } else { (13, 350) };
+        let mut sides = self.here(&[Who::Distlock, Who::Reentrant], &[]).await;
+        let rows = self.pairs(benches, &mut sides).await;
+        self.close(sides).await;
+        rows
+    }
+
+    /// Clients of these subjects, in this process; Redisson in one of its own, which knows these kinds of lock well.
+    pub async fn here(&self, subjects: &[Who], kinds: &[Kind]) -> Sides {
         let mut sides = Sides::new();
-        for who in [Who::Distlock, Who::Reentrant] {
-            sides.push((who, Side::Here(Any::connect(who, &self.server.url(), self.args.pool).await)));
+        for &who in subjects {
+            let side = if who == Who::Redisson {
+                let java = Java::start(1, &self.url(), 1024, true).await;
+                for &kind in kinds {
+                    java.warm_up(kind, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
+                }
+                Side::Java(java)
+            } else {
+                Side::Here(Any::connect(who, &self.url(), self.args.pool).await)
+            };
+            sides.push((who, side));
         }
+        sides
+    }
+
+    /// Lock and unlock of one task with nobody else, by the name of each bench.
+    pub async fn pairs(&self, benches: &[(&'static str, Kind)], sides: &mut Sides) -> Vec<Row> {
+        let (rounds, length) = if self.args.quick { (5, 150) } else { (13, 350) };
         let mut rows = Vec::new();
         for &(bench, kind) in benches {
             let plan = Plan {
@@ -150,10 +204,22 @@ impl Bed {
                 hold: Duration::ZERO,
                 length: Duration::from_millis(length),
             };
-            rows.extend(self.rounds(bench, 1, &mut sides, &plan, rounds, By::Rate).await);
+            rows.extend(self.rounds(bench, 1, sides, &plan, rounds, By::Rate).await);
         }
-        self.close(sides).await;
         rows
+    }
+
+    /// The time from asking to having of one task with nobody else.
+    pub async fn waits(
+        &self,
+        bench: &'static str,
+        kind: Kind,
+        sides: &mut Sides,
+        (rounds, length): (usize, Duration),
+    ) -> Vec<Row> {
+        let timed = Timed::Wait;
+        let plan = Plan { tasks: 1, kind, name: String::new(), own: false, timed, hold: Duration::ZERO, length };
+        self.rounds(bench, 1, sides, &plan, rounds, By::Median).await
     }
 
     /// Many processes on one name, of those that have such locks: by the name of each bench, how many tasks a process has,
@@ -170,7 +236,7 @@ impl Bed {
         let mut rows = Vec::new();
         for &(bench, tasks, kind) in benches {
             let plan = Plan { tasks, kind, name: String::new(), own: false, timed: Timed::Wait, hold: HOLD, length };
-            rows.extend(self.rounds(bench, PROCESSES, &mut ours, &plan, rounds, By::Rate).await);
+            rows.extend(self.rounds(bench, self.processes, &mut ours, &plan, rounds, By::Rate).await);
         }
         sides.extend(ours);
         sides.extend(others);
@@ -208,13 +274,13 @@ impl Bed {
                 if round == 0 {
                     plan.length = (plan.length / 3).clamp(Duration::from_millis(100), Duration::from_millis(500));
                 }
-                let before = self.admin.commandstats().await;
-                let (pids, server) = (side.pids(), self.server.pid());
-                let (cpu, server_cpu) = (cpu::seconds_of(&pids), cpu::seconds(server));
+                let before = self.stats().await;
+                let (pids, servers) = (side.pids(), self.servers());
+                let (cpu, server_cpu) = (cpu::seconds_of(&pids), cpu::seconds_of(&servers));
                 let sample = tokio::time::timeout(SAMPLE_WITHIN, side.run(&plan)).await;
                 let sample = sample.unwrap_or_else(|_| panic!("{bench}: {} does not end", who.name()));
-                let used = (cpu::seconds_of(&pids) - cpu, cpu::seconds(server) - server_cpu);
-                let after = self.admin.commandstats().await;
+                let used = (cpu::seconds_of(&pids) - cpu, cpu::seconds_of(&servers) - server_cpu);
+                let after = self.stats().await;
                 if round > 0 {
                     let rounds = found.entry(*who).or_default();
                     let pairs = sample.pairs() as f64;

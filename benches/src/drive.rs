@@ -26,6 +26,14 @@ pub enum Kind {
     Write,
     /// Both halves of a read-write lock: so many of a hundred acquires are for reading.
     Mix(u8),
+    Fenced,
+    Spin,
+    /// A multi lock over so many names of one slot; every other task lists them the other way round.
+    Multi(usize),
+    /// A RedLock over so many servers.
+    Red(usize),
+    /// Any of so many segments.
+    Striped(usize),
 }
 
 impl Kind {
@@ -37,8 +45,18 @@ impl Kind {
             Self::Read => "read",
             Self::Write => "write",
             Self::Mix(_) => "mix",
+            Self::Fenced => "fenced",
+            Self::Spin => "spin",
+            Self::Multi(_) => "multi",
+            Self::Red(_) => "red",
+            Self::Striped(_) => "striped",
         }
     }
+}
+
+/// The names of a multi lock, in one slot.
+pub fn names(name: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{{{name}}}:{number}")).collect()
 }
 
 /// What to do in one measurement.

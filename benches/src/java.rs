@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock_support::agent::{Agent, AgentOptions};
 use serde_json::{Value, json};
 
-use crate::drive::{Kind, Plan, Sample, Timed};
+use crate::drive::{Kind, Plan, Sample, Timed, names};
 
 /// One or several Java processes with a Redisson client each, set up as Redisson would set itself up; without
 /// `full_speed` as suits a short life.
@@ -21,6 +21,11 @@ impl Java {
     /// Lets the just-in-time compiler see the code.
     pub async fn warm_up(&self, kind: Kind, length: Duration) {
         let name = format!("warm-up:{}", kind.flavour());
+        if let Kind::Multi(_) | Kind::Red(_) = kind {
+            let timed = Timed::Wait;
+            self.run(&Plan { tasks: 1, kind, name, own: false, timed, hold: Duration::ZERO, length }).await;
+            return;
+        }
         let alone = if let Kind::Mix(_) = kind { Kind::Read } else { kind };
         let own = Plan { tasks: 16, kind: alone, name, own: true, timed: Timed::Pair, hold: Duration::ZERO, length };
         self.run(&own).await;
@@ -40,12 +45,22 @@ impl Java {
                 } else {
                     ("bench_contended", String::new())
                 };
+                let names = match plan.kind {
+                    Kind::Multi(count) => names(&plan.name, count),
+                    Kind::Red(servers) => vec![plan.name.clone(); servers],
+                    _ => Vec::new(),
+                };
+                // Of a multi lock on the first server, of a RedLock each on its own.
+                let servers = if let Kind::Red(servers) = plan.kind { (0..servers).collect() } else { Vec::new() };
                 agent.start_call(json!({
                     "op": op,
                     "flavour": plan.kind.flavour(),
                     "reads": if let Kind::Mix(reads) = plan.kind { reads } else { 0 },
                     "prefix": prefix,
                     "name": plan.name,
+                    "names": names,
+                    "servers": servers,
+                    "turn": matches!(plan.kind, Kind::Multi(_)) && plan.tasks > 1,
                     "tasks": plan.tasks,
                     "seconds": plan.length.as_secs_f64(),
                     "hold_us": plan.hold.as_micros() as u64,

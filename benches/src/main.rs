@@ -9,9 +9,14 @@ mod drive;
 mod fair;
 mod held;
 mod java;
+mod line;
+mod multi;
+mod plain;
 mod raw;
+mod red;
 mod report;
 mod rwlock;
+mod striped;
 mod subject;
 mod verdict;
 mod worker;
@@ -71,6 +76,7 @@ async fn run(args: Args) -> ExitCode {
         bed.close(sides).await;
     }
     let (plain, fair, rw) = (args.wants("processes"), args.wants("fair"), args.wants("rw"));
+    let (fenced, spin, multi) = (args.wants("fenced"), args.wants("spin"), args.wants("multi"));
     if fair && args.subjects.contains(&Who::Distlock) {
         step("fair, alone");
         rows.extend(fair::alone(&bed).await);
@@ -79,11 +85,29 @@ async fn run(args: Args) -> ExitCode {
         step("rw, alone");
         rows.extend(rwlock::alone(&bed).await);
     }
-    if plain || fair || rw {
+    if fenced && args.subjects.contains(&Who::Distlock) {
+        step("fenced, alone");
+        rows.extend(plain::alone(&bed, "fenced", Kind::Fenced).await);
+    }
+    if spin && args.subjects.contains(&Who::Distlock) {
+        step("spin, alone");
+        rows.extend(plain::alone(&bed, "spin", Kind::Spin).await);
+    }
+    if multi {
+        step("multi, many names");
+        rows.extend(multi::many(&bed).await);
+    }
+    if plain || fair || rw || fenced || spin || multi {
         // One set of processes for all: eight Java processes take long to start.
         let here = |who: &Who| (plain && *who != Who::Raw) || fair::WITH.contains(who);
         let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
-        let kinds = [(plain, Kind::Reentrant), (fair, Kind::Fair), (rw, rwlock::KIND)];
+        let kinds = [
+            (plain, Kind::Reentrant),
+            (fair, Kind::Fair),
+            (rw, rwlock::KIND),
+            (fenced, Kind::Fenced),
+            (spin, Kind::Spin),
+        ];
         let kinds: Vec<Kind> = kinds.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
         let mut sides = bed.apart(&subjects, &kinds).await;
         if plain {
@@ -98,7 +122,31 @@ async fn run(args: Args) -> ExitCode {
             step("rw");
             rows.extend(rwlock::mixed(&bed, &mut sides).await);
         }
+        if fenced {
+            step("fenced");
+            rows.extend(plain::together(&bed, &mut sides, "fenced", Kind::Fenced).await);
+        }
+        if spin {
+            step("spin");
+            rows.extend(plain::together(&bed, &mut sides, "spin", Kind::Spin).await);
+        }
+        if multi {
+            step("multi, reversed");
+            rows.extend(multi::reversed(&bed, &mut sides).await);
+        }
         bed.close(sides).await;
+    }
+    if args.wants("striped") && args.subjects.contains(&Who::Distlock) {
+        step("striped");
+        rows.extend(striped::hot(&bed).await);
+    }
+    if args.wants("red") && args.subjects.contains(&Who::Distlock) {
+        step("red");
+        rows.extend(red::waits(&bed).await);
+        step("red, 1 ms away");
+        rows.extend(red::far(&bed).await);
+        step("red, contended");
+        rows.extend(red::together(&bed).await);
     }
     if args.wants("held") {
         step("held");

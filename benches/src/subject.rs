@@ -1,8 +1,11 @@
 //! What is measured: locks of one kind, made by a client that stays connected.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use distlock::DistLock;
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{self, Kind, Plan, Sample};
@@ -39,7 +42,7 @@ impl Who {
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|who| who.name() == name)
+        Self::ALL.into_iter().chain([Self::Reentrant]).find(|who| who.name() == name)
     }
 }
 
@@ -141,6 +144,30 @@ impl Lock for Halves {
     }
 }
 
+/// Makes locks of any other kind of ours.
+struct Made<F>(F);
+
+impl<F: Fn(&str, bool) -> Arc<dyn DistLock> + Send + Sync + 'static> Subject for Made<F> {
+    type Lock = Arc<dyn DistLock>;
+
+    fn lock(&self, name: String) -> Self::Lock {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        (self.0)(&name, NEXT.fetch_add(1, Ordering::Relaxed) % 2 == 1)
+    }
+}
+
+impl Lock for Arc<dyn DistLock> {
+    type Guard = distlock::Guard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        DistLock::lock(&**self).await.unwrap_or_else(|error| panic!("distlock: {}: {error}", self.name()))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) {
+        guard.unlock().await.map_or_else(|error| panic!("distlock: unlock: {error}"), drop);
+    }
+}
+
 impl Subject for rslock::LockManager {
     type Lock = (Self, String);
 
@@ -193,19 +220,23 @@ impl Lock for (Rlock, String) {
 /// A client of any of the Rust libraries.
 pub enum Any {
     Distlock(distlock::Client),
+    /// One client for each of several servers.
+    Red(Vec<distlock::Client>),
     Raw(Raw),
     Rslock(rslock::LockManager),
     Rlock(Rlock),
 }
 
 impl Any {
-    /// Connects, with one round trip done.
+    /// Connects, with one round trip done. Of several servers, with commas between, a plain lock is on the first.
     pub async fn connect(who: Who, url: &str, pool: usize) -> Self {
+        let client = async |url: &str| {
+            let client = distlock::Client::builder(url).pool_size(pool).connect().await;
+            client.unwrap_or_else(|error| panic!("distlock: {error}"))
+        };
         match who {
-            Who::Distlock | Who::Reentrant => {
-                let client = distlock::Client::builder(url).pool_size(pool).connect().await;
-                Self::Distlock(client.unwrap_or_else(|error| panic!("distlock: {error}")))
-            }
+            Who::Distlock if url.contains(',') => Self::Red(join_all(url.split(',').map(client)).await),
+            Who::Distlock | Who::Reentrant => Self::Distlock(client(url.split(',').next().unwrap_or(url)).await),
             Who::Raw => Self::Raw(Raw::connect(url, pool).await),
             Who::Rslock => Self::Rslock(rslock::LockManager::new(vec![url])),
             Who::Rlock => {
@@ -229,7 +260,41 @@ impl Any {
                 Kind::Read => drive::run(&Mixed(client.clone(), 100), plan).await,
                 Kind::Write => drive::run(&Mixed(client.clone(), 0), plan).await,
                 Kind::Mix(reads) => drive::run(&Mixed(client.clone(), reads), plan).await,
+                Kind::Fenced => {
+                    let client = client.clone();
+                    drive::run(&Made(move |name: &str, _| Arc::new(client.fenced(name)) as _), plan).await
+                }
+                Kind::Spin => {
+                    let client = client.clone();
+                    drive::run(&Made(move |name: &str, _| Arc::new(client.spin(name)) as _), plan).await
+                }
+                Kind::Multi(count) => {
+                    let client = client.clone();
+                    let make = move |name: &str, turned: bool| {
+                        let mut names = drive::names(name, count);
+                        if turned {
+                            names.reverse();
+                        }
+                        Arc::new(client.multi(names)) as _
+                    };
+                    drive::run(&Made(make), plan).await
+                }
+                Kind::Striped(segments) => {
+                    // One object for all tasks of the process.
+                    let striped: Arc<dyn DistLock> = Arc::new(client.striped(&plan.name, segments));
+                    drive::run(&Made(move |_: &str, _| Arc::clone(&striped)), plan).await
+                }
+                Kind::Red(_) => panic!("a RedLock has several clients"),
             },
+            Self::Red(clients) => {
+                assert!(
+                    matches!(plan.kind, Kind::Red(servers) if servers == clients.len()),
+                    "a client for each server"
+                );
+                let clients = clients.clone();
+                let make = move |name: &str, _| Arc::new(distlock::RedLock::new(clients.clone(), name)) as _;
+                drive::run(&Made(make), plan).await
+            }
             _ if plan.kind != Kind::Reentrant => panic!("only plain locks here"),
             Self::Raw(client) => drive::run(client, plan).await,
             Self::Rslock(client) => drive::run(client, plan).await,
@@ -241,6 +306,12 @@ impl Any {
         match self {
             Self::Distlock(client) => {
                 client.shutdown(Duration::from_secs(60)).await.unwrap_or_else(|error| panic!("distlock: {error}"));
+            }
+            Self::Red(clients) => {
+                for client in clients {
+                    // Its server may be away.
+                    let _ = client.shutdown(Duration::from_secs(2)).await;
+                }
             }
             Self::Raw(client) => client.close().await,
             Self::Rslock(client) => drop(client),

@@ -21,6 +21,21 @@ const FAIR_ALONE: f64 = 0.85;
 /// A half of the read-write lock alone: of the reentrant lock's rate.
 const RW_ALONE: f64 = 0.85;
 
+/// A fenced or a spin lock alone: of the reentrant lock's rate.
+const PLAIN_ALONE: f64 = 0.9;
+
+/// A multi lock over so many names, in µs.
+const MULTI_1000: f64 = 1e5;
+const MULTI_10000: f64 = 1e6;
+
+/// A striped lock: of one lock's rate.
+const STRIPED: f64 = 3.0;
+
+/// RedLock's median time to acquire: of one server's lock, where the servers do not share its cores; how often it goes into
+/// Redisson's.
+const RED_OF_ONE: f64 = 1.5;
+const RED_AHEAD: f64 = 3.0;
+
 /// One target, or something beside them that is worth knowing.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -99,6 +114,56 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
             ("read" | "write", Who::Reentrant) => {
                 let ratio = row.distlock_ahead.unwrap_or(0.0);
                 judge(true, ratio >= RW_ALONE, row, format!("{ratio:.3} of our {peer} lock's rate (>= {RW_ALONE})"));
+            }
+            ("fenced" | "spin", Who::Reentrant) => {
+                let ratio = row.distlock_ahead.unwrap_or(0.0);
+                judge(
+                    true,
+                    ratio >= PLAIN_ALONE,
+                    row,
+                    format!("{ratio:.3} of our {peer} lock's rate (>= {PLAIN_ALONE})"),
+                );
+            }
+            ("spin", Who::Redisson) if row.processes > 1 => {
+                let ahead = row.distlock_ahead.unwrap_or(0.0);
+                judge(true, ahead > 1.0, row, format!("{ahead:.2} of {peer}'s rate (> 1)"));
+                let (our, its) = (ours.p50_us, row.p50_us);
+                judge(false, our < its, row, format!("p50 wait {}, {peer} {}", time(our), time(its)));
+                let (our, its) = (ours.worst_us, row.worst_us);
+                judge(false, our < its, row, format!("worst wait {}, {peer} {}", time(our), time(its)));
+                let (our, its) = (ours.commands_per_op, row.commands_per_op);
+                judge(false, our < its, row, format!("{our:.2} commands a section, {peer} {its:.2}"));
+            }
+            ("multi 1000 names", Who::Distlock) => {
+                let text = format!("p50 {} (< {})", time(row.p50_us), time(MULTI_1000));
+                judge(true, row.p50_us < MULTI_1000, row, text);
+            }
+            ("multi 10000 names", Who::Distlock) => {
+                let text = format!("p50 {} (< {})", time(row.p50_us), time(MULTI_10000));
+                judge(true, row.p50_us < MULTI_10000, row, text);
+            }
+            ("multi 1000 names", Who::Redisson) => {
+                let (our, its) = (time(ours.p50_us), time(row.p50_us));
+                judge(true, ours.p50_us < row.p50_us, row, format!("p50 {our}, {peer} {its}"));
+            }
+            ("striped", Who::Reentrant) => {
+                let ahead = row.distlock_ahead.unwrap_or(0.0);
+                judge(true, ahead >= STRIPED, row, format!("{ahead:.2} of one lock's rate (>= {STRIPED})"));
+            }
+            (bench, Who::Reentrant) if bench.starts_with("red") => {
+                // Next door all servers and their client share the cores.
+                let far = bench.starts_with("red 1 ms");
+                let ratio = 1.0 / row.distlock_ahead.unwrap_or(0.0);
+                let text = format!("p50 {ratio:.2} of one server's (<= {RED_OF_ONE})");
+                judge(far, ratio <= RED_OF_ONE, row, text);
+                let (our, its) = (time(ours.p99_us), time(row.p99_us));
+                judge(false, ours.p99_us < row.p99_us, row, format!("p99 {our}, one server's {its}"));
+            }
+            ("red" | "red 1 ms", Who::Redisson) => {
+                let ahead = row.distlock_ahead.unwrap_or(0.0);
+                // Next door a round trip costs less than the work of five servers on these cores.
+                let text = format!("p50 goes {ahead:.2} times into {peer}'s (>= {RED_AHEAD})");
+                judge(true, ahead >= RED_AHEAD, row, text);
             }
             ("rw 95/5" | "rw 50/50", Who::Redisson) => {
                 let ahead = row.distlock_ahead.unwrap_or(0.0);

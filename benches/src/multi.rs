@@ -1,0 +1,45 @@
+//! The multi lock: many names at once, and callers whose lists are reversed.
+
+use std::time::Duration;
+
+use crate::bed::{Bed, By, Sides};
+use crate::benches::HOLD;
+use crate::drive::{Kind, Plan, Timed};
+use crate::fair::WITH;
+use crate::report::Row;
+use crate::subject::Who;
+
+/// The locks of those whose lists are reversed.
+pub const KIND: Kind = Kind::Multi(3);
+
+/// One task that takes many names of one slot; and two tasks on the same three names, one listing them in one order, the other
+/// in the other.
+pub async fn many(bed: &Bed) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (3, 400) } else { (7, 1000) };
+    let subjects: Vec<Who> = WITH.into_iter().filter(|who| bed.args.subjects.contains(who)).collect();
+    let mut sides = bed.here(&subjects, &[Kind::Multi(1000)]).await;
+    let extent = (rounds, Duration::from_millis(length));
+    let mut rows = bed.waits("multi 1000 names", Kind::Multi(1000), &mut sides, extent).await;
+    let plan = Plan {
+        tasks: 2,
+        kind: KIND,
+        name: String::new(),
+        own: false,
+        timed: Timed::Wait,
+        hold: HOLD,
+        // Redisson's two wait for one another for 4 s and more, before one gives way.
+        length: Duration::from_secs(if bed.args.quick { 3 } else { 10 }),
+    };
+    rows.extend(bed.rounds("multi reversed", 1, &mut sides, &plan, if bed.args.quick { 1 } else { 3 }, By::Rate).await);
+    let (mut ours, others): (Sides, Sides) = sides.into_iter().partition(|(who, _)| *who == Who::Distlock);
+    rows.extend(bed.waits("multi 10000 names", Kind::Multi(10_000), &mut ours, extent).await);
+    bed.close(ours).await;
+    bed.close(others).await;
+    rows
+}
+
+/// The same of eight processes of two tasks each. Redisson's do not get through that in minutes.
+pub async fn reversed(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (1, 2500) } else { (3, 4000) };
+    bed.together(sides, &[Who::Distlock], &[("multi reversed", 2, KIND)], (rounds, Duration::from_millis(length))).await
+}
