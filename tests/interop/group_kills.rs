@@ -11,7 +11,7 @@ use futures::future::join_all;
 use crate::fenced::forget;
 use crate::multi::{java_multi, multi, named};
 use crate::rig::{Rig, SOON, ms, replied, soon, until, wait_for_lock};
-use crate::several::{clients_of, held_by, is_javas, is_ours, java_red, red};
+use crate::several::{clients_of, held_by, is_javas, is_ours, java_red, red, waiting};
 
 const WATCHDOG: Duration = ms(1500);
 /// A holder renews every third; until then nobody gets in.
@@ -45,7 +45,7 @@ pub async fn killed_java_holders_are_succeeded(version: &str) {
         replied(lock.lock()).await;
     }
     let ours = our_locks(&clients).map(wait_for_lock);
-    rig.waiting(&clients[0], 3).await;
+    waiting(&clients, 3).await;
     // Past the end of the first lease.
     tokio::time::sleep(WATCHDOG + WATCHDOG / 4).await;
     assert!(ours.iter().all(|waiter| !waiter.is_finished()), "it was not renewed");

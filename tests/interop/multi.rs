@@ -9,7 +9,7 @@ use crate::ear::Ear;
 use crate::reentry::Step::{self, Leased, Lock, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{LATCH, Rig, ms, replied, until, until_is};
-use crate::several::{count_together, is_javas, is_ours, take};
+use crate::several::{count_together, hang_up, is_javas, is_ours, take};
 
 const ROWS: [&[Step]; 4] =
     [&[Lock, Unlock], &[Lock, Lock, Unlock, Unlock], &[Leased(8000), Unlock], &[Try, Unlock, TryLeased(7000), Unlock]];
@@ -119,6 +119,7 @@ pub async fn multi_is_all_or_nothing(version: &str) {
     only(&names.iter().collect::<Vec<_>>(), is_javas).await;
     assert!(ours.lock_for(ms(50)).await.expect("an answer").is_none());
     replied(java.unlock()).await;
+    hang_up(&rig).await;
     rig.end([client]).await;
 }
 
@@ -203,13 +204,12 @@ pub async fn multi_fair_members_keep_their_queue(version: &str) {
     let client = rig.client().await;
     let lease = ms(2500);
     let java = java_multi(&rig, 0, Kind::Fair, &named("java", "a"), 1);
-    let theirs = queued(&rig, "java:a:x", 4, async || java.start_try_lock(ms(20_000), Some(lease))).await;
+    let theirs = queued(&rig, "java:a:x", 4, || java.start_try_lock(ms(20_000), Some(lease))).await;
     assert_eq!(replied(theirs).await.value, true);
     let ours = distlock::MultiLock::of(vec![client.lock(distlock::Flavour::Fair, "rust:a:x")]);
-    let guard = queued(&rig, "rust:a:x", 5, async || {
-        tokio::spawn(async move { ours.acquire(Acquire::new().lease(lease)).await })
-    })
-    .await;
+    let guard =
+        queued(&rig, "rust:a:x", 5, || tokio::spawn(async move { ours.acquire(Acquire::new().lease(lease)).await }))
+            .await;
     let guard = crate::rig::soon(guard).await.expect("our task").expect("an answer").expect("the lock");
     for key in ["redisson_lock_queue", "redisson_lock_timeout"] {
         let in_java = rig.admin.pttl(&format!("{key}:{{java:a:x}}")).await;
@@ -227,14 +227,14 @@ pub async fn multi_fair_members_keep_their_queue(version: &str) {
 }
 
 /// Has a head wait for a fair lock, and a thread of Java's behind it, then frees it.
-async fn queued<T>(rig: &Rig, name: &str, second: i64, head: impl AsyncFnOnce() -> T) -> T {
+async fn queued<T>(rig: &Rig, name: &str, second: i64, head: impl FnOnce() -> T) -> T {
     let in_queue = async |count: u64| {
         let key = format!("redisson_lock_queue:{{{name}}}");
         until(name, async || rig.admin.cmd::<u64>(&["LLEN", &key]).await == count).await;
     };
     let held = rig.agents[0].at(Kind::Fair, name, 3);
     replied(held.lock()).await;
-    let head = head().await;
+    let head = head();
     in_queue(1).await;
     drop(rig.agents[0].at(Kind::Fair, name, second).start_lock());
     in_queue(2).await;

@@ -5,9 +5,10 @@ use distlock_support::agent::monotonic_ns;
 use crate::ear::Ear;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
-use crate::rig::{Rig, Times, channel, ms, replied, soon, until, until_is, wait_for_lock};
+use crate::rig::{Rig, Times, channel, ms, replied, soon, until_is, wait_for_lock};
 use crate::several::{
-    clients_of, clients_with, count_together, held_by, impatient, is_javas, is_ours, java_red, red, take,
+    clients_of, clients_with, count_together, hang_up, held_by, impatient, is_javas, is_ours, java_red, red, take,
+    waiting,
 };
 use distlock_support::agent::AgentOptions;
 
@@ -55,6 +56,8 @@ pub async fn red_states_are_the_same(version: &str) {
             // The servers that were not needed for the majority may be later than the answer.
             held_by(&rig, &a, there, is_javas).await;
             held_by(&rig, &b, there, is_ours).await;
+            // So their leases may have begun after it.
+            let (in_java, with_us) = ((in_java.0, monotonic_ns()), (with_us.0, monotonic_ns()));
             rig.latches_gone().await;
             for (server, (admin, ear)) in rig.admins().zip(&ears).enumerate() {
                 let what = format!("{version}, server {server}, step {at} of {steps:?}");
@@ -124,6 +127,7 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     assert!(ours.lock_for(wait).await.expect("an answer").is_none());
     held_by(&rig, name, 2, is_ours).await;
     drop((third, more));
+    hang_up(&rig).await;
     rig.end(clients).await;
 }
 
@@ -166,8 +170,7 @@ pub async fn red_releases_wake_the_other_side(version: &str) {
         replied(java.lock()).await;
         let waiter = wait_for_lock(ours.clone());
         // At one of them, the first of those that said no.
-        let waiting = async || clients.iter().map(|client| client.stats().waiting).sum::<usize>() == 1;
-        until("our waiter", waiting).await;
+        waiting(&clients, 1).await;
         tokio::time::sleep(ms(20)).await;
         let unlocked = replied(java.unlock()).await;
         let (had, guard) = soon(waiter).await.expect("the waiter");

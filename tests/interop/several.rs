@@ -40,6 +40,21 @@ pub fn impatient(version: &str) -> AgentOptions {
     AgentOptions { timeout: Some(ms(700)), retries: Some(1), ..AgentOptions::version(version) }
 }
 
+/// Waits for clients of ours to have so many waiters together.
+pub async fn waiting(clients: &[Client], count: usize) {
+    let waiting = async || clients.iter().map(|client| client.stats().waiting).sum::<usize>();
+    until_is("our waiters", waiting, |waiting| *waiting == count).await;
+}
+
+/// Ends the agents: a wait of Redisson's that is over before its subscription is confirmed, on a busy machine, leaves that
+/// behind.
+pub async fn hang_up(rig: &Rig) {
+    rig.latches_gone().await;
+    for agent in &rig.agents {
+        agent.kill9().await;
+    }
+}
+
 /// Takes what is free.
 pub async fn take(lock: &dyn DistLock) -> Guard {
     lock.try_lock().await.expect("an answer").expect("a free lock")
