@@ -168,48 +168,45 @@ async fn while_it_says_held_it_is() {
             .map(|n| {
                 let client = &clients[n % 2];
                 let lock = if n < 4 { client.multi(names) } else { fair(client, &names) };
-                let looking = distlock_support::Admin::connect(&bed.server);
+                let url = bed.server.url();
                 let (single, me) = (client.reentrant(names[n % 3]), (n == 3).then(|| client.owner()));
-                async move {
-                    let looking = looking.await;
-                    tokio::spawn(async move {
-                        let mut numbers = Numbers::new(n as u64);
-                        let (mut seen, mut tried) = (0, 0);
-                        let until = Instant::now() + ms(1_200);
-                        while Instant::now() < until {
-                            tried += 1;
-                            let mut how = Acquire::new().lease(ms(5 + numbers.below(60))).wait(secs(1));
-                            how = me.iter().fold(how, |how, me| how.owner(me));
-                            // A stranger to the others, now and then.
-                            if numbers.below(4) == 0 {
-                                drop(single.acquire(Acquire::new().lease(ms(5)).wait(ms(20))).await);
+                tokio::spawn(async move {
+                    let looking = distlock_support::Admin::from_url(&url).await;
+                    let mut numbers = Numbers::new(n as u64);
+                    let (mut seen, mut tried) = (0, 0);
+                    let until = Instant::now() + ms(1_200);
+                    while Instant::now() < until {
+                        tried += 1;
+                        let mut how = Acquire::new().lease(ms(5 + numbers.below(60))).wait(secs(1));
+                        how = me.iter().fold(how, |how, me| how.owner(me));
+                        // A stranger to the others, now and then.
+                        if numbers.below(4) == 0 {
+                            drop(single.acquire(Acquire::new().lease(ms(5)).wait(ms(20))).await);
+                        }
+                        let Ok(Some(guard)) = lock.acquire(how).await else { continue };
+                        let owner = text(guard.owner());
+                        while guard.is_held() {
+                            let name = names[numbers.below(3) as usize];
+                            let fields = looking.hgetall(name).await;
+                            // Held after the answer, so it was held when the server looked.
+                            if guard.is_held() {
+                                seen += 1;
+                                assert!(fields.contains_key(&owner), "{name} is not {owner}'s: {fields:?}");
+                                assert_eq!(fields.len(), 1, "{fields:?}");
                             }
-                            let Ok(Some(guard)) = lock.acquire(how).await else { continue };
-                            let owner = text(guard.owner());
-                            while guard.is_held() {
-                                let name = names[numbers.below(3) as usize];
-                                let fields = looking.hgetall(name).await;
-                                // Held after the answer, so it was held when the server looked.
-                                if guard.is_held() {
-                                    seen += 1;
-                                    assert!(fields.contains_key(&owner), "{name} is not {owner}'s: {fields:?}");
-                                    assert_eq!(fields.len(), 1, "{fields:?}");
-                                }
-                                if numbers.below(3) == 0 {
-                                    break;
-                                }
-                            }
-                            match numbers.below(3) {
-                                0 => drop(guard),
-                                _ => drop(guard.unlock().await),
+                            if numbers.below(3) == 0 {
+                                break;
                             }
                         }
-                        (seen, tried)
-                    })
-                }
+                        match numbers.below(3) {
+                            0 => drop(guard),
+                            _ => drop(guard.unlock().await),
+                        }
+                    }
+                    (seen, tried)
+                })
             })
             .collect();
-        let tasks = futures::future::join_all(tasks).await;
         let (mut seen, mut tried) = (0, 0);
         for task in tasks {
             let (s, t) = task.await.unwrap();
