@@ -22,6 +22,10 @@ pub struct Kind {
     pub called: fn(&str) -> (String, String),
     /// True when the release of a stranger is told who holds the lock.
     pub tells_holder: bool,
+    /// True when the guard is of several locks: one that is lost by its clock is told so without a word from the server.
+    pub several: bool,
+    /// As how many those of one process count who wait for it, two of them.
+    pub two_wait_as: usize,
     /// How often one who waits for half a second looks, when a tenth of it is the longest pause.
     pub looks: (u64, u64),
 }
@@ -36,6 +40,8 @@ impl Kind {
             keys: |name| vec![name.to_owned()],
             called: |name| (name.to_owned(), name.to_owned()),
             tells_holder: true,
+            several: false,
+            two_wait_as: 2,
             // Two at the start, then one a poll cap.
             looks: (3, 10),
         }
@@ -62,21 +68,30 @@ impl Kind {
         self
     }
 
-    /// Made of the locks of these names, and named after all of them.
-    pub const fn of(mut self, keys: fn(&str) -> Vec<String>) -> Self {
-        self.keys = keys;
-        self.called = |name| {
-            let all = format!("{name}+{name}/2");
-            (all.clone(), all)
-        };
+    /// With guards that are of several locks.
+    pub const fn of_several(mut self) -> Self {
+        self.several = true;
         self
     }
 
-    /// The one segment of a striped lock: what is held is the segment, and who holds nothing is told no more than that.
+    /// Made of the locks of these names, and named after all of them.
+    pub const fn of(self, keys: fn(&str) -> Vec<String>) -> Self {
+        let mut kind = self.of_several();
+        kind.keys = keys;
+        kind.called = |name| {
+            let all = format!("{name}+{name}/2");
+            (all.clone(), all)
+        };
+        kind
+    }
+
+    /// The one segment of a striped lock: what is held is the segment, who holds nothing is told no more than that, and those
+    /// who wait stand in one line.
     pub const fn one_segment(mut self) -> Self {
         self.keys = |name| vec![format!("{name}:0")];
         self.called = |name| (name.to_owned(), format!("{name}:0"));
         self.tells_holder = false;
+        self.two_wait_as = 1;
         self
     }
 }
