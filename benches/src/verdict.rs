@@ -217,7 +217,7 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
             (bench, _) => {
                 let ahead = row.distlock_ahead.unwrap_or(0.0);
                 judge(true, ahead > 1.0, row, format!("{ahead:.2} of {peer}'s rate (> 1)"));
-                if bench != "uncontended" {
+                if bench != "uncontended" && row.processes * row.tasks > 1 {
                     let (our, its) = (ours.worst_us, row.worst_us);
                     // Among processes an unfair lock promises no order.
                     let target = bench == "contended";
