@@ -4,8 +4,8 @@
 //! for at the same time; what is free on one server and plain is taken by one script, all or nothing. Where some are busy, it
 //! waits for them one after the other in one order for all callers (by key, whatever order they were listed in), holding only
 //! those that come before: two callers with reversed lists cannot wait for one another. Against those who keep to another
-//! order (Redisson's multi lock, or two addresses of one server) it does not hold while it waits for longer than a second or
-//! two, then gives all back and begins anew. Name a server by one address: a lock that is listed by two is not known to be one.
+//! order (Redisson's multi lock, or two addresses of one server) it does not hold while it waits for longer than half a second
+//! or so, then gives all back and begins anew. Name a server by one address: a lock that is listed by two is not known to be one.
 //!
 //! It is held while all of its members are. Giving it back gives back every one, whatever becomes of the others.
 //!
@@ -163,4 +163,4 @@ impl fmt::Debug for MultiLock {
 }
 
 /// For how long locks are held while another one is waited for, before all are given back: one to two of this.
-const HOLD: Duration = Duration::from_secs(1);
+const HOLD: Duration = Duration::from_millis(300);

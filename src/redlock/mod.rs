@@ -67,7 +67,7 @@ pub struct RedLock {
 
 impl RedLock {
     /// The reentrant lock of this name over the servers of these clients. All users of a lock should name its servers in the
-    /// same order: who waits does so at the first, and contention is settled there.
+    /// same order: who waits does so at the first of those that it heard to be held, and contention is settled there.
     ///
     /// Connect with [`Builder::connect_lazily`](crate::Builder::connect_lazily) to servers that may be away.
     pub fn new(clients: impl IntoIterator<Item = Client>, name: &str) -> Self {

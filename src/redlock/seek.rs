@@ -17,6 +17,8 @@ use crate::owner::Owner;
 
 /// How often one who waits at a server looks whether the others are free.
 const LOOK: Duration = Duration::from_secs(1);
+/// For how long at least silent servers are waited for where the votes are split.
+const SILENCE: Duration = Duration::from_millis(10);
 /// The first pause after servers that were away, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The longest first back-off after a vote that was split, and the longest of all.
@@ -168,6 +170,7 @@ impl RedLock {
             (wish.budget.left(self.node_timeout) + GRACE).min(self.node_timeout)
         };
         let mut timer = std::pin::pin!(tokio::time::sleep(within));
+        let (began, mut heard) = (Instant::now(), Duration::ZERO);
         loop {
             let held = round.granted.iter().filter(|(_, guard)| guard.is_held()).count();
             // In vain: but is that because others hold it, or because too many are away?
@@ -176,10 +179,15 @@ impl RedLock {
             if held >= needed || (held + unheard < needed && known) {
                 break;
             }
+            // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
+            // for much longer than the others took. Unless so many are silent that they decide what is told.
+            let split = !round.busy.is_empty() && round.failed + unheard <= most_away;
+            let soon = tokio::time::sleep((heard * 3).max(SILENCE).saturating_sub(began.elapsed() - heard));
             tokio::select! {
                 biased;
                 Some((at, outcome)) = round.asking.next() => {
                     open.remove(&at);
+                    heard = began.elapsed();
                     match outcome {
                         Ok(Some(guard)) => round.granted.push((at, guard)),
                         Ok(None) => round.busy.push(at),
@@ -195,6 +203,7 @@ impl RedLock {
                     drop(outcome);
                     late.away.remove(&at);
                 }
+                () = soon, if split => break,
                 () = &mut timer => {
                     round.failed += round.asking.len();
                     break;

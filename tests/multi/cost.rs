@@ -87,7 +87,7 @@ async fn busy_ones() {
     .await;
 }
 
-/// One that takes them one by one: it gives back what it holds after a second or two, once, and is silent afterwards.
+/// One that takes them one by one: it gives back what it holds after half a second or so, once, and is silent afterwards.
 #[tokio::test]
 async fn who_holds_while_waiting_does_not_go_on_asking() {
     reentrant(async |bed| {
