@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, DistLock, Error, Flavour, RedLock, Step};
+use distlock_support::RedisServer;
 
 use crate::bed::{Counter, Numbers, ms, secs};
-use crate::rig::{Path, SOON, User, five, long, patient, quick};
+use crate::rig::{Away, Five, Path, SOON, User, five, long, patient, quick, run};
 
 /// The lock over the servers in another order: turned by so many, and for every other user the other way round.
 fn turned(user: &User, by: usize) -> RedLock {
@@ -154,6 +155,40 @@ async fn who_waits_costs_each_server_about_a_command_a_second() {
             waiting.await.unwrap();
         }
         assert!(freed.elapsed() < secs(5), "{:?}", freed.elapsed());
+    })
+    .await;
+}
+
+/// Three servers, one of them dead: the two that are left split between those who ask, and the dead one's vote is not waited
+/// for. (At half a second for each split this took minutes.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn split_votes_do_not_wait_for_the_dead() {
+    run(Five::start(3, RedisServer::builder), async |three| {
+        let users = [three.warm(Path::Direct, quick).await, three.warm(Path::Direct, quick).await];
+        three.take(2, Away::Stopped);
+        let counter = Arc::new(Counter::default());
+        let began = Instant::now();
+        let tasks: Vec<_> = (0..4)
+            .map(|n| {
+                let (lock, counter) = (users[n % 2].red("x"), Arc::clone(&counter));
+                tokio::spawn(async move {
+                    for _ in 0..10 {
+                        let guard = lock.lock_for(secs(40)).await.unwrap().expect("everybody gets on");
+                        counter.bump(ms(1)).await;
+                        assert!(guard.is_held());
+                        guard.unlock().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let took = began.elapsed();
+        println!("{} sections with a third of the servers dead in {took:?}", counter.get());
+        assert_eq!(counter.get(), 40);
+        assert!(took < secs(20), "{took:?}");
+        three.back(2, Away::Stopped);
     })
     .await;
 }
