@@ -161,7 +161,12 @@ async fn ten_tasks_with_short_leases_count_to_fifty() {
                     let mut done = 0;
                     while done < 5 {
                         let how = Acquire::new().wait(wait).lease(ms(2000));
-                        let Some(guard) = lock.acquire(how).await.unwrap() else { continue };
+                        let guard = match lock.acquire(how).await {
+                            Ok(Some(guard)) => guard,
+                            // A round shortly before the end of the wait has no time for slow servers.
+                            Ok(None) | Err(Error::NoQuorum { .. }) => continue,
+                            Err(error) => panic!("{error:?}"),
+                        };
                         counter.bump(ms(10)).await;
                         // Or the machine stood still, and the count proves nothing.
                         assert!(guard.is_held());
