@@ -246,16 +246,12 @@ each! {
         c1_acquire_again_as_a_shared_owner: AgainShared;
         c1_downgrade: Downgrade;
     }    fenced Fenced Readers {
-        c1_acquire_as_a_shared_owner: FirstShared;
         c1_acquire_again: Again;
         c1_acquire_again_as_a_shared_owner: AgainShared;
-        c1_force_unlock: ForceUnlock;
         c1_shutdown: Shutdown;
     }
     spin Spin Readers {
         c1_lock: Lock;
-        c1_lock_for: LockFor;
-        c1_acquire_again: Again;
         c1_unlock: Unlock;
     }
 }

@@ -128,7 +128,7 @@ async fn finish(play: &Play) {
 }
 
 /// How many seeds each test tries.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 10;
 
 /// For how long what is free may not be taken by those who wait for it, in calm weather.
 const IDLE: Duration = ms(2500);
