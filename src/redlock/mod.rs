@@ -47,6 +47,7 @@ use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::owner::{Owner, moved};
 
+mod round;
 mod seek;
 
 /// The most servers that one lock can be over.

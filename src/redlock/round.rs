@@ -1,0 +1,168 @@
+//! One round over all servers: who grants the lock, who refuses it, who does not answer.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use super::{RedLock, ended};
+use crate::error::{Error, Result};
+use crate::group::{Asking, Budget, GRACE, ask, how};
+use crate::guard::Guard;
+use crate::lock::{Acquire, DistLock as _};
+use crate::owner::Owner;
+
+/// For how long at least silent servers are waited for where the votes are split.
+const SILENCE: Duration = Duration::from_millis(10);
+
+/// What is asked for.
+pub(super) struct Wish {
+    /// None: a new one every round.
+    pub(super) owner: Option<Owner>,
+    pub(super) asked: Acquire,
+    pub(super) budget: Budget,
+}
+
+/// What a round came to.
+pub(super) struct Round {
+    pub(super) granted: Vec<(usize, Guard)>,
+    pub(super) busy: Vec<usize>,
+    pub(super) failed: usize,
+    /// True when the wait was over before the servers had had their time.
+    pub(super) cut_off: bool,
+    /// Why one of them failed.
+    pub(super) why: Option<Error>,
+    /// What was asked and not answered.
+    pub(super) asking: Asking,
+}
+
+/// What is under way from earlier rounds: servers that have not answered yet, and are not asked again before they have.
+#[derive(Default)]
+pub(super) struct Late {
+    pub(super) asking: Asking,
+    pub(super) away: HashSet<usize>,
+}
+
+impl Late {
+    pub(super) fn take(&mut self, asked: &HashSet<usize>, asking: Asking) {
+        self.away.extend(asked);
+        self.asking.extend(asking);
+    }
+
+    pub(super) fn sweep(&mut self) {
+        for at in ended(&mut self.asking) {
+            self.away.remove(&at);
+        }
+    }
+
+    /// Sees to what comes in late while something else is waited for.
+    pub(super) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut work => return output,
+                Some((at, late)) = self.asking.next(), if !self.asking.is_empty() => {
+                    drop(late);
+                    self.away.remove(&at);
+                }
+            }
+        }
+    }
+}
+
+impl RedLock {
+    /// Asks all servers at once, but for the one that has granted it already, and those that have not answered yet.
+    pub(super) async fn round(
+        &self,
+        wish: &Wish,
+        owner: &Owner,
+        first: Option<(usize, Guard)>,
+        late: &mut Late,
+    ) -> Result<Round> {
+        late.sweep();
+        let needed = self.quorum();
+        let mut round = Round {
+            granted: Vec::new(),
+            busy: Vec::new(),
+            failed: 0,
+            cut_off: false,
+            why: None,
+            asking: FuturesUnordered::new(),
+        };
+        let mut open = HashSet::new();
+        for (at, lock) in self.nodes.iter().enumerate() {
+            if first.as_ref().is_some_and(|(first, _)| *first == at) {
+                continue;
+            }
+            if late.away.contains(&at) {
+                round.failed += 1;
+                continue;
+            }
+            let how = how(&owner.at(at), &wish.asked).wait(Duration::ZERO);
+            open.insert(at);
+            round.asking.push(ask(lock, at, how));
+        }
+        round.granted.extend(first);
+        let within = if wish.budget.is_once() {
+            self.node_timeout
+        } else {
+            (wish.budget.left(self.node_timeout) + GRACE).min(self.node_timeout)
+        };
+        let mut timer = std::pin::pin!(tokio::time::sleep(within));
+        let (began, mut heard) = (Instant::now(), Duration::ZERO);
+        loop {
+            let held = round.granted.iter().filter(|(_, guard)| guard.is_held()).count();
+            // In vain: but is that because others hold it, or because too many are away?
+            let (unheard, most_away) = (round.asking.len(), self.nodes.len() - needed);
+            let known = round.failed > most_away || round.busy.len() > most_away || round.failed + unheard <= most_away;
+            if held >= needed || (held + unheard < needed && known) {
+                break;
+            }
+            // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
+            // for much longer than the others took. Unless so many are silent that they decide what is told.
+            let split = !round.busy.is_empty() && round.failed + unheard <= most_away;
+            let soon = tokio::time::sleep((heard * 3).max(SILENCE).saturating_sub(began.elapsed() - heard));
+            tokio::select! {
+                biased;
+                Some((at, outcome)) = round.asking.next() => {
+                    open.remove(&at);
+                    heard = began.elapsed();
+                    match outcome {
+                        Ok(Some(guard)) => round.granted.push((at, guard)),
+                        Ok(None) => round.busy.push(at),
+                        Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. })) => return Err(error),
+                        Err(error) => {
+                            tracing::debug!(lock.name = %self.name(), node = at, %error, "a server did not grant it");
+                            round.failed += 1;
+                            round.why = Some(error);
+                        }
+                    }
+                }
+                Some((at, outcome)) = late.asking.next(), if !late.asking.is_empty() => {
+                    drop(outcome);
+                    late.away.remove(&at);
+                }
+                () = soon, if split => break,
+                () = &mut timer => {
+                    round.failed += round.asking.len();
+                    round.cut_off = within < self.node_timeout;
+                    break;
+                }
+            }
+        }
+        if round.granted.iter().filter(|(_, guard)| guard.is_held()).count() < needed {
+            // A grant whose lease was over before the majority was there counts for nothing.
+            let over = round.granted.iter().filter(|(_, guard)| !guard.is_held()).count();
+            if over > 0 {
+                round.failed += over;
+                let message = "the replies took longer than the lease".into();
+                round.why = Some(Error::Connection { message, outcome_unknown: false, source: None });
+            }
+            late.take(&open, std::mem::take(&mut round.asking));
+        }
+        Ok(round)
+    }
+}
