@@ -61,7 +61,7 @@ impl Actor {
             let half = self.half();
             let lock = self.stage.lock(self.party, half, name);
             if let Ok(Some(guard)) = lock.acquire(how).await {
-                let hold = self.stage.enter(name, half, guard, true);
+                let hold = self.stage.enter(name, half, guard, true, owner.is_none());
                 if self.dice.once_in(3) {
                     self.give_back(name, true, hold).await;
                 }
@@ -113,7 +113,7 @@ impl Actor {
         match acquired {
             Ok(Some(guard)) => {
                 let token = guard.token();
-                let hold = stage.enter(name, half, guard, !leased);
+                let hold = stage.enter(name, half, guard, !leased, owner.is_none());
                 match token {
                     Some(number) => {
                         let fresh = owner.is_none();
@@ -195,7 +195,7 @@ impl Actor {
         };
         match changed {
             Ok(guard) => {
-                let hold = self.stage.enter(name, Flavour::Read, guard, watched);
+                let hold = self.stage.enter(name, Flavour::Read, guard, watched, false);
                 // RW4: no writer was in between.
                 self.stage.history.since(hold, began);
                 holds.push(hold);

@@ -57,6 +57,13 @@ pub struct Stage {
     pub rough: AtomicBool,
 }
 
+/// Who holds, as text. To ask the guard for its owner would keep the lock from being passed on inside the process.
+pub fn holder(guard: &Guard) -> String {
+    let shown = format!("{guard:?}");
+    let from = shown.find("Owner(").unwrap() + "Owner(".len();
+    shown[from..].split(')').next().unwrap().to_owned()
+}
+
 /// The owner's text, without telling the crate that it left the process.
 pub fn text(owner: &Owner) -> String {
     format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned()
@@ -121,12 +128,14 @@ impl Stage {
     }
 
     /// A guard has just been returned: it must hold now (M2).
-    pub fn enter(&self, name: usize, flavour: Flavour, guard: Guard, watched: bool) -> usize {
+    pub fn enter(&self, name: usize, flavour: Flavour, guard: Guard, watched: bool, fresh: bool) -> usize {
         if !guard.is_held() {
             self.wrong(format!("M2: an acquire returned a guard that does not hold: {guard:?}"));
         }
         let shared = flavour == Flavour::Read;
-        let hold = self.history.begin(name, text(guard.owner()), shared, Instant::now() + guard.remaining());
+        // Passed on inside a process, a lock has the same owner in the server, and yet another holder.
+        let who = if fresh { format!("{}#{}", holder(&guard), self.history.len()) } else { holder(&guard) };
+        let hold = self.history.begin(name, who, shared, Instant::now() + guard.remaining());
         crate::trace::say(|| format!("{:>12?} {hold} enters {guard:?}", self.start.elapsed()));
         self.granted.lock()[name] = Instant::now();
         if !shared {
@@ -177,7 +186,7 @@ impl Stage {
         let left = held.guard.remaining();
         self.history.until(held.hold, Instant::now() + left);
         let name = &self.names[held.name];
-        let owner = text(held.guard.owner());
+        let owner = holder(&held.guard);
         let pttl = lasts(&self.server, held.flavour, name, &owner);
         // Whole ms on the server's side.
         let has = Duration::from_millis(u64::try_from(pttl + 1).unwrap_or(0));
@@ -252,7 +261,7 @@ impl Stage {
         for (n, name) in self.names.iter().enumerate().filter(|(n, _)| self.weather.forced != Some(*n)) {
             let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
             for held in held.values().filter(|held| held.name == n) {
-                let (least, most) = expected.entry(field(held.flavour, &text(held.guard.owner()))).or_default();
+                let (least, most) = expected.entry(field(held.flavour, &holder(&held.guard))).or_default();
                 *least += u64::from(held.guard.is_held());
                 *most += 1;
             }

@@ -185,6 +185,8 @@ fn bound(case: &Case) -> Duration {
     match (&case.fault, case.scene) {
         (Fault::None, Scene::RedAway) => WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
         (Fault::None, _) => 2 * ROUND_TRIP + ms(50),
+        // The servers can be reached: what is in doubt is undone, and not left to its lease.
+        (Fault::Command(_, _, mishaps), _) if !mishaps.contains(&Mishap::DuplicateRequest) => TIMEOUT + ms(150),
         (_, Scene::RedFair | Scene::Mixed | Scene::MixedBehind) => {
             FAIR_WAIT + WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER
         }
