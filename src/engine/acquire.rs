@@ -52,6 +52,10 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     let began = engine.now();
     let given = how.owner.or_else(Owner::current);
     let fresh = given.is_none();
+    if let Some(owner) = &given {
+        // Who gave it may give it again: it is nobody else's, and not kept for others.
+        owner.reveal();
+    }
     if let Some(owner) = given.as_ref().filter(|owner| !how.grouped && !owner.is_of(&engine.id)) {
         // Another client of this process made it, and may act as it too.
         owner.share();
