@@ -132,10 +132,9 @@ beside!(redisson_3_52_0, "3.52.0":
     rw_wake::rw_releases_wake_the_other_side, rw_wake::rw_readers_come_in_together,
     rw_kills::rw_an_old_redisson_loses_only_its_own,
     red::red_states_are_the_same, red::red_locks_exclude_each_other,
-    multi::multi_states_are_the_same, multi::multi_reversed_lists_count_exactly, multi::multi_unlock_goes_on,
+    multi::multi_states_are_the_same,
     fenced::fenced_tokens_grow_over_both, fenced::fenced_states_are_the_same,
-    fenced_quirks::fenced_leases_with_tokens, fenced_quirks::fenced_counters_in_multi_locks,
-    spin::spin_states_are_the_same, spin::spin_counts_are_exact,
+    spin::spin_states_are_the_same,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.
