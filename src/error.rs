@@ -193,6 +193,17 @@ impl Error {
         Self::Config { what: what.into() }
     }
 
+    /// A grant that came after its lease was over. It is given back.
+    pub(crate) fn too_late() -> Self {
+        let message = "the reply took longer than the lease".into();
+        Self::Connection { message, outcome_unknown: false, source: None }
+    }
+
+    /// True when the names of several slots of a cluster were sent together.
+    pub(crate) fn crosses_slots(&self) -> bool {
+        matches!(self, Self::Server { message } if message.starts_with("CROSSSLOT"))
+    }
+
     /// True when the same call may well succeed a little later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

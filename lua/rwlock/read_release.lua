@@ -66,7 +66,8 @@ if mode == 'read' then
   local now = redis.call('pttl', hash)
   local live = longest(hash, tag, now < 0 and math.huge or math.max(now, 1))
   if live <= 0 then return free(hash) end
-  if live ~= now then redis.call('pexpire', hash, live) end
+  -- Asked anew: a millisecond may have gone by, and the hash must not end before the covers.
+  if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
   -- Whoever waits was told of a later end.
   if now - live > 1000 then redis.pcall(ARGV[5], KEYS[2], '0') end
 end

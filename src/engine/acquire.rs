@@ -19,6 +19,7 @@ use super::transport::Moment;
 use crate::error::{Error, Result};
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
+pub(crate) use attempt::GRACE;
 use attempt::Tried;
 use seek::{Found, Pace, Seek};
 
@@ -198,10 +199,9 @@ impl Wish {
                 }
             }
             place.sit();
-            let rest = self.protocol.rests(looks, self.engine.random());
-            looks = looks.saturating_add(1);
-            if let Some(rest) = rest.filter(|_| !seek.is_failing()) {
-                seek.nap = seek.nap.min(rest);
+            if let Some(backoff) = self.protocol.backoff().filter(|_| !seek.is_failing()) {
+                seek.nap = seek.nap.min(backoff.rest(looks, self.engine.random()));
+                looks = looks.saturating_add(1);
             } else if !seek.is_failing() && !listening {
                 place.listen(self.left(options.subscribe_timeout)).await;
                 if place.is_listening() {

@@ -163,7 +163,7 @@ fn tagged(prefix: &str, raw: &str) -> String {
 
 /// FNV-1a, finished by a multiplication so that the high bits depend on every byte. Names are hashed once; tables then
 /// take the value as it is.
-fn fnv(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in bytes {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);

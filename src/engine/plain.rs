@@ -2,7 +2,6 @@
 //! speak to Redis.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -146,8 +145,8 @@ impl Protocol for Plain {
         self.kind.in_batch
     }
 
-    fn rests(&self, looks: u32, random: f64) -> Option<Duration> {
-        self.backoff.map(|backoff| backoff.rest(looks, random))
+    fn backoff(&self) -> Option<Backoff> {
+        self.backoff
     }
 
     fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, _turn: Turn) -> Call {

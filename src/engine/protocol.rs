@@ -2,13 +2,13 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::names::LockName;
 use super::script::Script;
 use super::transport::{Arg, Call, Reply};
+use crate::config::Backoff;
 use crate::error::Result;
 use crate::owner::Owner;
 
@@ -194,8 +194,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         false
     }
 
-    /// For a lock whose releases nobody is told of: how long one who waits sleeps after so many looks. `random`: from 0 to 1.
-    fn rests(&self, _looks: u32, _random: f64) -> Option<Duration> {
+    /// For a lock whose releases nobody is told of: how one who waits sleeps between two looks.
+    fn backoff(&self) -> Option<Backoff> {
         None
     }
 

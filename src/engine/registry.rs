@@ -165,7 +165,7 @@ impl Registry {
         if told <= u32::from(slot.listening == Listening::Live) && std::mem::take(&mut slot.yielding) {
             slot.change();
         }
-        if (slot.listening != Listening::Live || told == 0)
+        if slot.listening != Listening::Live
             && let Some(seat) = &slot.contender
         {
             seat.wake();

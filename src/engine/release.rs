@@ -139,6 +139,9 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             freed(&engine, &hold, doubted, told);
             if told > 0 {
                 engine.queues.look_after(&hold.protocol, engine.now());
+            } else {
+                // No message comes: of a spin lock, say, that others wait for as another flavour.
+                engine.registry.wake(hold.name());
             }
             let clean = !doubted && !repeated && !hold.owner.is_known();
             if let Some(station) = hold.station.get().filter(|_| clean) {

@@ -109,7 +109,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
 async fn batch(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Round {
     let part = send(engine, holds).await;
     let Err(error) = part else { return part.unwrap_or_default() };
-    if holds.len() > 1 && matches!(&error, Error::Server { message } if message.starts_with("CROSSSLOT")) {
+    if holds.len() > 1 && error.crosses_slots() {
         // A cluster behind a proxy: names of several slots do not go together.
         let mut round = Round::default();
         let mut singles: FuturesUnordered<_> = holds.chunks(1).map(|single| send(engine, single)).collect();

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::config::check_lease;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Lost, Result};
-use crate::group::{enough, renamed};
+use crate::group::{enough, released, renamed};
 use crate::guard::{Guard, Member, Released};
 use crate::owner::Owner;
 
@@ -149,15 +149,8 @@ impl Held {
         let all: FuturesUnordered<_> = guards.map(Guard::unlocking).collect();
         let (needed, size, name) = (self.needed, self.size, Arc::clone(&self.name));
         Box::pin(async move {
-            let released = enough(all, needed, false).await.map_err(|error| renamed(error, &name))?;
-            let left = released.iter().filter_map(|released| match released {
-                Released::StillHeld(left) => Some(*left),
-                Released::Free => None,
-            });
-            let (least, held) = left.fold((u32::MAX, 0), |(least, held), left| (least.min(left), held + 1));
-            // Where so many are free, what is left is not enough.
-            let free = released.len() - held > size - needed;
-            Ok(if free { Released::Free } else { Released::StillHeld(least) })
+            let each = enough(all, needed, false).await.map_err(|error| renamed(error, &name))?;
+            Ok(released(&each, size, needed))
         })
     }
 

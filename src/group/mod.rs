@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::client::Client;
 use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
-use crate::guard::Guard;
+use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
 
@@ -26,9 +26,6 @@ pub struct Part<'a> {
     pub(crate) client: &'a Client,
     pub(crate) protocol: &'a Arc<dyn Protocol>,
 }
-
-/// How long an attempt may go on after the end of the wait and still count: success beats the deadline.
-pub(crate) const GRACE: Duration = Duration::from_millis(15);
 
 /// Attempts at several locks under way, each with the number of its lock. Dropped, they are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
@@ -96,6 +93,33 @@ pub(crate) fn jitter(most: Duration) -> Duration {
 pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     let each = locks.iter().filter_map(|lock| lock.part()).map(|part| part.client.engine().patience());
     each.max().unwrap_or(Duration::from_secs(20))
+}
+
+/// The pause after so many failures of several locks together: the first, and the longest. Half of it is random.
+pub(crate) fn pause(failures: u32) -> Duration {
+    const FIRST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(1);
+    let full = FIRST.saturating_mul(1 << failures.min(8)).min(LONGEST);
+    full / 2 + jitter(full / 2)
+}
+
+/// Asks each of several locks, all of which have to answer.
+pub(crate) async fn each<T>(
+    locks: &[Arc<dyn DistLock>],
+    ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
+) -> Result<Vec<T>> {
+    enough(locks.iter().map(|lock| ask(Arc::clone(lock))).collect(), locks.len(), true).await
+}
+
+/// What giving back several locks of `size` left of them all, of which `needed` make them up: where so many are free that
+/// what is left is not enough, nothing.
+pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Released {
+    let left = each.iter().filter_map(|released| match released {
+        Released::StillHeld(left) => Some(*left),
+        Released::Free => None,
+    });
+    let (least, held) = left.fold((u32::MAX, 0), |(least, held), left| (least.min(left), held + 1));
+    if each.len() - held > size - needed { Released::Free } else { Released::StillHeld(least) }
 }
 
 /// The results of several pieces of work, in the order of their ends, of which `enough` have to succeed. Done as soon as they

@@ -21,13 +21,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::group::{common, enough, renamed};
+use crate::group::{common, each, released, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
@@ -61,31 +61,14 @@ pub struct MultiLock {
 impl MultiLock {
     /// Any locks as one. Listed twice, a lock is taken once.
     #[must_use]
-    pub fn of(mut locks: Vec<Arc<dyn DistLock>>) -> Self {
+    pub fn of(locks: Vec<Arc<dyn DistLock>>) -> Self {
         // The order, of the same locks always the same: by key, by server, by flavour.
-        let key = |lock: &Arc<dyn DistLock>| match lock.part() {
-            Some(part) => {
-                let name = part.protocol.name();
-                let node = part.client.engine().topology.node(name);
-                (name.key.clone(), node.address().to_owned(), part.protocol.flavour())
-            }
-            None => (bytes::Bytes::copy_from_slice(lock.name().as_bytes()), String::new(), ""),
-        };
-        locks.sort_by_cached_key(key);
-        locks.dedup_by(|a, b| a.part().is_some() && key(a) == key(b));
-        let mut odd = locks.is_empty().then(|| Error::config("a multi lock needs locks: the list is empty"));
-        for pair in locks.windows(2) {
-            let ((a, at_a, one), (b, at_b, other)) = (key(&pair[0]), key(&pair[1]));
-            if a == b && at_a == at_b && !one.is_empty() && !other.is_empty() {
-                odd = Some(Error::config(format!(
-                    "the multi lock lists {:?} both as {one} and as {other}: it would wait for itself",
-                    pair[0].name()
-                )));
-            }
-        }
-        if odd.is_none() {
-            odd = locks.iter().filter_map(|lock| lock.part()).find_map(|part| part.protocol.name().check().err());
-        }
+        let mut locks: Vec<_> = locks.into_iter().map(|lock| (Place::of(&lock), lock)).collect();
+        locks.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Of a lock of somebody else's making nobody knows whether it is the same.
+        locks.dedup_by(|(a, _), (b, _)| a.flavour.is_some() && a == b);
+        let odd = check(&locks).err();
+        let locks: Vec<_> = locks.into_iter().map(|(_, lock)| lock).collect();
         let mut name: String = locks.iter().take(3).map(|lock| lock.name()).collect::<Vec<_>>().join("+");
         if locks.len() > 3 {
             name.push_str(&format!("+{} more", locks.len() - 3));
@@ -104,10 +87,9 @@ impl MultiLock {
     }
 
     /// Asks every lock.
-    async fn each<T: Send>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
+    async fn each<T>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
         self.check()?;
-        let all: FuturesUnordered<_> = self.locks.iter().map(|lock| ask(Arc::clone(lock))).collect();
-        enough(all, self.locks.len(), true).await.map_err(|error| renamed(error, &self.name))
+        each(&self.locks, ask).await.map_err(|error| renamed(error, &self.name))
     }
 }
 
@@ -141,17 +123,13 @@ impl DistLock for MultiLock {
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
             owner.share();
-            let released = self
+            let each = self
                 .each(|lock| {
                     let owner = owner.clone();
                     async move { lock.release(&owner).await }.boxed()
                 })
                 .await?;
-            let left = released.iter().map(|released| match released {
-                Released::StillHeld(left) => *left,
-                Released::Free => 0,
-            });
-            Ok(left.min().filter(|left| *left > 0).map_or(Released::Free, Released::StillHeld))
+            Ok(released(&each, self.locks.len(), self.locks.len()))
         })
     }
 }
@@ -160,6 +138,50 @@ impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MultiLock").field("name", &self.name).field("locks", &self.locks.len()).finish_non_exhaustive()
     }
+}
+
+/// Where a lock lives: what makes two of them the same, and their order.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    key: Bytes,
+    server: String,
+    /// None for one that this crate did not make.
+    flavour: Option<&'static str>,
+}
+
+impl Place {
+    fn of(lock: &Arc<dyn DistLock>) -> Self {
+        match lock.part() {
+            Some(part) => {
+                let name = part.protocol.name();
+                let server = part.client.engine().topology.node(name).address().to_owned();
+                Self { key: name.key.clone(), server, flavour: Some(part.protocol.flavour()) }
+            }
+            None => {
+                let key = Bytes::copy_from_slice(lock.name().as_bytes());
+                Self { key, server: String::new(), flavour: None }
+            }
+        }
+    }
+}
+
+/// Refuses what cannot be taken together.
+fn check(locks: &[(Place, Arc<dyn DistLock>)]) -> Result<()> {
+    if locks.is_empty() {
+        return Err(Error::config("a multi lock needs locks: the list is empty"));
+    }
+    for pair in locks.windows(2) {
+        let [(a, lock), (b, _)] = pair else { continue };
+        if let (Some(one), Some(other)) = (a.flavour, b.flavour)
+            && (&a.key, &a.server) == (&b.key, &b.server)
+        {
+            return Err(Error::config(format!(
+                "the multi lock lists {:?} both as {one} and as {other}: it would wait for itself",
+                lock.name()
+            )));
+        }
+    }
+    locks.iter().filter_map(|(_, lock)| lock.part()).try_for_each(|part| part.protocol.name().check())
 }
 
 /// For how long locks are held while another one is waited for, before all are given back: one to two of this.

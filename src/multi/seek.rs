@@ -9,15 +9,13 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
 use super::{HOLD, MultiLock};
+use crate::engine::acquire::GRACE;
 use crate::engine::acquire::batch::{Batch, batch};
-use crate::error::{Error, Result};
-use crate::group::{Asking, Budget, GRACE, Held, ask, enough, how, jitter, patience};
+use crate::error::{Error, Result, Step};
+use crate::group::{Asking, Budget, Held, ask, enough, how, jitter, patience, pause};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
-
-/// The first pause after an error that passes, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// What is held of the locks, by their numbers.
 type Got = BTreeMap<usize, Guard>;
@@ -51,10 +49,7 @@ impl MultiLock {
                     let cut_off = matches!(error, Error::Timeout { .. }) && budget.is_over();
                     let error = last.take().filter(|_| cut_off).unwrap_or(error);
                     last = Some(error.clone());
-                    if let Error::Server { message } = &error
-                        && together
-                        && message.starts_with("CROSSSLOT")
-                    {
+                    if together && error.crosses_slots() {
                         // A cluster behind a proxy: names of several slots do not go together.
                         together = false;
                         continue;
@@ -65,8 +60,7 @@ impl MultiLock {
                         return Err(error);
                     }
                     failing = Some((since, failures + 1));
-                    let pause = PAUSE.0.saturating_mul(1 << failures.min(8)).min(PAUSE.1);
-                    tokio::time::sleep(budget.left(pause / 2 + jitter(pause / 2))).await;
+                    tokio::time::sleep(budget.left(pause(failures))).await;
                     owner = given.clone().unwrap_or_else(Owner::of_group);
                     continue;
                 }
@@ -87,14 +81,9 @@ impl MultiLock {
                 }
                 // Too slow for the lease. Given back, and once more.
                 let _ = held.unlock().await;
-                let error = Error::Connection {
-                    message: "taking all of the locks took longer than the lease".into(),
-                    outcome_unknown: false,
-                    source: None,
-                };
                 let (since, _) = *failing.get_or_insert_with(|| (Instant::now(), 0));
                 if budget.is_over() || since.elapsed() >= patience(&self.locks) {
-                    return Err(error);
+                    return Err(Error::too_late());
                 }
                 owner = given.clone().unwrap_or_else(Owner::of_group);
                 continue;
@@ -176,7 +165,7 @@ impl MultiLock {
         };
         match failed {
             Some(error) => Err(error),
-            None if late && busy.is_none() => Err(Error::Timeout { step: crate::error::Step::Command }),
+            None if late && busy.is_none() => Err(Error::Timeout { step: Step::Command }),
             None => Ok(busy),
         }
     }
@@ -204,14 +193,6 @@ impl MultiLock {
         let Some(client) = parts.first().map(|part| part.client.clone()) else {
             return std::future::ready(Together { all: Vec::new(), outcome: Ok(None), busy: None }).boxed();
         };
-        for part in &parts {
-            if let Err(error) = part.protocol.name().check() {
-                return std::future::ready(Together { all, outcome: Err(error), busy: None }).boxed();
-            }
-        }
-        if let Err(error) = client.engine().check_open() {
-            return std::future::ready(Together { all, outcome: Err(error), busy: None }).boxed();
-        }
         let protocols = parts.iter().map(|part| Arc::clone(part.protocol)).collect();
         let asking = batch(client.engine(), protocols, owner.clone(), asked.lease);
         async move {

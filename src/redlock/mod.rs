@@ -36,13 +36,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
 use crate::error::{Error, Result, Step};
-use crate::group::{common, enough, patience};
+use crate::group::{common, enough, released};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::owner::{Owner, moved};
@@ -181,17 +181,13 @@ impl DistLock for RedLock {
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
             owner.share();
-            let released = self
+            let each = self
                 .each(|at, lock| {
                     let owner = owner.at(at);
                     Box::pin(async move { lock.release(&owner).await })
                 })
                 .await?;
-            let left = released.iter().filter_map(|released| match released {
-                Released::StillHeld(left) => Some(*left),
-                Released::Free => None,
-            });
-            Ok(left.min().map_or(Released::Free, Released::StillHeld))
+            Ok(released(&each, self.nodes.len(), self.quorum()))
         })
     }
 }
@@ -220,20 +216,4 @@ fn check(name: &str, nodes: &[Arc<dyn DistLock>]) -> Result<()> {
             twice[0]
         ))),
     }
-}
-
-/// How long an operation goes on in the face of errors that pass.
-fn patience_of(lock: &RedLock) -> Duration {
-    patience(&lock.nodes)
-}
-
-/// What has ended of work whose outcome does not matter any more.
-fn ended(late: &mut crate::group::Asking) -> Vec<usize> {
-    let mut ended = Vec::new();
-    while let Some(Some((at, outcome))) = late.next().now_or_never() {
-        // Granted too late: dropped, it is given back.
-        drop(outcome);
-        ended.push(at);
-    }
-    ended
 }

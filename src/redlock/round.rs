@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
-use super::{RedLock, ended};
+use super::RedLock;
+use crate::engine::acquire::GRACE;
 use crate::error::{Error, Result};
-use crate::group::{Asking, Budget, GRACE, ask, how};
+use crate::group::{Asking, Budget, ask, how};
 use crate::guard::Guard;
 use crate::lock::{Acquire, DistLock as _};
 use crate::owner::Owner;
@@ -52,7 +53,9 @@ impl Late {
     }
 
     pub(super) fn sweep(&mut self) {
-        for at in ended(&mut self.asking) {
+        while let Some(Some((at, outcome))) = self.asking.next().now_or_never() {
+            // Granted too late: dropped, it is given back.
+            drop(outcome);
             self.away.remove(&at);
         }
     }
@@ -158,8 +161,7 @@ impl RedLock {
             let over = round.granted.iter().filter(|(_, guard)| !guard.is_held()).count();
             if over > 0 {
                 round.failed += over;
-                let message = "the replies took longer than the lease".into();
-                round.why = Some(Error::Connection { message, outcome_unknown: false, source: None });
+                round.why = Some(Error::too_late());
             }
             late.take(&open, std::mem::take(&mut round.asking));
         }

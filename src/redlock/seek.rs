@@ -7,18 +7,16 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
+use super::RedLock;
 use super::round::{Late, Round, Wish};
-use super::{RedLock, patience_of};
 use crate::error::{Error, Result, Step};
-use crate::group::{Budget, Held, ask, how, jitter};
+use crate::group::{Budget, Held, ask, how, jitter, patience, pause};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
 
 /// How often one who waits at a server looks whether the others are free.
 const LOOK: Duration = Duration::from_secs(1);
-/// The first pause after servers that were away, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The longest first back-off after a vote that was split, and the longest of all.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 
@@ -48,7 +46,7 @@ impl RedLock {
             let Round { granted, busy, failed, why, .. } = round;
             let votes = granted.len();
             let away = (failed > most_away).then(|| Error::NoQuorum {
-                name: Arc::clone(self.name_shared()),
+                name: Arc::clone(&self.name),
                 granted: votes,
                 needed,
                 why: Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command })),
@@ -58,15 +56,15 @@ impl RedLock {
                 return away.map_or(Ok(None), Err);
             }
             self.give_back(granted, &mut late, budget).await;
+            let next = wish.owner.clone().unwrap_or_else(Owner::of_group);
             if let Some(error) = away {
                 known_busy = false;
                 let since = *failing.get_or_insert_with(Instant::now);
-                if !error.is_retryable() || since.elapsed() >= patience_of(self) {
+                if !error.is_retryable() || since.elapsed() >= patience(&self.nodes) {
                     return Err(error);
                 }
-                let pause = PAUSE.0.saturating_mul(1 << failures.min(8)).min(PAUSE.1);
+                late.beside(tokio::time::sleep(budget.left(pause(failures)))).await;
                 failures += 1;
-                late.beside(tokio::time::sleep(budget.left(pause / 2 + jitter(pause / 2)))).await;
                 if budget.is_over() {
                     return Err(error);
                 }
@@ -79,24 +77,21 @@ impl RedLock {
                     splits += 1;
                     late.beside(tokio::time::sleep(budget.left(jitter(span)))).await;
                 }
-                owner = wish.owner.clone().unwrap_or_else(Owner::of_group);
                 if let Some(at) = busy.iter().min() {
-                    match self.wait_at(*at, &wish, &owner, &mut late).await? {
-                        Some(guard) => first = Some((*at, guard)),
-                        None if budget.is_over() => return Ok(None),
-                        None => {}
+                    first = self.wait_at(*at, &wish, &next, &mut late).await?.map(|guard| (*at, guard));
+                    if first.is_none() && budget.is_over() {
+                        return Ok(None);
                     }
                 }
-                continue;
             }
-            owner = wish.owner.clone().unwrap_or_else(Owner::of_group);
+            owner = next;
         }
     }
 
     /// Most have granted it. Those that have not answered yet are taken in when they do.
     fn held(&self, owner: Owner, round: Round, late: Late) -> Guard {
         let guards = round.granted.into_iter().map(|(_, guard)| guard).collect();
-        let held = Held::new(Arc::clone(self.name_shared()), owner, self.quorum(), self.nodes.len(), guards);
+        let held = Held::new(Arc::clone(&self.name), owner, self.quorum(), self.nodes.len(), guards);
         let (mut asking, mut late) = (round.asking, late.asking);
         if !asking.is_empty() || !late.is_empty() {
             let weak = Arc::downgrade(&held);
@@ -122,47 +117,32 @@ impl RedLock {
         }
         let mut how = how(&owner.at(at), &wish.asked);
         how.wait = wish.budget.rest();
-        let mut waiting = std::pin::pin!(ask(&self.nodes[at], at, how));
-        loop {
-            let look = tokio::time::sleep(LOOK / 2 + jitter(LOOK));
-            let outcome = late.beside(async {
-                tokio::select! {
-                    biased;
-                    (_, outcome) = &mut waiting => Some(outcome),
-                    () = look => None,
+        let elsewhere = async {
+            loop {
+                tokio::time::sleep(LOOK / 2 + jitter(LOOK)).await;
+                if self.looks_free(at).await {
+                    return;
                 }
-            });
-            match outcome.await {
-                Some(Ok(guard)) => return Ok(guard),
-                Some(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => {
-                    return Err(error);
-                }
-                // The next round tells whether there are enough others.
-                Some(Err(_)) => return Ok(None),
-                None => {}
             }
-            let look = self.looks_free(at);
-            let (free, outcome) = late
-                .beside(async {
-                    tokio::select! {
-                        biased;
-                        (_, outcome) = &mut waiting => (false, Some(outcome)),
-                        free = look => (free, None),
-                    }
-                })
-                .await;
-            match outcome {
-                Some(outcome) => return Ok(outcome.unwrap_or(None)),
-                // Dropped, the place at this one is left.
-                None if free => return Ok(None),
-                None => {}
+        };
+        let outcome = late.beside(async {
+            tokio::select! {
+                biased;
+                (_, outcome) = ask(&self.nodes[at], at, how) => Some(outcome),
+                () = elsewhere => None,
             }
+        });
+        match outcome.await {
+            Some(Ok(guard)) => Ok(guard),
+            Some(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => Err(error),
+            // The next round tells whether there are enough others. Dropped, the place at this one is left.
+            Some(Err(_)) | None => Ok(None),
         }
     }
 
     /// True when the others look as if most could be had without this one, or when most are away.
     async fn looks_free(&self, at: usize) -> bool {
-        let states: FuturesUnordered<_> = self
+        let mut states: FuturesUnordered<_> = self
             .nodes
             .iter()
             .enumerate()
@@ -170,7 +150,6 @@ impl RedLock {
             .collect();
         let (mut free, mut away) = (0, 0);
         let needed = self.quorum();
-        let mut states = states;
         while let Some((node, answer)) = states.next().await {
             match answer {
                 Ok(Ok(false)) if node != at => free += 1,
@@ -190,10 +169,6 @@ impl RedLock {
         let within = budget.left(self.node_timeout);
         // What is not done by then goes on in the background.
         let _ = late.beside(tokio::time::timeout(within, futures::future::join_all(all))).await;
-    }
-
-    fn name_shared(&self) -> &Arc<str> {
-        &self.name
     }
 }
 

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
+use crate::engine::names::fnv;
 use crate::error::{Deadlock, Error, NotHeld, Result};
-use crate::group::{Asking, Budget, ask, enough};
+use crate::group::{Asking, Budget, ask, each};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::multi::MultiLock;
@@ -90,11 +90,7 @@ impl Striped {
     /// (FNV-1a of the key's bytes). None when there are no segments.
     #[must_use]
     pub fn of(&self, key: impl AsRef<[u8]>) -> Option<usize> {
-        let hash = key.as_ref().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((mixed >> 32) as usize).checked_rem(self.segments.len())
+        ((fnv(key.as_ref()) >> 32) as usize).checked_rem(self.segments.len())
     }
 
     /// All segments as one lock.
@@ -168,10 +164,9 @@ impl Striped {
         Ok(())
     }
 
-    async fn each<T: Send>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
+    async fn each<T>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
         self.check()?;
-        let all: FuturesUnordered<_> = self.segments.iter().map(|lock| ask(Arc::clone(lock))).collect();
-        enough(all, self.segments.len(), true).await
+        each(&self.segments, ask).await
     }
 }
 

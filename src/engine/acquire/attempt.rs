@@ -16,7 +16,7 @@ use crate::engine::transport::{Moment, nanos};
 use crate::error::{Deadlock, Error, Result, Step};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
-const GRACE: Duration = Duration::from_millis(15);
+pub(crate) const GRACE: Duration = Duration::from_millis(15);
 
 /// What one attempt brought.
 pub(super) enum Tried {
@@ -214,8 +214,7 @@ impl Wish {
             if grant.until().is_none() {
                 // Came too late to be of use. Dropped, it is released.
                 drop(grant);
-                let message = "the reply took longer than the lease".into();
-                return Err(Error::Connection { message, outcome_unknown: false, source: None }.into());
+                return Err(Error::too_late().into());
             }
             Ok(if attempt == Attempt::Passed { Tried::Passed(grant) } else { Tried::Held(grant) })
         })

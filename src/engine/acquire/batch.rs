@@ -38,6 +38,7 @@ pub(crate) fn batch(
     let engine = Arc::clone(engine);
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
+        engine.check_open()?;
         let span = lease.unwrap_or(engine.options.watchdog);
         let mut words = Vec::with_capacity(protocols.len() + 2);
         words.extend(protocols.iter().map(|protocol| Arg::Text(protocol.name().key.clone())));
@@ -87,8 +88,7 @@ pub(crate) fn batch(
         if engine.now().as_nanos() >= until {
             // Came too late to be of use. Dropped, they are released.
             drop(grants);
-            let message = "the reply took longer than the lease".into();
-            return Err(Error::Connection { message, outcome_unknown: false, source: None });
+            return Err(Error::too_late());
         }
         Ok(Batch::Held(grants))
     })
