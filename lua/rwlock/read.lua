@@ -41,10 +41,10 @@ end
 -- A script is not rolled back: what may be refused (by the access list, say) comes first, or is undone.
 local n = want > 0 and ARGV[3] or tostring(count + 1)
 local own = cover(tag, owner, n)
+-- As long is too short: a millisecond may go by before the cover is set, and the hash must not end before it.
+local short = fresh or redis.call('pttl', hash) <= tonumber(lease)
 local no = refused(redis.pcall('set', own, '1', 'px', lease))
 if no then return no end
--- Asked after the cover was set: a millisecond may have gone by, and the hash must not end before it.
-local short = fresh or redis.call('pttl', hash) < tonumber(lease)
 if fresh then
   no = refused(redis.pcall('hset', hash, 'mode', 'read', owner, n))
 elseif tonumber(n) ~= count then

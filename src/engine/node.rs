@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::sync::Mutex;
 use super::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
@@ -30,6 +31,12 @@ pub(crate) mod connect;
 /// After so many timeouts in a row a connection is taken for dead: fred itself notices only silent ones that are not
 /// being written to.
 const TIMEOUTS_TOLERATED: u32 = 2;
+
+/// A timeout that comes so much too late tells that this process (or its machine) stood still, not the server.
+const OVERDUE: Duration = Duration::from_millis(25);
+
+/// How long the reply may take then: the server may have stood still as well.
+const RECOVERY: Duration = Duration::from_millis(50);
 
 /// One server.
 pub(crate) struct Node {
@@ -49,6 +56,7 @@ pub(crate) struct Node {
 /// One connection for commands.
 struct Line {
     client: Client,
+    timeout: Duration,
     timeouts: AtomicU32,
     heal: Notify,
     /// Why there is no connection, while there is none.
@@ -73,7 +81,8 @@ impl Line {
             Arg::Text(text) => Value::Bytes(text.clone()),
             Arg::Int(int) => Value::Integer(*int),
         }));
-        self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words).await
+        let sent = self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words);
+        unhurried(sent, self.timeout + OVERDUE).await
     }
 
     async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
@@ -108,6 +117,21 @@ impl Line {
             }
         }
     }
+}
+
+/// Work with a timeout of its own. If that is found overdue, after a standstill, the reply has a moment more to come.
+async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
+    let (mut work, due) = (std::pin::pin!(work), Instant::now() + overdue);
+    let mut recovery: Option<std::pin::Pin<Box<tokio::time::Sleep>>> = None;
+    std::future::poll_fn(|cx| {
+        if recovery.is_none() && Instant::now() < due {
+            return work.as_mut().poll(cx);
+        }
+        let rest = recovery.get_or_insert_with(|| Box::pin(tokio::time::sleep(RECOVERY)));
+        std::task::ready!(rest.as_mut().poll(cx));
+        work.as_mut().poll(cx)
+    })
+    .await
 }
 
 fn reply(value: Value) -> Reply {

@@ -39,6 +39,29 @@ async fn trap_01_options_hold_for_scripts() {
     .await;
 }
 
+/// After a standstill of the whole machine a timeout is heard before the server could answer. node.rs, `unhurried`.
+#[tokio::test]
+async fn trap_01_a_standstill_is_no_timeout() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url()).ping_interval(secs(20))).await;
+        warm(&client).await;
+        for round in 0..5 {
+            bed.server.stop();
+            let lock = client.reentrant("a");
+            let taking = tokio::spawn(async move { lock.try_lock().await });
+            eventually("it is under way", secs(1), async || client.stats().under_way > 0).await;
+            tokio::time::sleep(ms(20)).await;
+            // The runtime of this test has one thread.
+            std::thread::sleep(TIMEOUT + ms(100));
+            bed.server.cont();
+            let taken = taking.await.unwrap();
+            let guard = taken.unwrap_or_else(|error| panic!("round {round}: {error}")).expect("nobody has it");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
 /// A script in flight when the connection drops is sent again up to three times. connect.rs, `max_command_attempts: 1`.
 ///
 /// An owner of our own would hide it, because for one the script is told the count it is to reach. So the owner here is

@@ -135,7 +135,7 @@ impl Node {
         let lines: Box<[_]> = (0..options.pool_size)
             .map(|_| {
                 let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
-                Arc::new(Line { client: make(), timeouts, heal, trouble })
+                Arc::new(Line { client: make(), timeout: options.command_timeout, timeouts, heal, trouble })
             })
             .collect();
         let node = Self {
