@@ -7,9 +7,11 @@ pub mod leak;
 pub mod proxy;
 pub mod reaper;
 pub mod server;
+pub mod standstill;
 
 pub use admin::Admin;
 pub use child::Child;
 pub use leak::{Baseline, TtlSampler, assert_nothing_left};
 pub use proxy::{Action, Matcher, Mode, Proxy};
 pub use server::RedisServer;
+pub use standstill::{Stopwatch, undisturbed};
