@@ -39,6 +39,13 @@ pub(super) struct Round {
     pub(super) asking: Asking,
 }
 
+impl Round {
+    /// How many servers have granted it, with leases that are not over yet.
+    pub(super) fn held(&self) -> usize {
+        self.granted.iter().filter(|(_, guard)| guard.is_held()).count()
+    }
+}
+
 /// What is under way from earlier rounds: servers that have not answered yet, and are not asked again before they have.
 #[derive(Default)]
 pub(super) struct Late {
@@ -117,7 +124,7 @@ impl RedLock {
         let mut timer = std::pin::pin!(tokio::time::sleep(within));
         let (began, mut heard) = (Instant::now(), Duration::ZERO);
         loop {
-            let held = round.granted.iter().filter(|(_, guard)| guard.is_held()).count();
+            let held = round.held();
             // In vain: but is that because others hold it, or because too many are away?
             let (unheard, most_away) = (round.asking.len(), self.nodes.len() - needed);
             let known = round.failed > most_away || round.busy.len() > most_away || round.failed + unheard <= most_away;
@@ -156,9 +163,10 @@ impl RedLock {
                 }
             }
         }
-        if round.granted.iter().filter(|(_, guard)| guard.is_held()).count() < needed {
+        let held = round.held();
+        if held < needed {
             // A grant whose lease was over before the majority was there counts for nothing.
-            let over = round.granted.iter().filter(|(_, guard)| !guard.is_held()).count();
+            let over = round.granted.len() - held;
             if over > 0 {
                 round.failed += over;
                 round.why = Some(Error::too_late());

@@ -37,7 +37,7 @@ impl RedLock {
         let mut owner = wish.owner.clone().unwrap_or_else(Owner::of_group);
         loop {
             let round = self.round(&wish, &owner, first.take(), &mut late).await?;
-            if round.granted.iter().filter(|(_, guard)| guard.is_held()).count() >= needed {
+            if round.held() >= needed {
                 return Ok(Some(self.held(owner, round, late)));
             }
             if round.cut_off && known_busy {
