@@ -180,13 +180,22 @@ fn call<'a>(op: Op, lock: &'a Arc<dyn DistLock>, held: &'a mut Vec<Guard>) -> Bo
     }
 }
 
+fn leaves(mishap: &Mishap) -> bool {
+    match mishap {
+        Mishap::DuplicateRequest => true,
+        Mishap::Refuse(text) => text.starts_with("OOM"),
+        _ => false,
+    }
+}
+
 /// The longest that the clean-up may take.
 fn bound(case: &Case) -> Duration {
     match (&case.fault, case.scene) {
         (Fault::None, Scene::RedAway) => WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
         (Fault::None, _) => 2 * ROUND_TRIP + ms(50),
-        // The servers can be reached: what is in doubt is undone, and not left to its lease.
-        (Fault::Command(_, _, mishaps), _) if !mishaps.contains(&Mishap::DuplicateRequest) => TIMEOUT + ms(150),
+        // The servers can be reached: what is in doubt is undone, and not left to its lease. But for what came in once more
+        // unseen, and for what a server refused to give back.
+        (Fault::Command(_, _, mishaps), _) if !mishaps.iter().any(leaves) => TIMEOUT + ms(150),
         (_, Scene::RedFair | Scene::Mixed | Scene::MixedBehind) => {
             FAIR_WAIT + WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER
         }
