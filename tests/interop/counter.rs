@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use distlock::{DistLock, Flavour};
-use distlock_support::Admin;
 use distlock_support::agent::{AgentOptions, Kind};
+use distlock_support::{Admin, must};
 use futures::future::join_all;
 
 use crate::rig::Rig;
@@ -47,7 +47,7 @@ async fn count(version: &str, each: usize) {
     let counted: u64 = rig.admin.cmd(&["GET", COUNTER]).await;
     let total = 2 * each as u64 * ROUNDS;
     println!("{version}: {each} Java and {each} of ours counted to {counted} in {took:?}");
-    assert_eq!(counted, total, "updates were lost: two had the lock at once");
+    must(counted == total, &format!("updates were lost, {counted} of {total}: two had the lock at once"));
     rig.admin.cmd::<()>(&["DEL", COUNTER]).await;
     rig.end(clients).await;
 }

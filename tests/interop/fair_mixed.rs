@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::Client;
-use distlock_support::Admin;
 use distlock_support::agent::{AgentOptions, JavaLock};
+use distlock_support::{Admin, must};
 use futures::future::join_all;
 
 use crate::fair_rig::Lane;
@@ -49,7 +49,7 @@ impl Tally {
 
     /// Reads, adds one, writes back.
     async fn count(&self, admin: &Admin) {
-        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two had the lock at once");
+        must(self.inside.fetch_add(1, Ordering::SeqCst) == 0, "two had the lock at once");
         let old: Option<u64> = admin.cmd(&["GET", COUNTER]).await;
         admin.cmd::<()>(&["SET", COUNTER, &(old.unwrap_or(0) + 1).to_string()]).await;
         self.counted.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +127,7 @@ pub async fn fair_rounds_with_cancels_count_exactly(version: &str) {
     println!("{version}: {ROUNDS} rounds in {took:?}: {counted} counted, {given_up} given up");
     assert_eq!(counted + given_up, ROUNDS);
     assert!(counted > ROUNDS / 2 && given_up > ROUNDS / 50, "not mixed: {counted}, {given_up}");
-    assert_eq!(rig.admin.cmd::<u64>(&["GET", COUNTER]).await, counted, "updates were lost");
+    must(rig.admin.cmd::<u64>(&["GET", COUNTER]).await == counted, "updates were lost");
     assert!(took < Duration::from_secs(60), "{took:?}");
     lane.is_gone().await;
     rig.admin.cmd::<()>(&["DEL", COUNTER]).await;

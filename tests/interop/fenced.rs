@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use distlock::{Acquire, Client, Flavour, Guard};
-use distlock_support::Admin;
 use distlock_support::agent::{AgentOptions, JavaLock, Kind};
+use distlock_support::{Admin, must};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -56,7 +56,7 @@ pub async fn fenced_tokens_grow_over_both(version: &str) {
     let again = (0..ROUNDS).filter(|round| round % 6 == 1).count() as u64;
     assert_eq!(seen.len() as u64, 4 * ROUNDS + 2 * again);
     let falls: Vec<_> = seen.windows(2).filter(|pair| pair[0] >= pair[1]).collect();
-    assert!(falls.is_empty(), "{version}: {falls:?}");
+    must(falls.is_empty(), &format!("{version}: {falls:?}"));
     let last: u64 = rig.admin.cmd(&["GET", &counter(name)]).await;
     println!("{version}: {} tokens up to {last} in {:?}, none out of order", seen.len(), began.elapsed());
     assert_eq!(last, *seen.last().expect("tokens"));

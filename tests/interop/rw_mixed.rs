@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, Error, Guard, Prefer};
-use distlock_support::Admin;
 use distlock_support::agent::{AgentOptions, JavaLock, monotonic_ns};
 use distlock_support::child::{self, Child};
+use distlock_support::{Admin, must};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
@@ -179,7 +179,8 @@ fn judge(spans: &mut [Span]) {
     spans.sort_by_key(|span| span.from);
     for (at, one) in spans.iter().enumerate() {
         for other in spans[at + 1..].iter().take_while(|other| other.from < one.to) {
-            assert!(one.who == other.who || !(one.writer || other.writer), "at once: {one:?}, {other:?}");
+            let apart = one.who != other.who && (one.writer || other.writer);
+            must(!apart, &format!("at once: {one:?}, {other:?}"));
         }
     }
 }

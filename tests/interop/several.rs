@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Builder, Client, DistLock, Guard, RedLock};
 use distlock_support::agent::{AgentOptions, JavaLock, Kind};
+use distlock_support::must;
 use futures::future::join_all;
 
 use crate::counter::{COUNTER, count_here};
@@ -125,6 +126,6 @@ pub async fn count_together(
     }
     let counted: u64 = rig.admin.cmd(&["GET", COUNTER]).await;
     println!("{what}: {counted} rounds; Java was done after {java_took:?}, we after {we_took:?}");
-    assert_eq!(counted, total, "{what}: updates were lost: two had the lock at once");
+    must(counted == total, &format!("{what}: updates were lost, {counted} of {total}: two had the lock at once"));
     rig.admin.cmd::<()>(&["DEL", COUNTER]).await;
 }

@@ -5,6 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
@@ -89,14 +90,27 @@ impl Stopwatch {
     }
 }
 
+/// True once a test of this process has found what must never be.
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// As `assert!`, for what no standstill excuses: two that hold a lock at once, say.
+#[track_caller]
+pub fn must(holds: bool, what: &str) {
+    if !holds {
+        BROKEN.store(true, Ordering::SeqCst);
+        panic!("{what}");
+    }
+}
+
 /// Runs a test that keeps up with leases or measures them. If it fails while the machine stood still, that says nothing
-/// yet: it is run again, at most three times in all. A test that fails on a machine that runs has failed.
+/// yet: it is run again, at most three times in all. A test that fails on a machine that runs has failed, and so has one
+/// that found what [`must`] not be.
 pub async fn undisturbed(test: impl AsyncFn()) {
     for attempt in 1.. {
         let watch = Stopwatch::start();
         let Err(failure) = AssertUnwindSafe(test()).catch_unwind().await else { return };
         let still = stood_still(watch.0);
-        if still < DISTURBED || attempt == 3 {
+        if still < DISTURBED || attempt == 3 || BROKEN.load(Ordering::SeqCst) {
             std::panic::resume_unwind(failure);
         }
         eprintln!("the machine stood still for {still:?} meanwhile: the test is run again");
@@ -105,7 +119,7 @@ pub async fn undisturbed(test: impl AsyncFn()) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
