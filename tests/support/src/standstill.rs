@@ -3,6 +3,7 @@
 //!
 //! A thread that does nothing but sleep finds out: where it slept far longer than it wanted to, nothing else ran either.
 
+use std::io::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,7 +114,10 @@ pub async fn undisturbed(test: impl AsyncFn()) {
         if still < DISTURBED || attempt == 3 || BROKEN.load(Ordering::SeqCst) {
             std::panic::resume_unwind(failure);
         }
-        eprintln!("the machine stood still for {still:?} meanwhile: the test is run again");
+        // Not by a macro, whose words are kept from who looks on when the test passes in the end.
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("a test");
+        let _ = writeln!(std::io::stderr(), "the machine stood still for {still:?} during {test}: it is run again");
     }
 }
 
