@@ -4,34 +4,14 @@ mod bed;
 #[path = "cancel/rwlock.rs"]
 mod rwlock;
 
-use std::future::Future;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use bed::{Bed, Numbers, eventually, ms, reentrant, secs};
+use bed::harm::cut;
+use bed::{Bed, Numbers, eventually, fair, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Step};
 
 /// Acquires dropped in all.
 const DROPS: u64 = 10_000;
-
-/// Drops a future after so many polls, or after a while.
-async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Output> {
-    let mut work = pin!(work);
-    if pause.is_zero() {
-        for _ in 0..polls {
-            if let std::task::Poll::Ready(output) = futures::poll!(work.as_mut()) {
-                return Some(output);
-            }
-            tokio::task::yield_now().await;
-        }
-        return None;
-    }
-    tokio::time::timeout(pause, work).await.ok()
-}
-
-async fn fair(body: impl AsyncFnOnce(&Bed)) {
-    bed::run(|client, name| client.lock(Flavour::Fair, name), body).await;
-}
 
 async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mut Numbers) -> bool {
     let how = match numbers.below(5) {

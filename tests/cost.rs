@@ -11,7 +11,7 @@ mod rwlock;
 use std::collections::BTreeMap;
 
 use bed::{Bed, eventually, ms, reentrant, secs};
-use distlock::{Acquire, Client, DistLock, ReentrantLock};
+use distlock::{Acquire, Client, DistLock, Flavour, Guard, ReentrantLock};
 
 /// Runs every script once, so that the server knows them, and forgets the counts.
 async fn warm(bed: &Bed, client: &Client) {
@@ -53,31 +53,57 @@ async fn begin(bed: &Bed) -> (Client, ReentrantLock) {
     (client, lock)
 }
 
-#[tokio::test]
-async fn lock_and_unlock_of_a_free_lock_are_two_commands() {
-    reentrant(async |bed| {
-        let (_client, lock) = begin(bed).await;
+/// Ten turns given back by hand, and ten by dropping: two commands each.
+async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) {
+    for by_hand in [true, false] {
         for _ in 0..10 {
-            lock.lock().await.unwrap().unlock().await.unwrap();
+            let guard = lock.lock().await.unwrap();
+            if by_hand {
+                guard.unlock().await.unwrap();
+            } else {
+                drop(guard);
+                bed::idle(client).await;
+            }
         }
-        assert_eq!(sent(bed).await, only(&[("evalsha", 20)]));
-        // The boxed form of the trait costs the same.
-        let lock: &dyn DistLock = &lock;
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        assert_eq!(sent(bed).await, only(&[("evalsha", 2)]));
-    })
-    .await;
+        assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{:?}, by hand: {by_hand}", lock.name());
+    }
+}
+
+/// One round of renewals keeps all of these, by so many commands.
+async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64) {
+    sent(bed).await;
+    let round = client.renew_now().await;
+    assert_eq!((round.renewed, round.failed, round.lost), (guards.len(), 0, 0));
+    assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "{} holds", guards.len());
+}
+
+/// What it costs to pass a lock on fifty times inside a process.
+async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
+    let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
+    let lock = client.lock(flavour, "x");
+    let mut guard = lock.lock().await.unwrap();
+    sent(bed).await;
+    for _ in 0..50 {
+        let next = lock.clone();
+        let next = tokio::spawn(async move { next.lock().await.unwrap() });
+        eventually("the next one waits", secs(5), async || client.stats().waiting == 1).await;
+        guard.unlock().await.unwrap();
+        guard = next.await.unwrap();
+    }
+    let all = sent(bed).await;
+    println!("{flavour}: {all:?}");
+    guard.unlock().await.unwrap();
+    assert_eq!(sent(bed).await.get("evalsha"), Some(&1), "{flavour}");
+    all
 }
 
 #[tokio::test]
-async fn lock_and_drop_are_two_commands() {
+async fn lock_and_unlock_or_drop_of_a_free_lock_are_two_commands() {
     reentrant(async |bed| {
         let (client, lock) = begin(bed).await;
-        for _ in 0..10 {
-            drop(lock.lock().await.unwrap());
-            bed::idle(&client).await;
-        }
-        assert_eq!(sent(bed).await, only(&[("evalsha", 20)]));
+        turns(bed, &client, &lock).await;
+        // The boxed form of the trait costs the same.
+        turns(bed, &client, &lock as &dyn DistLock).await;
     })
     .await;
 }
@@ -145,7 +171,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
         eventually("a subscription", secs(5), subscribed).await;
         eventually("all wait", secs(5), async || waiting.stats().waiting == 100).await;
         // The second attempt follows the subscription.
-        let attempts = async || bed.admin.commandstats().await.get("evalsha") == Some(&2);
+        let attempts = async || bed.admin.calls("evalsha").await == 2;
         eventually("two attempts", secs(5), attempts).await;
         tokio::time::sleep(ms(300)).await;
         let mut all = sent(bed).await;
@@ -170,23 +196,10 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
 #[tokio::test]
 async fn passing_on_inside_a_process_costs_nothing() {
     reentrant(async |bed| {
-        let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
-        warm(bed, &client).await;
-        let lock = client.reentrant("x");
-        let mut guard = lock.lock().await.unwrap();
-        sent(bed).await;
-        for _ in 0..50 {
-            let next = lock.clone();
-            let next = tokio::spawn(async move { next.lock().await.unwrap() });
-            eventually("the next one waits", secs(5), async || client.stats().waiting == 1).await;
-            guard.unlock().await.unwrap();
-            guard = next.await.unwrap();
-        }
-        let all = sent(bed).await;
+        begin(bed).await;
+        let all = passed_on(bed, Flavour::Reentrant).await;
         assert_eq!(all.get("evalsha"), None, "{all:?}");
         assert!(all.get("subscribe").copied().unwrap_or_default() <= 1, "{all:?}");
-        guard.unlock().await.unwrap();
-        assert_eq!(sent(bed).await.get("evalsha"), Some(&1));
     })
     .await;
 }
@@ -201,10 +214,7 @@ async fn renewal_of_1050_locks_is_11_commands() {
         }
         // The first round teaches the server the script.
         client.renew_now().await;
-        sent(bed).await;
-        let round = client.renew_now().await;
-        assert_eq!((round.renewed, round.failed, round.lost), (1050, 0, 0));
-        assert_eq!(sent(bed).await, only(&[("evalsha", 11)]));
+        renewal(bed, &client, &guards, 11).await;
         for guard in guards {
             guard.unlock().await.unwrap();
         }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bed::{Bed, eventually, idle, in_vain, ms, reentrant, secs};
+use bed::{eventually, idle, in_vain, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Released, Striped};
 
 const SEGMENTS: usize = 4;
@@ -24,12 +24,6 @@ async fn any(striped: &Striped) -> (usize, Guard) {
 fn exclusive(client: &Client) -> Vec<Striped> {
     let flavours = Flavour::ALL.iter().filter(|flavour| **flavour != Flavour::Read);
     flavours.map(|flavour| Striped::over(client, *flavour, flavour.as_str(), SEGMENTS)).collect()
-}
-
-async fn forget_counters(bed: &Bed) {
-    for key in bed.admin.keys().await.iter().filter(|key| key.starts_with("redisson_lock_token")) {
-        let _: u64 = bed.admin.cmd(&["DEL", key]).await;
-    }
 }
 
 /// As many holders as segments side by side, each with a segment of its own, at once; and no more.
@@ -59,7 +53,6 @@ async fn as_many_holders_as_segments_and_no_more() {
                 assert_eq!(guard.unlock().await.unwrap(), Released::Free);
             }
         }
-        forget_counters(bed).await;
     })
     .await;
 }
@@ -94,7 +87,7 @@ async fn it_costs_a_command_for_each_segment_that_is_tried() {
         let striped = client.striped("s", SEGMENTS);
         any(&striped).await.1.unlock().await.unwrap();
         let sent = async || {
-            let count = bed.admin.commandstats().await.get("evalsha").copied().unwrap_or(0);
+            let count = bed.admin.calls("evalsha").await;
             bed.admin.reset_stats().await;
             count
         };
@@ -162,7 +155,6 @@ async fn a_waiter_has_the_first_that_becomes_free() {
             idle(&client).await;
             idle(&other).await;
         }
-        forget_counters(bed).await;
     })
     .await;
 }
@@ -189,7 +181,6 @@ async fn all_and_any_exclude_each_other() {
             idle(&client).await;
             idle(&other).await;
         }
-        forget_counters(bed).await;
     })
     .await;
 }

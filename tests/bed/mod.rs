@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{Builder, Client, DistLock, Error, Flavour, Guard, Result, Step};
+use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 use parking_lot::Mutex;
 
 pub mod events;
+pub mod harm;
 
 /// No test takes longer; one that does hangs.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -135,6 +136,16 @@ pub async fn reentrant(body: impl AsyncFnOnce(&Bed)) {
     run(|client, name| client.lock(Flavour::Reentrant, name), body).await;
 }
 
+/// Runs a test body over the fair lock.
+pub async fn fair(body: impl AsyncFnOnce(&Bed)) {
+    run(|client, name| client.lock(Flavour::Fair, name), body).await;
+}
+
+/// Runs a test body over the writing half of the read-write lock.
+pub async fn rw(body: impl AsyncFnOnce(&Bed)) {
+    run(|client, name| client.lock(Flavour::Write, name), body).await;
+}
+
 /// Runs a test body on a given server.
 pub async fn run_on(server: RedisServer, make: Make, body: impl AsyncFnOnce(&Bed)) {
     let bed = Bed::over(server, make).await;
@@ -155,6 +166,17 @@ pub async fn eventually(what: &str, within: Duration, mut condition: impl AsyncF
         assert!(start.elapsed() < within, "not within {within:?}: {what}");
         tokio::time::sleep(ms(2)).await;
     }
+}
+
+/// The owner as it stands in Redis. Asked for by `as_str()` it would count as known elsewhere, and be counted otherwise.
+pub fn text(owner: &Owner) -> String {
+    let debug = format!("{owner:?}");
+    debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
+}
+
+/// Comes in as this owner.
+pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
+    lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
 }
 
 /// Waits until nobody holds the lock; how long it took.

@@ -6,12 +6,9 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, RwLock};
 use tokio::task::JoinSet;
 
-use super::bed::{self, Bed, Numbers, ms, secs};
-use super::{DROPS, acquire_and_drop, cut, nothing_left};
-
-async fn rw(body: impl AsyncFnOnce(&Bed)) {
-    bed::run(|client, name| client.lock(Flavour::Write, name), body).await;
-}
+use super::bed::harm::cut;
+use super::bed::{self, Bed, Numbers, ms, rw, secs};
+use super::{DROPS, acquire_and_drop, nothing_left};
 
 /// Either half.
 fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {

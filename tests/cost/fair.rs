@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use distlock::{Client, DistLock as _, Flavour};
+use distlock::{Client, DistLock as _};
 use tokio::task::JoinHandle;
 
-use super::bed::{self, Bed, eventually, ms, secs};
-use super::{only, sent};
-
-async fn fair(body: impl AsyncFnOnce(&Bed)) {
-    bed::run(|client, name| client.lock(Flavour::Fair, name), body).await;
-}
+use super::bed::{self, Bed, eventually, fair, ms, secs};
+use super::{only, sent, turns};
 
 /// A client, when the server knows the scripts.
 async fn begin(bed: &Bed) -> Client {
@@ -52,15 +48,7 @@ async fn lock_and_unlock_or_drop_of_a_free_fair_lock_are_two_commands() {
     fair(async |bed| {
         let client = begin(bed).await;
         let lock = client.fair("x");
-        for _ in 0..10 {
-            lock.lock().await.unwrap().unlock().await.unwrap();
-        }
-        assert_eq!(sent(bed).await, only(&[("evalsha", 20)]));
-        for _ in 0..10 {
-            drop(lock.lock().await.unwrap());
-            bed::idle(&client).await;
-        }
-        assert_eq!(sent(bed).await, only(&[("evalsha", 20)]));
+        turns(bed, &client, &lock).await;
     })
     .await;
 }
@@ -93,7 +81,7 @@ async fn a_waiter_costs_two_commands_and_later_one() {
             let waiting = waiters(&client, WAITERS as usize);
             queued(bed, WAITERS as usize).await;
             // Every attempt in vain asks for the rest of the lease; under load several go in one command.
-            let attempts = async || bed.admin.commandstats().await.get("pttl").copied().unwrap_or(0);
+            let attempts = async || bed.admin.calls("pttl").await;
             let all = async || attempts().await >= places && bed.admin.channels().await.len() >= WAITERS as usize;
             eventually("all have looked again", secs(5), all).await;
             let (scripts, subscribed, unsubscribed) = counts(bed).await;

@@ -3,7 +3,7 @@
 use distlock::{Acquire, Client, Error, Flavour};
 
 use super::bed::{self, Bed, eventually, ms, reentrant, secs};
-use super::{only, sent};
+use super::{only, passed_on, renewal, sent, turns};
 
 const BOTH: [Flavour; 2] = [Flavour::Fenced, Flavour::Spin];
 
@@ -34,15 +34,7 @@ async fn every_step_of_a_fenced_or_a_spin_lock_is_one_command() {
         let me = client.owner();
         for flavour in BOTH {
             let (lock, there) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
-            for _ in 0..10 {
-                lock.lock().await.unwrap().unlock().await.unwrap();
-            }
-            assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{flavour}");
-            for _ in 0..10 {
-                drop(lock.lock().await.unwrap());
-                bed::idle(&client).await;
-            }
-            assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{flavour}");
+            turns(bed, &client, &*lock).await;
             let how = || Acquire::new().owner(&me);
             let outer = lock.acquire(how()).await.unwrap().unwrap();
             let inner = lock.acquire(how()).await.unwrap().unwrap();
@@ -74,24 +66,10 @@ async fn inside_a_process_a_spin_lock_is_passed_on_and_a_fenced_one_is_not() {
     reentrant(async |bed| {
         let warm = begin(bed).await;
         for (flavour, commands) in [(Flavour::Fenced, 100..=160), (Flavour::Spin, 0..=0)] {
-            let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
-            let lock = client.lock(flavour, "x");
-            let mut guard = lock.lock().await.unwrap();
-            sent(bed).await;
-            for _ in 0..50 {
-                let next = lock.clone();
-                let next = tokio::spawn(async move { next.lock().await.unwrap() });
-                eventually("the next one waits", secs(5), async || client.stats().waiting == 1).await;
-                guard.unlock().await.unwrap();
-                guard = next.await.unwrap();
-            }
-            let all = sent(bed).await;
-            println!("{flavour}: {all:?}");
+            let all = passed_on(bed, flavour).await;
             let of = |name: &str| all.get(name).copied().unwrap_or_default();
             assert!(commands.contains(&of("evalsha")), "{flavour}: {all:?}");
             assert!(of("subscribe") <= u64::from(flavour == Flavour::Fenced), "{flavour}: {all:?}");
-            guard.unlock().await.unwrap();
-            assert_eq!(sent(bed).await.get("evalsha"), Some(&1));
         }
         bed::idle(&warm).await;
     })
@@ -115,7 +93,7 @@ async fn a_hundred_tasks_that_wait_for_a_fenced_lock_are_one_contender() {
             })
             .collect();
         eventually("all wait", secs(5), async || client.stats().waiting == TASKS as usize).await;
-        let attempts = async || bed.admin.commandstats().await.get("evalsha") == Some(&2);
+        let attempts = async || bed.admin.calls("evalsha").await == 2;
         eventually("two attempts", secs(5), attempts).await;
         tokio::time::sleep(ms(300)).await;
         assert_eq!(sent(bed).await, only(&[("evalsha", 2), ("ping", 1), ("subscribe", 1)]));
@@ -141,10 +119,7 @@ async fn renewals_of_fenced_and_spin_locks_share_commands() {
         for n in 0..250 {
             guards.push(client.lock(BOTH[n % 2], &format!("r{n}")).lock().await.unwrap());
         }
-        sent(bed).await;
-        let round = client.renew_now().await;
-        assert_eq!((round.renewed, round.failed, round.lost), (250, 0, 0));
-        assert_eq!(sent(bed).await, only(&[("evalsha", 3)]));
+        renewal(bed, &client, &guards, 3).await;
         for guard in guards {
             guard.unlock().await.unwrap();
         }

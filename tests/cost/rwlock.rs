@@ -6,8 +6,8 @@ use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::bed::{self, Bed, eventually, ms, secs};
-use super::{only, sent};
+use super::bed::{self, Bed, eventually, ms, rw, secs};
+use super::{only, renewal, sent, turns};
 
 const HALVES: [Flavour; 2] = [Flavour::Read, Flavour::Write];
 
@@ -16,10 +16,6 @@ const READERS: usize = 1_000;
 
 /// As many go with one command.
 const TOGETHER: u64 = 64;
-
-async fn rw(body: impl AsyncFnOnce(&Bed)) {
-    bed::run(|client, name| client.lock(Flavour::Write, name), body).await;
-}
 
 /// A client, when the server knows the scripts, those of many calls at once included.
 async fn begin(bed: &Bed) -> Client {
@@ -47,7 +43,7 @@ async fn begin(bed: &Bed) -> Client {
 }
 
 async fn scripts(bed: &Bed) -> u64 {
-    bed.admin.commandstats().await.get("evalsha").copied().unwrap_or(0)
+    bed.admin.calls("evalsha").await
 }
 
 /// A barrier that holds every reader inside until all of them are.
@@ -101,15 +97,7 @@ async fn lock_and_unlock_or_drop_of_a_free_half_are_two_commands() {
         let client = begin(bed).await;
         for flavour in HALVES {
             let lock = client.lock(flavour, "x");
-            for _ in 0..10 {
-                lock.lock().await.unwrap().unlock().await.unwrap();
-            }
-            assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{flavour}");
-            for _ in 0..10 {
-                drop(lock.lock().await.unwrap());
-                bed::idle(&client).await;
-            }
-            assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{flavour}");
+            turns(bed, &client, &*lock).await;
         }
     })
     .await;
@@ -293,10 +281,7 @@ async fn renewal_of_both_halves_is_a_command_a_hundred() {
                     guards.push(lock.lock().await.unwrap());
                 }
             }
-            bed.admin.reset_stats().await;
-            let round = client.renew_now().await;
-            assert_eq!((round.renewed, round.failed, round.lost), (guards.len(), 0, 0));
-            assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "{} holds", guards.len());
+            renewal(bed, &client, &guards, commands).await;
         }
         for guard in guards {
             guard.unlock().await.unwrap();

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::bed::{eventually, secs};
+use crate::bed::{eventually, fair, secs};
 use crate::monitor::{Monitor, client_of};
 use crate::peer::{HISTORY, Peer, history};
-use crate::rig::{fair, keys_gone};
+use crate::rig::keys_gone;
 
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;

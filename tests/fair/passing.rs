@@ -6,10 +6,10 @@ use distlock::{Client, DistLock as _};
 use distlock_support::proxy::{Mode, Proxy};
 
 use crate::bed::events::Events;
-use crate::bed::{Bed, Counter, eventually, ms, secs};
+use crate::bed::{Bed, Counter, eventually, fair, ms, secs};
 use crate::monitor::client_of;
 use crate::peer::{HISTORY, Peer, history};
-use crate::rig::{channel, fair, holders, keys_gone, queue, queued, waiter};
+use crate::rig::{channel, holders, keys_gone, queue, queued, waiter};
 
 /// Right after the release the head is the owner, for a first lease; it is told so by one message, and makes it last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

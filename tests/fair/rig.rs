@@ -4,18 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Client, FairLock, Flavour, Guard};
+use distlock::{Client, FairLock, Guard};
 use tokio::task::JoinHandle;
 
-use crate::bed::{self, Bed, eventually, secs};
+use crate::bed::{Bed, eventually, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
-
-/// Runs a test body over the fair lock.
-pub async fn fair(body: impl AsyncFnOnce(&Bed)) {
-    bed::run(|client, name| client.lock(Flavour::Fair, name), body).await;
-}
 
 pub fn queue_key(name: &str) -> String {
     format!("redisson_lock_queue:{{{name}}}")
@@ -79,7 +74,7 @@ pub async fn holders(bed: &Bed, name: &str) -> BTreeMap<String, String> {
 
 /// The calls of `EVALSHA` that the server has counted.
 pub async fn evals(bed: &Bed) -> u64 {
-    bed.admin.commandstats().await.get("evalsha").copied().unwrap_or(0)
+    bed.admin.calls("evalsha").await
 }
 
 /// Waits for the lock, and tells when it had it.

@@ -6,19 +6,15 @@ use std::time::Instant;
 use distlock::{Client, Error, Flavour, Guard, Lost};
 use distlock_support::RedisServer;
 use distlock_support::proxy::{Action, Matcher, Proxy};
-use sha1::{Digest as _, Sha1};
 use tokio::task::JoinHandle;
 
-use crate::bed::{self, Bed, Counter, eventually, idle, ms, secs};
+use crate::bed::harm::runs;
+use crate::bed::{self, Bed, Counter, eventually, fair, idle, ms, secs};
 use crate::kills::{Deed, Pest, contend_for};
 use crate::proxy::in_every_way;
 use crate::rig::brisk;
 
 const QUEUE: &str = "redisson_lock_queue:{a}";
-
-async fn fair(body: impl AsyncFnOnce(&Bed)) {
-    fair_on(RedisServer::start(), body).await;
-}
 
 async fn fair_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
     bed::run_on(server, |client, name| client.lock(Flavour::Fair, name), body).await;
@@ -26,12 +22,7 @@ async fn fair_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
 
 /// The requests that run a script of the fair lock by its hash.
 fn script(name: &str) -> Matcher {
-    let read = |name: &str| {
-        let path = format!("{}/lua/fair/{name}.lua", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
-    };
-    let hash = Sha1::digest([read("queue"), read(name)].concat());
-    Matcher::command("EVALSHA").containing(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    runs(&["fair/queue", &format!("fair/{name}")])
 }
 
 /// Has every script run once, so that the server knows it.

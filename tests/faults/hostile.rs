@@ -146,7 +146,7 @@ async fn a_hash_without_an_end_is_waited_for_with_a_bound() {
         bed.admin.reset_stats().await;
         let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
         tokio::time::sleep(ms(1500)).await;
-        let asked = crate::rig::calls(&bed.admin, "evalsha").await;
+        let asked = bed.admin.calls("evalsha").await;
         assert!((3..=10).contains(&asked), "asked {asked} times in 1.5 s");
         // Deleted without a message.
         let () = bed.admin.cmd(&["DEL", "a"]).await;

@@ -6,7 +6,7 @@ use distlock::Client;
 use distlock_support::child::{self, Child};
 
 use crate::bed::{Bed, eventually, idle, ms, reentrant, secs};
-use crate::rig::{brisk, calls, warm};
+use crate::rig::{brisk, warm};
 
 const CHANNEL: &str = "redisson_lock__channel:{a}";
 
@@ -46,7 +46,7 @@ async fn odd_messages_are_hints_at_most() {
             assert_eq!(bed.admin.publish(CHANNEL, message).await, 1);
         }
         tokio::time::sleep(ms(200)).await;
-        let asked = calls(&bed.admin, "evalsha").await;
+        let asked = bed.admin.calls("evalsha").await;
         assert!(asked <= odd.len() as u64, "asked {asked} times for {} messages", odd.len());
         assert!(!task.is_finished() && guard.is_held());
         guard.unlock().await.unwrap();
@@ -109,7 +109,7 @@ async fn a_flood_is_answered_by_few_looks_and_little_memory() {
             let () = bed.admin.cmd(&["EVAL", fill, "1", CHANNEL, "5"]).await;
             tokio::time::sleep(ms(1)).await;
         }
-        let (asked, took) = (calls(&bed.admin, "evalsha").await, start.elapsed());
+        let (asked, took) = (bed.admin.calls("evalsha").await, start.elapsed());
         let allowed = 64 + u64::try_from(took.as_millis() / 10).unwrap() + 5;
         println!("looked {asked} times in {took:?}, {allowed} are allowed");
         assert!((20..=allowed).contains(&asked), "{asked} looks in {took:?}");
@@ -128,7 +128,7 @@ async fn a_flood_is_answered_by_few_looks_and_little_memory() {
         let grown = peak(&waiter) - before;
         println!("100 000 messages in {flooded:?}; granted {:?} after the release", released.elapsed());
         waiter.expect("done").await;
-        let asked = calls(&bed.admin, "evalsha").await;
+        let asked = bed.admin.calls("evalsha").await;
         // Of both processes: the release here, the release there, and the connections' own.
         let allowed = 64 + u64::try_from(took.as_millis() / 10).unwrap() + 5;
         println!("looked {asked} times in {took:?}, {allowed} are allowed; grown by {grown} KiB");
@@ -180,7 +180,7 @@ async fn messages_elsewhere_wake_nobody() {
         }
         let () = bed.admin.cmd(&["SPUBLISH", CHANNEL, "0"]).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(calls(&bed.admin, "evalsha").await, 0);
+        assert_eq!(bed.admin.calls("evalsha").await, 0);
         guard.unlock().await.unwrap();
         task.await.unwrap().0.unlock().await.unwrap();
     })

@@ -7,9 +7,9 @@ use distlock::{Acquire, Client, Error, Flavour, Guard, MultiLock, Owner, Release
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Proxy};
 
-use crate::bed::{Bed, Make, eventually, idle, ms, reentrant, secs};
-use crate::proxy::ACTIONS;
-use crate::rig::brisk;
+use crate::bed::harm::ACTIONS;
+use crate::bed::{Bed, Make, eventually, idle, ms, reentrant, secs, text};
+use crate::rig::{brisk, gave, got};
 
 /// A flavour: its locks, the hashes of one of them, and how many members of its guards have numbers.
 #[derive(Clone, Copy)]
@@ -61,9 +61,7 @@ struct View<'a> {
 impl View<'_> {
     /// Exactly these holds stand in each of its hashes, now.
     async fn holds(&self, expected: &[(&Owner, u64)]) {
-        // `Debug`, because `Display` would have others act as this owner too.
-        let owner = |owner: &Owner| format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned();
-        let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (owner(who), count.to_string())).collect();
+        let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
         for key in &self.keys {
             assert_eq!(self.admin.hgetall(key).await, expected, "{}: {key}", self.label);
             let ttl = self.admin.pttl(key).await;
@@ -101,14 +99,8 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
     let (lock, label) = ((kind.make)(client, name), view.label);
     // In doubt or not, an error of a single attempt may pass.
     let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
-    let got = |what: &str, outcome: Result<Option<Guard>, Error>| match outcome {
-        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: {what}: busy, with nobody there")),
-        Err(error) => panic!("{label}: {what}: {error:?}"),
-    };
-    let gave = |what: &str, outcome: Result<Released, Error>, left: Released| match outcome {
-        Ok(found) => assert_eq!(found, left, "{label}: {what}"),
-        Err(error) => panic!("{label}: {what}: {error:?}"),
-    };
+    let got = |what: &str, outcome| got(label, what, outcome);
+    let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
     let (me, mut last) = (client.owner(), 0);
     let mine = || Acquire::new().owner(&me).wait(secs(8));
     let first = got("acquire", lock.acquire(mine()).await);

@@ -8,9 +8,10 @@ use distlock::{Acquire, Client, Error, Lost, Owner, ReentrantLock, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
-use crate::bed::{eventually, idle, ms, reentrant, secs};
+use crate::bed::harm::{ACTIONS, TIMEOUT};
+use crate::bed::{eventually, idle, ms, reentrant, secs, text};
 use crate::kills::contend;
-use crate::rig::{TIMEOUT, brisk, script, warm};
+use crate::rig::{brisk, script, warm};
 
 /// Does every action to every target, all actions at once.
 pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
@@ -27,19 +28,6 @@ pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
     assert!(slowest > TIMEOUT, "replies were lost");
 }
 
-pub const ACTIONS: [Action; 9] = [
-    Action::SwallowReplyClose,
-    Action::SwallowReplyRst,
-    Action::HangReply,
-    Action::CloseBefore,
-    Action::CloseAfter,
-    Action::Rst,
-    Action::Duplicate,
-    Action::Delay(ms(50)),
-    // Longer than a command may take.
-    Action::DelayReply(ms(500)),
-];
-
 /// One session's view of the server, past the proxy.
 struct View<'a> {
     admin: &'a Admin,
@@ -51,9 +39,7 @@ impl View<'_> {
     /// Exactly these holds stand in Redis, now.
     async fn holds(&self, expected: &[(&Owner, u64)]) {
         let found = self.found().await;
-        // `Debug`, because `Display` would have others act as this owner too.
-        let owner = |owner: &Owner| format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned();
-        let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (owner(who), count.to_string())).collect();
+        let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
         assert_eq!(found, expected, "{}", self.label);
         if !found.is_empty() {
             let ttl = self.admin.pttl(self.name).await;

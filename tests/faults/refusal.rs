@@ -7,7 +7,7 @@ use distlock_support::{Admin, RedisServer};
 
 use crate::bed::{Bed, eventually, idle, ms, reentrant, run_on, secs};
 use crate::fake::Fake;
-use crate::rig::{brisk, calls, count, refused, warm};
+use crate::rig::{brisk, count, refused, warm};
 
 /// A refusal says nothing of the commands that are under way behind it on the same connection: one that the server then
 /// carried out must not be reported as refused, or what it took would stay taken.
@@ -50,7 +50,7 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         refused(free.try_lock().await, "OOM");
         refused(free.lock().await, "OOM");
         refused(free.lock_for(secs(5)).await, "OOM");
-        assert_eq!(calls(&bed.admin, "evalsha").await, 3, "not tried again");
+        assert_eq!(bed.admin.calls("evalsha").await, 3, "not tried again");
         let owner = client.owner();
         refused(free.acquire(Acquire::new().owner(&owner)).await, "OOM");
         assert!(!bed.admin.exists("free").await);

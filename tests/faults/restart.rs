@@ -5,8 +5,9 @@ use std::time::Instant;
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, Released};
 use distlock_support::RedisServer;
 
+use crate::bed::harm::TIMEOUT;
 use crate::bed::{Bed, eventually, idle, ms, reentrant, run_on, secs};
-use crate::rig::{TIMEOUT, WATCHDOG, brisk, count};
+use crate::rig::{WATCHDOG, brisk, count};
 
 /// `kill -9` and a restart with the data: what is held is held still, and is renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

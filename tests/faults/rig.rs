@@ -5,18 +5,15 @@
 
 use std::time::Duration;
 
-use distlock::{Builder, Client, DistLock as _, Error};
+use distlock::{Builder, Client, DistLock as _, Error, Guard, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::Matcher;
-use sha1::{Digest as _, Sha1};
 
+use crate::bed::harm::{TIMEOUT, runs};
 use crate::bed::{idle, ms, secs};
 
 /// The watchdog of [`brisk`].
 pub const WATCHDOG: Duration = secs(3);
-
-/// How long a command of [`brisk`] may take.
-pub const TIMEOUT: Duration = ms(300);
 
 /// A builder for a client that notices faults and gives up soon.
 pub fn brisk(url: &str) -> Builder {
@@ -32,16 +29,9 @@ pub fn brisk(url: &str) -> Builder {
         .ping_interval(ms(500))
 }
 
-/// The hash by which a script of `lua/` is sent: `sha("reentrant/acquire")`.
-pub fn sha(script: &str) -> String {
-    let path = format!("{}/lua/{script}.lua", env!("CARGO_MANIFEST_DIR"));
-    let source = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    Sha1::digest(source).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The requests that run a script of the reentrant lock by its hash.
 pub fn script(name: &str) -> Matcher {
-    Matcher::command("EVALSHA").containing(sha(&format!("reentrant/{name}")))
+    runs(&[format!("reentrant/{name}")])
 }
 
 /// Has every script of the lock run once, so that the server knows it.
@@ -63,9 +53,22 @@ pub async fn count(admin: &Admin, key: &str) -> u64 {
     fields.values().next().map_or(0, |count| count.parse().expect("a hold count is a number"))
 }
 
-/// The calls of a command that the server has counted.
-pub async fn calls(admin: &Admin, command: &str) -> u64 {
-    admin.commandstats().await.get(command).copied().unwrap_or(0)
+/// What a session of this label was granted: it is alone, and whatever is lost once, it does not fail.
+#[track_caller]
+pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Guard {
+    match outcome {
+        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: {what}: busy, with nobody there")),
+        Err(error) => panic!("{label}: {what}: {error:?}"),
+    }
+}
+
+/// As [`got`], of what it has given back.
+#[track_caller]
+pub fn gave(label: &str, what: &str, outcome: Result<Released, Error>, left: Released) {
+    match outcome {
+        Ok(found) => assert_eq!(found, left, "{label}: {what}"),
+        Err(error) => panic!("{label}: {what}: {error:?}"),
+    }
 }
 
 /// An error of a command that may have been carried out.

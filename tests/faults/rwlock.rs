@@ -6,16 +6,12 @@ use std::time::Instant;
 use distlock::{Acquire, Client, Error, Flavour, Guard, Owner, Prefer, Released, RwLock};
 use distlock_support::proxy::{Action, Matcher, Proxy};
 use distlock_support::{Admin, RedisServer};
-use sha1::{Digest as _, Sha1};
 use tokio::task::JoinHandle;
 
-use crate::bed::{self, Bed, eventually, idle, ms, secs};
-use crate::proxy::{ACTIONS, in_every_way};
-use crate::rig::brisk;
-
-pub async fn rw(body: impl AsyncFnOnce(&Bed)) {
-    rw_on(RedisServer::start(), body).await;
-}
+use crate::bed::harm::{ACTIONS, runs};
+use crate::bed::{self, Bed, eventually, idle, ms, rw, secs, text};
+use crate::proxy::in_every_way;
+use crate::rig::{brisk, gave, got};
 
 pub async fn rw_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
     bed::run_on(server, |client, name| client.lock(Flavour::Write, name), body).await;
@@ -33,12 +29,8 @@ pub fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<(Guar
 
 /// The requests that run scripts of these parts by their hash.
 fn script(parts: &[&str]) -> Matcher {
-    let read = |name: &&str| {
-        let path = format!("{}/lua/rwlock/{name}.lua", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
-    };
-    let hash = Sha1::digest([read(&"covers"), parts.iter().flat_map(read).collect()].concat());
-    Matcher::command("EVALSHA").containing(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    let parts: Vec<_> = ["covers"].iter().chain(parts).map(|part| format!("rwlock/{part}")).collect();
+    runs(&parts)
 }
 
 /// Has every script run once, so that the server knows it.
@@ -68,8 +60,7 @@ impl View<'_> {
         let mut fields = BTreeMap::from([("mode".to_owned(), mode.to_owned())]);
         let mut covers = BTreeSet::new();
         for (owner, suffix, count) in expected {
-            // `Debug`, because `Display` would have others act as this owner too.
-            let owner = format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned();
+            let owner = text(owner);
             fields.insert(format!("{owner}{suffix}"), count.to_string());
             if suffix.is_empty() {
                 covers.extend((1..=*count).map(|n| format!("{{{name}}}:{owner}:rwlock_timeout:{n}")));
@@ -107,14 +98,8 @@ async fn session(client: &Client, lock: &RwLock, view: &View<'_>) {
     let (read, write, label) = (lock.read(), lock.write(), view.name);
     // In doubt or not, an error of a single attempt may pass.
     let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
-    let got = |what: &str, outcome: Result<Option<Guard>, Error>| match outcome {
-        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: {what}: busy, with nobody there")),
-        Err(error) => panic!("{label}: {what}: {error:?}"),
-    };
-    let gave = |what: &str, outcome: Result<Released, Error>, left: Released| match outcome {
-        Ok(found) => assert_eq!(found, left, "{label}: {what}"),
-        Err(error) => panic!("{label}: {what}: {error:?}"),
-    };
+    let got = |what: &str, outcome| got(label, what, outcome);
+    let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
     let me = client.owner();
     let mine = || Acquire::new().owner(&me).wait(secs(5));
 

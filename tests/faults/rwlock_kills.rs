@@ -10,10 +10,10 @@ use distlock_support::proxy::{Mode, Proxy};
 use distlock_support::{RedisServer, TtlSampler};
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, Numbers, eventually, idle, ms, secs};
+use crate::bed::{Bed, Numbers, eventually, idle, ms, rw, secs};
 use crate::kills::{Deed, Pest};
 use crate::rig::{WATCHDOG, brisk};
-use crate::rwlock::{channel, rw, rw_on, waiter};
+use crate::rwlock::{channel, rw_on, waiter};
 
 const BOTH: [Flavour; 2] = [Flavour::Read, Flavour::Write];
 

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, Error, Released};
 
-use crate::bed::{Bed, eventually, ms, secs};
-use crate::rig::{counted, counter, fenced, text, token};
+use crate::bed::{Bed, eventually, ms, secs, text};
+use crate::rig::{counted, counter, fenced, token};
 
 /// Redisson's multi lock gives the counter of a fenced member an end (protocol §8.5), and with it the numbers would begin anew.
 /// The next acquire takes the end away.

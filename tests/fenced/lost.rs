@@ -2,37 +2,15 @@
 
 use distlock::Released;
 use distlock_support::Admin;
-use distlock_support::proxy::{Action, Matcher, Proxy};
-use sha1::{Digest as _, Sha1};
+use distlock_support::proxy::{Matcher, Proxy};
 
-use crate::bed::{eventually, idle, ms, secs};
-use crate::rig::{counter, fenced, text, token};
-
-/// How long a command may take here.
-const TIMEOUT: std::time::Duration = ms(300);
-
-/// Every way in which a network treats one command.
-const ACTIONS: [Action; 9] = [
-    Action::SwallowReplyClose,
-    Action::SwallowReplyRst,
-    Action::HangReply,
-    Action::CloseBefore,
-    Action::CloseAfter,
-    Action::Rst,
-    Action::Duplicate,
-    Action::Delay(ms(50)),
-    // Longer than a command may take.
-    Action::DelayReply(ms(500)),
-];
+use crate::bed::harm::{ACTIONS, TIMEOUT, runs};
+use crate::bed::{eventually, idle, ms, secs, text};
+use crate::rig::{counter, fenced, token};
 
 /// The requests that take the lock.
 fn acquires() -> Matcher {
-    let part = |name: &str| {
-        let path = format!("{}/lua/{name}.lua", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
-    };
-    let hash = Sha1::digest([part("fenced/begin"), part("reentrant/acquire"), part("fenced/number")].concat());
-    Matcher::command("EVALSHA").containing(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    runs(&["fenced/begin", "reentrant/acquire", "fenced/number"])
 }
 
 /// The guard's number is the last that was counted, and the one hold is its own.

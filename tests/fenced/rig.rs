@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock::{FencedLock, Flavour, Guard, Owner};
+use distlock::{FencedLock, Flavour, Guard};
 use parking_lot::Mutex;
 
 use crate::bed::{self, Bed, COUNTER};
@@ -20,12 +20,6 @@ pub fn counter(name: &str) -> String {
 /// The counter, as it stands in Redis.
 pub async fn counted(bed: &Bed, name: &str) -> Option<String> {
     bed.admin.cmd(&["GET", &counter(name)]).await
-}
-
-/// The owner as it stands in Redis. Asked for by `as_str()` it would count as known elsewhere, and be counted otherwise.
-pub fn text(owner: &Owner) -> String {
-    let debug = format!("{owner:?}");
-    debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
 }
 
 /// The number of a guard's section, which every guard of a fenced lock has.

@@ -1,28 +1,15 @@
 //! Dropped at any point it leaves nothing behind (C1, C2; lesson 2).
 
-use std::future::Future;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Step};
 
+use crate::bed::harm::cut;
 use crate::bed::{Bed, Numbers, eventually, idle, ms, reentrant, secs};
-use crate::rig::{Second, forget_counters, member, multi, soon};
+use crate::rig::{Second, member, multi, soon};
 
-/// Drops a future after so many polls, or after a while.
-async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Output> {
-    let mut work = pin!(work);
-    if pause.is_zero() {
-        for _ in 0..polls {
-            if let std::task::Poll::Ready(output) = futures::poll!(work.as_mut()) {
-                return Some(output);
-            }
-            tokio::task::yield_now().await;
-        }
-        return None;
-    }
-    tokio::time::timeout(pause, work).await.ok()
-}
+/// So short that subscriptions end and begin anew meanwhile.
+const LINGER: Duration = ms(20);
 
 /// So many acquires of these, dropped at random points.
 async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) -> u64 {
@@ -52,12 +39,17 @@ async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) -> u64 {
     dropped
 }
 
+/// Two clients that soon hear no more of what they do not wait for.
+async fn two(bed: &Bed) -> [Client; 2] {
+    let builder = || bed.builder().subscription_linger(LINGER);
+    [bed.connect(builder()).await, bed.connect(builder()).await]
+}
+
 async fn nothing_left(bed: &Bed, clients: &[Client]) {
     for client in clients {
         idle(client).await;
     }
-    let clean = async || bed.admin.keys().await.iter().all(|key| key.starts_with("redisson_lock_token"));
-    eventually("no key is left", secs(5), clean).await;
+    eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
     eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
     for client in clients {
         eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
@@ -68,8 +60,7 @@ async fn nothing_left(bed: &Bed, clients: &[Client]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_ones_dropped_at_random_points() {
     reentrant(async |bed| {
-        let linger = || bed.builder().subscription_linger(ms(100));
-        let clients = [bed.connect(linger()).await, bed.connect(linger()).await];
+        let clients = two(bed).await;
         let tasks: Vec<_> = (0..8_usize)
             .map(|n| {
                 let client = &clients[n % 2];
@@ -94,9 +85,8 @@ async fn plain_ones_dropped_at_random_points() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_flavours_dropped_at_random_points() {
     reentrant(async |bed| {
-        let linger = || bed.builder().subscription_linger(ms(100));
-        let clients = [bed.connect(linger()).await, bed.connect(linger()).await];
-        let second = Second::with(|builder| builder.subscription_linger(ms(100))).await;
+        let clients = two(bed).await;
+        let second = Second::with(|builder| builder.subscription_linger(LINGER)).await;
         let tasks: Vec<_> = (0..4_usize)
             .map(|n| {
                 let client = &clients[n % 2];
@@ -115,7 +105,6 @@ async fn all_flavours_dropped_at_random_points() {
         }
         println!("{dropped} dropped in {:?}", began.elapsed());
         nothing_left(bed, &clients).await;
-        forget_counters(&bed.admin).await;
         second.end().await;
     })
     .await;
@@ -126,8 +115,7 @@ async fn all_flavours_dropped_at_random_points() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_owner_of_several_tasks_dropped_at_random_points() {
     reentrant(async |bed| {
-        let linger = || bed.builder().subscription_linger(ms(100));
-        let (client, other) = (bed.connect(linger()).await, bed.connect(linger()).await);
+        let [client, other] = two(bed).await;
         let me = client.owner();
         let mut tasks = Vec::new();
         for n in 0..4_u64 {
@@ -170,8 +158,7 @@ async fn one_owner_of_several_tasks_dropped_at_random_points() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_waiters_hold_nobody_up() {
     reentrant(async |bed| {
-        let linger = || bed.builder().subscription_linger(ms(100));
-        let clients = [bed.connect(linger()).await, bed.connect(linger()).await];
+        let clients = two(bed).await;
         let tasks: Vec<_> = (0..16_usize)
             .map(|n| {
                 let client = clients[n % 2].clone();

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, DistLock, Flavour, MultiLock};
 
-use crate::bed::{idle, ms, reentrant};
-use crate::rig::{Second, calls, enter, fair, forget_counters, member, multi, settled, warm};
+use crate::bed::{enter, idle, ms, reentrant};
+use crate::rig::{Second, fair, member, multi, settled, warm};
 
 /// Members, and the commands that take them and give them back.
 type Case = (&'static [(Flavour, &'static str)], u64, u64);
@@ -28,16 +28,15 @@ async fn free_ones() {
             idle(&client).await;
             bed.admin.reset_stats().await;
             let guard = lock.lock().await.unwrap();
-            assert_eq!(calls(&bed.admin, "evalsha").await, taking, "{members:?}");
+            assert_eq!(bed.admin.calls("evalsha").await, taking, "{members:?}");
             guard.unlock().await.unwrap();
-            let all = calls(&bed.admin, "evalsha").await;
+            let all = bed.admin.calls("evalsha").await;
             assert!(all > taking && all <= taking + releasing, "{members:?}: {all}");
             bed.admin.reset_stats().await;
             lock.state().await.unwrap();
-            assert_eq!(calls(&bed.admin, "evalsha").await, members.len() as u64, "{members:?}");
+            assert_eq!(bed.admin.calls("evalsha").await, members.len() as u64, "{members:?}");
         }
-        assert_eq!(calls(&bed.admin, "eval").await, 0);
-        forget_counters(&bed.admin).await;
+        assert_eq!(bed.admin.calls("eval").await, 0);
     })
     .await;
 }
@@ -58,7 +57,7 @@ async fn over_two_servers() {
             member(second.client.spin("b")),
         ]);
         let guard = lock.lock().await.unwrap();
-        assert_eq!((calls(&bed.admin, "evalsha").await, calls(&there, "evalsha").await), (1, 1));
+        assert_eq!((bed.admin.calls("evalsha").await, there.calls("evalsha").await), (1, 1));
         guard.unlock().await.unwrap();
         second.end().await;
     })
@@ -74,12 +73,12 @@ async fn busy_ones() {
         let lock = client.multi(["a", "b", "c"]);
         warm(&bed.admin, &client).await;
         assert!(lock.try_lock().await.unwrap().is_none());
-        assert_eq!(calls(&bed.admin, "evalsha").await, 1);
+        assert_eq!(bed.admin.calls("evalsha").await, 1);
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
         settled(bed, &client, 1).await;
         bed.admin.reset_stats().await;
         tokio::time::sleep(ms(600)).await;
-        let sent = calls(&bed.admin, "evalsha").await;
+        let sent = bed.admin.calls("evalsha").await;
         assert!(sent <= 1, "{sent} commands while it waits");
         theirs.unlock().await.unwrap();
         waiter.await.unwrap().unlock().await.unwrap();
@@ -100,7 +99,7 @@ async fn who_holds_while_waiting_does_not_go_on_asking() {
         bed.admin.reset_stats().await;
         let waiter = tokio::spawn(async move { enter(&lock, &me).await });
         tokio::time::sleep(ms(3_000)).await;
-        let sent = calls(&bed.admin, "evalsha").await;
+        let sent = bed.admin.calls("evalsha").await;
         // 4 attempts, 2 given back, 2 looks before and after the subscription; a is given back, and 2 looks again.
         assert!(sent <= 16, "{sent} commands in three seconds");
         assert!(!bed.admin.exists("a").await, "a is held still");
@@ -130,11 +129,11 @@ async fn behind_a_task_of_the_same_client() {
             .collect();
         settled(bed, &client, 10).await;
         // A look each at all, one each at the busy one, and two of the first in the queue.
-        let sent = calls(&bed.admin, "evalsha").await;
+        let sent = bed.admin.calls("evalsha").await;
         assert!(sent <= 22, "{sent} commands");
         bed.admin.reset_stats().await;
         tokio::time::sleep(ms(300)).await;
-        assert!(calls(&bed.admin, "evalsha").await <= 1);
+        assert!(bed.admin.calls("evalsha").await <= 1);
         mine.unlock().await.unwrap();
         for waiter in waiters {
             waiter.await.unwrap();

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use distlock::{Acquire, DistLock, Flavour, MultiLock};
 
-use crate::bed::{Numbers, QUICK, eventually, idle, ms, reentrant, secs};
-use crate::rig::{calls, enter, fair, member, multi, text};
+use crate::bed::{Numbers, QUICK, enter, eventually, idle, ms, reentrant, secs, text};
+use crate::rig::{fair, member, multi};
 
 /// The watchdog keeps all of them over several periods, in batches.
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn the_watchdog_keeps_all() {
             assert!(left > 0 && left <= 1_800, "{key}: {left}");
         }
         let periods = began.elapsed().as_millis() as u64 / 600 + 1;
-        let sent = calls(&bed.admin, "evalsha").await;
+        let sent = bed.admin.calls("evalsha").await;
         println!("{sent} commands for 250 locks in {:?}; least left {least:?}", began.elapsed());
         assert!(sent >= 3 * 3 && sent <= 4 * periods, "{sent} commands in {periods} periods");
         guard.unlock().await.unwrap();

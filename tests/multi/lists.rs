@@ -2,8 +2,8 @@
 
 use distlock::{DistLock, Error, Flavour, MultiLock};
 
-use crate::bed::{reentrant, secs};
-use crate::rig::{Second, calls, counts, enter, member, multi, only_keys, soon, warm};
+use crate::bed::{enter, reentrant, secs};
+use crate::rig::{Second, counts, member, multi, only_keys, soon, warm};
 
 /// Every use of it is refused with what is wrong, and nothing is sent.
 async fn refused(lock: &MultiLock) {
@@ -50,7 +50,7 @@ async fn lists_that_cannot_work_are_refused() {
         }
         // An empty one as a member.
         refused(&MultiLock::of(vec![member(client.multi([""; 0])), member(client.multi([""; 0]))])).await;
-        let sent = calls(&bed.admin, "evalsha").await + calls(&bed.admin, "eval").await;
+        let sent = bed.admin.calls("evalsha").await + bed.admin.calls("eval").await;
         assert_eq!(sent, 0, "nothing is sent");
         only_keys(&bed.admin, &[]).await;
     })

@@ -3,7 +3,7 @@
 use distlock::{Acquire, DistLock, Error, Flavour};
 
 use crate::bed::{eventually, ms, reentrant, secs};
-use crate::rig::{calls, fair, forget_counters, member, multi, only_keys, settled, soon};
+use crate::rig::{fair, member, multi, only_keys, settled, soon};
 use distlock::MultiLock;
 
 const COUNTER: &str = "redisson_lock_token:{f}";
@@ -66,7 +66,6 @@ async fn fenced_members_go_on_counting() {
         next(&guard);
         assert_eq!(client.fenced("f").last_token().await.unwrap(), guard.members()[1].token.unwrap());
         guard.unlock().await.unwrap();
-        forget_counters(&bed.admin).await;
     })
     .await;
 }
@@ -189,11 +188,11 @@ async fn spin_members_look() {
         let theirs = other.spin("s").lock().await.unwrap();
         let lock = multi(&client, &[(Flavour::Spin, "s"), (Flavour::Reentrant, "a")]);
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        eventually("it has looked", secs(5), async || calls(&bed.admin, "evalsha").await > 6).await;
+        eventually("it has looked", secs(5), async || bed.admin.calls("evalsha").await > 6).await;
         assert_eq!(bed.admin.channels().await, [""; 0]);
         theirs.unlock().await.unwrap();
         soon("it is seen", secs(3), waiter).await.unwrap().unlock().await.unwrap();
-        assert_eq!(calls(&bed.admin, "subscribe").await, 0);
+        assert_eq!(bed.admin.calls("subscribe").await, 0);
     })
     .await;
 }
@@ -218,8 +217,7 @@ async fn all_flavours_together() {
         assert_eq!(client.renew_now().await.renewed, 6);
         guard.unlock().await.unwrap();
         assert!(!lock.is_locked().await.unwrap());
-        forget_counters(&bed.admin).await;
-        only_keys(&bed.admin, &[]).await;
+        eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
     })
     .await;
 }

@@ -7,8 +7,8 @@ use distlock::{Client, DistLock, Flavour, MultiLock};
 use distlock_support::Admin;
 use distlock_support::child::{self, Child};
 
-use crate::bed::{Bed, Counter, Numbers, eventually, ms, reentrant, secs};
-use crate::rig::{Second, enter, fair, forget_counters, member, multi, soon};
+use crate::bed::{Bed, Counter, Numbers, enter, eventually, ms, reentrant, secs};
+use crate::rig::{Second, fair, member, multi, soon};
 
 /// Longer than any wait in a round, and far shorter than for ever.
 const STUCK: Duration = secs(20);
@@ -87,7 +87,6 @@ async fn reversed_lists_of_all_flavours() {
             Flavour::ALL.iter().map(|flavour| client.lock(*flavour, flavour.as_str())).collect()
         };
         reversed("all flavours", all(&one), all(&other), 250).await;
-        forget_counters(&bed.admin).await;
     })
     .await;
 }

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, Deadlock, DistLock, Error, NotHeld, Owner, Released};
 
-use crate::bed::{idle, ms, reentrant, secs};
-use crate::rig::{counts, enter, fair, only_keys, soon};
+use crate::bed::{enter, idle, ms, reentrant, secs};
+use crate::rig::{counts, fair, only_keys, soon};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

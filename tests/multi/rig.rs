@@ -1,15 +1,13 @@
 //! What the tests of the multi lock add to the bed: a second server, and what stands in Redis of each member.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Acquire, Builder, Client, DistLock, Flavour, Guard, MultiLock, Owner};
+use distlock::{Builder, Client, DistLock, Flavour, MultiLock, Owner};
 use distlock_support::{Admin, RedisServer};
-use sha1::{Digest as _, Sha1};
 
-use crate::bed::{Bed, QUICK, eventually, idle, ms, secs};
+use crate::bed::{Bed, QUICK, eventually, idle, ms, secs, text};
 
 /// One lock as a member.
 pub fn member(lock: impl DistLock + 'static) -> Arc<dyn DistLock> {
@@ -24,17 +22,6 @@ pub fn multi(client: &Client, members: &[(Flavour, &str)]) -> MultiLock {
 /// Fair locks as one. No script takes these together: each is asked for by itself, and held while another is waited for.
 pub fn fair(client: &Client, names: &[&str]) -> MultiLock {
     multi(client, &names.iter().map(|name| (Flavour::Fair, *name)).collect::<Vec<_>>())
-}
-
-/// The owner as it stands in Redis. Asked for by `as_str()` it would count as known elsewhere, and be counted otherwise.
-pub fn text(owner: &Owner) -> String {
-    let debug = format!("{owner:?}");
-    debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
-}
-
-/// Comes in as this owner.
-pub async fn enter(lock: &impl DistLock, owner: &Owner) -> Guard {
-    lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
 }
 
 /// The hash must be this owner's, so many times; 0: there is none.
@@ -68,25 +55,6 @@ pub async fn only_keys(admin: &Admin, expected: &[&str]) {
     panic!("keys {found:?}, expected {expected:?}");
 }
 
-/// The counters of fenced locks stay for ever; a test's end is the end of that.
-pub async fn forget_counters(admin: &Admin) {
-    for key in admin.keys().await.iter().filter(|key| key.starts_with("redisson_lock_token")) {
-        assert_eq!(admin.pttl(key).await, -1, "{key} has an end");
-        let _: u64 = admin.cmd(&["DEL", key]).await;
-    }
-}
-
-/// The calls of a command that the server has counted.
-pub async fn calls(admin: &Admin, command: &str) -> u64 {
-    admin.commandstats().await.get(command).copied().unwrap_or(0)
-}
-
-/// The hash by which a script of `lua/` is sent.
-pub fn sha(script: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{script}.lua"));
-    Sha1::digest(std::fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Has the scripts of plain members run once, so that the server knows them, and forgets the counts.
 pub async fn warm(admin: &Admin, client: &Client) {
     let both = client.multi(["warm 1", "warm 2"]);
@@ -107,7 +75,7 @@ pub async fn settled(bed: &Bed, client: &Client, waiting: usize) {
     eventually("it waits", secs(10), async || client.stats().waiting == waiting).await;
     let mut asked = u64::MAX;
     eventually("it is silent", secs(10), async || {
-        let now = calls(&bed.admin, "evalsha").await;
+        let now = bed.admin.calls("evalsha").await;
         let same = std::mem::replace(&mut asked, now) == now;
         tokio::time::sleep(ms(20)).await;
         same

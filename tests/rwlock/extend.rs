@@ -2,8 +2,8 @@
 
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::bed::{ms, secs};
-use crate::rig::{Scene, covers, enter, lease, near, rw, text, waiter, waits, writes};
+use crate::bed::{enter, ms, rw, secs, text};
+use crate::rig::{Scene, covers, lease, near, waiter, waits, writes};
 
 #[tokio::test]
 async fn a_readers_extension_is_its_own() {

@@ -2,8 +2,8 @@
 
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::bed::{eventually, ms, secs};
-use crate::rig::{Scene, covers, enter, keys_gone, lease, near, passer, rw, sweep_covers, text, waiter, waits, writes};
+use crate::bed::{enter, eventually, ms, rw, secs, text};
+use crate::rig::{Scene, covers, keys_gone, lease, near, passer, sweep_covers, waiter, waits, writes};
 
 #[tokio::test]
 async fn only_the_right_mode_is_freed() {

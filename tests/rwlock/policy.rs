@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, Prefer};
 
-use crate::bed::{Bed, eventually, ms, secs};
+use crate::bed::{Bed, enter, eventually, ms, rw, secs};
 use crate::peer::Peer;
-use crate::rig::{enter, keys_gone, marks, passer, rw, waiter, waits};
+use crate::rig::{keys_gone, marks, passer, waiter, waits};
 
 /// Far longer than anybody is held back in these tests unless by mistake.
 const LONG: Duration = secs(30);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use distlock::{Acquire, Client, Error, Guard, Owner};
 
-use crate::bed::{Bed, Numbers, ms, secs};
-use crate::rig::{covers, fields, rw, text, writes};
+use crate::bed::{Bed, Numbers, ms, rw, secs, text};
+use crate::rig::{covers, fields, writes};
 
 /// A guard, and what it is of.
 struct Held {

@@ -3,22 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
+use distlock::{Acquire, Client, DistLock, Guard, Owner};
 use tokio::task::JoinHandle;
 
 use crate::bed::events::Events;
-use crate::bed::{self, Bed, eventually, ms, secs};
-
-/// Runs a test body over the read-write lock.
-pub async fn rw(body: impl AsyncFnOnce(&Bed)) {
-    bed::run(|client, name| client.lock(Flavour::Write, name), body).await;
-}
-
-/// The owner as it stands in Redis. Asked for by `as_str()` it would count as known elsewhere, and be counted otherwise.
-pub fn text(owner: &Owner) -> String {
-    let debug = format!("{owner:?}");
-    debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
-}
+use crate::bed::{Bed, eventually, ms, secs, text};
 
 pub fn writes(owner: &Owner) -> String {
     format!("{}:write", text(owner))
@@ -63,11 +52,6 @@ pub fn near(left: i64, lease: i64) -> bool {
     left <= lease + 1 && left > lease - 2_000
 }
 
-/// Comes in as this owner.
-pub async fn enter(lock: &impl DistLock, owner: &Owner) -> Guard {
-    lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
-}
-
 /// Comes in as this owner for so long.
 pub async fn lease(lock: &impl DistLock, owner: &Owner, lease: Duration) -> Guard {
     lock.acquire(Acquire::new().owner(owner).lease(lease)).await.unwrap().unwrap()
@@ -96,7 +80,7 @@ pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
     // Its look after the subscription.
     let mut asked = 0;
     loop {
-        let now = bed.admin.commandstats().await.get("evalsha").copied().unwrap_or(0);
+        let now = bed.admin.calls("evalsha").await;
         if std::mem::replace(&mut asked, now) == now {
             return;
         }

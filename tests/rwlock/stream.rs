@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Client, Prefer};
 
-use crate::bed::{Bed, Numbers, in_vain, median, ms, secs};
-use crate::rig::rw;
+use crate::bed::{Bed, Numbers, in_vain, median, ms, rw, secs};
 use crate::upstream::Inside;
 
 /// 50 readers on two clients, that read again and again for some ms each.

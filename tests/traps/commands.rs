@@ -3,8 +3,9 @@
 use distlock::{Acquire, DistLock as _, Error, Owner, Step};
 use distlock_support::proxy::{Action, Matcher, Proxy};
 
+use crate::bed::harm::{TIMEOUT, sha};
 use crate::bed::{eventually, idle, ms, reentrant, secs};
-use crate::rig::{TIMEOUT, assert_doubt, brisk, calls, count, script, sha, warm};
+use crate::rig::{assert_doubt, brisk, count, script, warm};
 
 /// Options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes
 /// out by `custom` (node.rs, `Line::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and
@@ -32,7 +33,7 @@ async fn trap_01_options_hold_for_scripts() {
             assert!(took >= TIMEOUT && took < TIMEOUT + secs(2), "by hash: {by_hash}, {took:?}");
             assert!(armed.has_fired());
             // Once the acquire; the rest undoes it and changes no count.
-            assert_eq!(calls(&bed.admin, "hincrby").await, 1);
+            assert_eq!(bed.admin.calls("hincrby").await, 1);
             eventually("it is undone", secs(3), async || !bed.admin.exists("a").await).await;
         }
     })
@@ -121,7 +122,7 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
             } else {
                 bed.server.restart();
             }
-            let ran = async || calls(&bed.admin, "hincrby").await >= 3;
+            let ran = async || bed.admin.calls("hincrby").await >= 3;
             eventually("the commands arrive after all", secs(10), ran).await;
             idle(&client).await;
             assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "hung: {hung}");
@@ -142,7 +143,7 @@ async fn trap_04_an_acquire_that_timed_out_is_undone() {
         let error = client.reentrant("a").try_lock().await.unwrap_err();
         assert!(matches!(error, Error::Timeout { step: Step::Command }) && error.outcome_unknown(), "{error:?}");
         bed.server.cont();
-        eventually("the acquire has run", secs(2), async || calls(&bed.admin, "hincrby").await == 1).await;
+        eventually("the acquire has run", secs(2), async || bed.admin.calls("hincrby").await == 1).await;
         let gone = eventually("it is undone", secs(2), async || !bed.admin.exists("a").await).await;
         println!("undone after {gone:?}");
         idle(&client).await;
@@ -169,7 +170,7 @@ async fn trap_13_a_forgotten_script_costs_one_eval() {
             assert_eq!(calls("script|load"), 0);
         }
         let known: Vec<bool> =
-            bed.admin.cmd(&["SCRIPT", "EXISTS", &sha("reentrant/acquire"), &sha("reentrant/release")]).await;
+            bed.admin.cmd(&["SCRIPT", "EXISTS", &sha(&["reentrant/acquire"]), &sha(&["reentrant/release"])]).await;
         assert_eq!(known, [true, true]);
     })
     .await;

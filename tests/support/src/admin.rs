@@ -236,6 +236,11 @@ impl Admin {
             .collect()
     }
 
+    /// The calls of one command since the last reset.
+    pub async fn calls(&self, command: &str) -> u64 {
+        self.commandstats().await.get(command).copied().unwrap_or(0)
+    }
+
     /// Sets the counters of [`Admin::commandstats`] to zero.
     pub async fn reset_stats(&self) {
         self.cmd(&["CONFIG", "RESETSTAT"]).await

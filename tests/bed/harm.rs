@@ -1,0 +1,58 @@
+//! Harm to be done: futures dropped half-way, commands that the network treats badly, and how to tell which ones.
+
+use std::path::Path;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use distlock_support::proxy::{Action, Matcher};
+use sha1::{Digest as _, Sha1};
+
+use super::ms;
+
+/// How long a command may take where [`ACTIONS`] are done to it.
+pub const TIMEOUT: Duration = ms(300);
+
+/// Every way in which a network treats one command.
+pub const ACTIONS: [Action; 9] = [
+    Action::SwallowReplyClose,
+    Action::SwallowReplyRst,
+    Action::HangReply,
+    Action::CloseBefore,
+    Action::CloseAfter,
+    Action::Rst,
+    Action::Duplicate,
+    Action::Delay(ms(50)),
+    // Longer than a command may take.
+    Action::DelayReply(ms(500)),
+];
+
+/// Drops a future after so many polls, or after a while.
+pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Output> {
+    let mut work = pin!(work);
+    if pause.is_zero() {
+        for _ in 0..polls {
+            if let Poll::Ready(output) = futures::poll!(work.as_mut()) {
+                return Some(output);
+            }
+            tokio::task::yield_now().await;
+        }
+        return None;
+    }
+    tokio::time::timeout(pause, work).await.ok()
+}
+
+/// The hash by which the script made of these parts of `lua/` is sent: `sha(&["reentrant/acquire"])`.
+pub fn sha(parts: &[impl AsRef<str>]) -> String {
+    let mut hash = Sha1::new();
+    for part in parts {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{}.lua", part.as_ref()));
+        hash.update(std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The requests that run the script made of these parts by its hash.
+pub fn runs(parts: &[impl AsRef<str>]) -> Matcher {
+    Matcher::command("EVALSHA").containing(sha(parts))
+}
