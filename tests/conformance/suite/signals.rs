@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use distlock::{Error, Lost};
+use distlock::{Error, Guard, Lost, Result};
 use futures::FutureExt as _;
 
 use crate::bed::{Bed, QUICK, ms, secs};
@@ -17,6 +17,11 @@ impl Drop for Flag {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// True when this says that the guard's lock is lost in this way, by the guard's own name for it.
+fn is_lost<T>(outcome: &Result<T>, guard: &Guard, how: Lost) -> bool {
+    matches!(outcome, Err(Error::Lost { name, why }) if **name == *guard.name() && *why == how)
 }
 
 pub async fn work_under_the_lock_is_stopped_when_it_is_lost(bed: &Bed) {
@@ -40,7 +45,7 @@ pub async fn work_under_the_lock_is_stopped_when_it_is_lost(bed: &Bed) {
     let start = Instant::now();
     let (lost, ()) = tokio::join!(guard.run(work), async { assert!(other.force_unlock().await.unwrap()) });
     assert!(stopped.load(Ordering::SeqCst));
-    assert!(matches!(lost, Err(Error::Lost { why: Lost::Gone, .. })), "{lost:?}");
+    assert!(is_lost(&lost, &guard, Lost::Gone), "{lost:?}");
     // Noticed by the next renewal.
     assert!(start.elapsed() < QUICK / 3 + ms(400), "{:?}", start.elapsed());
     assert!(!guard.is_held() && guard.remaining().is_zero() && guard.deadline() < Instant::now());
@@ -66,7 +71,7 @@ pub async fn an_explicit_lease_ends_here_before_anybody_else_has_it(bed: &Subjec
         });
         let lost = guard.run(std::future::pending::<()>()).await;
         let noticed = Instant::now();
-        assert!(matches!(lost, Err(Error::Lost { why: Lost::Expired, .. })), "{lost:?}");
+        assert!(is_lost(&lost, &guard, Lost::Expired), "{lost:?}");
         assert!(noticed >= deadline, "too early");
         assert!(!guard.is_held());
         let (taken, second) = waiter.await.unwrap();
@@ -138,9 +143,9 @@ pub async fn extend_sets_the_lease_anew(bed: &Bed) {
     // Shorter as well.
     guard.extend(ms(200)).await.unwrap();
     let lost = tokio::time::timeout(secs(2), guard.lost()).await.expect("lost on time");
-    assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }));
+    assert!(is_lost(&Err::<(), _>(lost.clone()), &guard, Lost::Expired), "{lost:?}");
     let refused = guard.extend(secs(5)).await;
-    assert!(matches!(refused, Err(Error::Lost { .. })), "{refused:?}");
+    assert!(is_lost(&refused, &guard, Lost::Expired), "{refused:?}");
     drop(guard);
     crate::bed::freed(&lock, secs(1)).await;
 
@@ -148,7 +153,7 @@ pub async fn extend_sets_the_lease_anew(bed: &Bed) {
     let guard = lock.lock_leased(secs(20)).await.unwrap();
     bed.admin.cmd::<()>(&["FLUSHALL"]).await;
     let refused = guard.extend(secs(30)).await;
-    assert!(matches!(refused, Err(Error::Lost { why: Lost::Gone, .. })), "{refused:?}");
+    assert!(is_lost(&refused, &guard, Lost::Gone), "{refused:?}");
     assert!(!guard.is_held() && !lock.is_locked().await.unwrap());
 }
 
