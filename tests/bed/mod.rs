@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 
 pub mod events;
 pub mod harm;
@@ -177,6 +178,22 @@ pub fn text(owner: &Owner) -> String {
 /// Comes in as this owner.
 pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
     lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
+}
+
+/// Waits for a lock, and tells when it had it.
+pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
+    tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+        (guard, Instant::now())
+    })
+}
+
+/// Waits for a lock, and gives it back at once.
+pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+        guard.unlock().await.unwrap_or_else(|error| panic!("{error:?}"));
+    })
 }
 
 /// Waits until nobody holds the lock; how long it took.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::{Client, FairLock, Guard};
 use tokio::task::JoinHandle;
 
-use crate::bed::{Bed, eventually, secs};
+use crate::bed::{self, Bed, eventually, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -79,20 +79,12 @@ pub async fn evals(bed: &Bed) -> u64 {
 
 /// Waits for the lock, and tells when it had it.
 pub fn waiter(client: &Client, name: &str) -> JoinHandle<(Guard, Instant)> {
-    let lock = client.fair(name);
-    tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
-        (guard, Instant::now())
-    })
+    bed::waiter(client.fair(name))
 }
 
 /// Waits for the lock and gives it back at once.
 pub fn passer(client: &Client, name: &str) -> JoinHandle<()> {
-    let lock = client.fair(name);
-    tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
-        guard.unlock().await.unwrap_or_else(|error| panic!("{error:?}"));
-    })
+    bed::passer(client.fair(name))
 }
 
 /// Waiters that stand in the queue in this order; each notes its number when it is served, and is gone after `hold`.

@@ -45,8 +45,7 @@ async fn queued(bed: &Bed, count: usize) {
 }
 
 fn waiter(client: &Client) -> JoinHandle<(Guard, Instant)> {
-    let lock = client.fair("a");
-    tokio::spawn(async move { (lock.lock().await.unwrap_or_else(|error| panic!("{error:?}")), Instant::now()) })
+    bed::waiter(client.fair("a"))
 }
 
 /// Clients that sleep for long if nobody wakes them.

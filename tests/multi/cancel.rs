@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Step};
+use tokio::task::JoinHandle;
 
 use crate::bed::harm::cut;
 use crate::bed::{Bed, Numbers, eventually, idle, ms, reentrant, secs};
@@ -39,6 +40,15 @@ async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) -> u64 {
     dropped
 }
 
+async fn all_dropped(tasks: Vec<JoinHandle<u64>>) {
+    let began = Instant::now();
+    let mut dropped = 0;
+    for task in tasks {
+        dropped += task.await.unwrap();
+    }
+    println!("{dropped} dropped in {:?}", began.elapsed());
+}
+
 /// Two clients that soon hear no more of what they do not wait for.
 async fn two(bed: &Bed) -> [Client; 2] {
     let builder = || bed.builder().subscription_linger(LINGER);
@@ -68,12 +78,7 @@ async fn plain_ones_dropped_at_random_points() {
                 tokio::spawn(drops(lock, client.clone(), n as u64 + 1, 150))
             })
             .collect();
-        let began = Instant::now();
-        let mut dropped = 0;
-        for task in tasks {
-            dropped += task.await.unwrap();
-        }
-        println!("{dropped} dropped in {:?}", began.elapsed());
+        all_dropped(tasks).await;
         nothing_left(bed, &clients).await;
         let all = clients[0].multi((0..8).map(|n| format!("c{n}")));
         all.try_lock().await.unwrap().expect("free").unlock().await.unwrap();
@@ -98,12 +103,7 @@ async fn all_flavours_dropped_at_random_points() {
                 tokio::spawn(drops(MultiLock::of(locks), client.clone(), n as u64 + 100, 100))
             })
             .collect();
-        let began = Instant::now();
-        let mut dropped = 0;
-        for task in tasks {
-            dropped += task.await.unwrap();
-        }
-        println!("{dropped} dropped in {:?}", began.elapsed());
+        all_dropped(tasks).await;
         nothing_left(bed, &clients).await;
         second.end().await;
     })

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, Prefer};
 
-use crate::bed::{Bed, enter, eventually, ms, rw, secs};
+use crate::bed::{Bed, enter, eventually, ms, passer, rw, secs, waiter};
 use crate::peer::Peer;
-use crate::rig::{keys_gone, marks, passer, waiter, waits};
+use crate::rig::{keys_gone, marks, waits};
 
 /// Far longer than anybody is held back in these tests unless by mistake.
 const LONG: Duration = secs(30);

@@ -1,10 +1,9 @@
 //! What the tests of the read-write lock add to the bed: its keys, its state in Redis, and what is told on its channel.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Guard, Owner};
-use tokio::task::JoinHandle;
 
 use crate::bed::events::Events;
 use crate::bed::{Bed, eventually, ms, secs, text};
@@ -55,22 +54,6 @@ pub fn near(left: i64, lease: i64) -> bool {
 /// Comes in as this owner for so long.
 pub async fn lease(lock: &impl DistLock, owner: &Owner, lease: Duration) -> Guard {
     lock.acquire(Acquire::new().owner(owner).lease(lease)).await.unwrap().unwrap()
-}
-
-/// Waits for a lock, and tells when it had it.
-pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
-    tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
-        (guard, Instant::now())
-    })
-}
-
-/// Waits for a lock, and gives it back at once.
-pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
-        guard.unlock().await.unwrap_or_else(|error| panic!("{error:?}"));
-    })
 }
 
 /// So many of this client's acquires wait, and hear what is told.

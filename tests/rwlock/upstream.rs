@@ -8,8 +8,7 @@ use distlock::{Client, DistLock as _, Flavour, Prefer};
 use distlock_support::{Admin, RedisServer};
 use tokio::task::JoinSet;
 
-use crate::bed::{self, Bed, Numbers, enter, eventually, ms, rw, secs};
-use crate::rig::waiter;
+use crate::bed::{self, Bed, Numbers, enter, eventually, ms, rw, secs, waiter};
 
 /// RW1: says so when somebody is inside beside a writer.
 #[derive(Debug, Default)]
