@@ -42,7 +42,7 @@ use futures::stream::FuturesUnordered;
 
 use crate::client::Client;
 use crate::error::{Error, Result, Step};
-use crate::group::{common, enough, released};
+use crate::group::{common, enough, released, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::owner::{Owner, moved};
@@ -122,8 +122,7 @@ impl RedLock {
                 asking.map(|answer| answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))).boxed()
             })
             .collect();
-        enough(all, self.quorum(), true).await.map_err(|why| match why {
-            Error::NotHeld { why, .. } => Error::NotHeld { name: Arc::clone(&self.name), why },
+        enough(all, self.quorum(), true).await.map_err(|why| match renamed(why, &self.name) {
             why if why.is_retryable() => {
                 Error::NoQuorum { name: Arc::clone(&self.name), granted: 0, needed: self.quorum(), why: Arc::new(why) }
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Flavour};
-use distlock_support::{Admin, TtlSampler};
+use distlock_support::{Admin, TtlSampler, must};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::bed::{Bed, Counter, eventually, ms, reentrant, secs};
@@ -86,7 +86,7 @@ pub async fn contend_for(
         });
     }
     let mut waits = running.join_all().await.concat();
-    assert_eq!(counter.get() as usize, tasks * rounds, "two were inside at once");
+    must(counter.get() as usize == tasks * rounds, "two were inside at once");
     waits.sort();
     waits
 }

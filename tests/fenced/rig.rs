@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::bed::{self, Bed, COUNTER};
 
 /// Runs a test body over the fenced lock.
-pub async fn fenced(body: impl AsyncFnOnce(&Bed)) {
+pub async fn fenced(body: impl AsyncFn(&Bed)) {
     bed::run(|client, name| client.lock(Flavour::Fenced, name), body).await;
 }
 

@@ -7,7 +7,7 @@ use distlock::{Client, Flavour};
 use crate::bed::{self, Bed};
 
 /// Runs a test body over the spin lock.
-pub async fn spin(body: impl AsyncFnOnce(&Bed)) {
+pub async fn spin(body: impl AsyncFn(&Bed)) {
     bed::run(|client, name| client.lock(Flavour::Spin, name), body).await;
 }
 
