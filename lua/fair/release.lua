@@ -25,7 +25,8 @@ end
 
 local left = tonumber(ARGV[2])
 if left < 0 then
-  left = redis.call('hincrby', KEYS[1], ARGV[1], -1)
+  -- HINCRBY is refused where memory is short, which must not be in the way of the last release.
+  left = redis.call('hget', KEYS[1], ARGV[1]) == '1' and 0 or redis.call('hincrby', KEYS[1], ARGV[1], -1)
 elseif left > 0 then
   redis.call('hset', KEYS[1], ARGV[1], left)
 end

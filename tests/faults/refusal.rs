@@ -5,7 +5,7 @@ use std::time::Instant;
 use distlock::{Acquire, Client, DistLock as _, Error, Flavour, Lost, Released};
 use distlock_support::{Admin, RedisServer};
 
-use crate::bed::{Bed, eventually, idle, ms, reentrant, run_on, secs};
+use crate::bed::{Bed, enter, eventually, idle, ms, reentrant, run_on, secs};
 use crate::fake::Fake;
 use crate::rig::{brisk, count, refused, warm};
 
@@ -45,6 +45,12 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         warm(&client).await;
         let (held, free) = (client.reentrant("held"), client.reentrant("free"));
         let guard = held.lock().await.unwrap();
+        // Of an owner that others may use, only the server knows the count.
+        let me = client.owner();
+        let known: Vec<_> = Flavour::ALL.iter().map(|of| (of, client.lock(*of, &format!("known {of}")))).collect();
+        for (_, lock) in &known {
+            drop(enter(&**lock, &me).await.into_owner());
+        }
         bed.admin.config_set("maxmemory", "1").await;
         bed.admin.reset_stats().await;
         refused(free.try_lock().await, "OOM");
@@ -58,6 +64,10 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (1, 0, 0));
         assert!(free.state().await.is_ok_and(|state| !state.is_locked()) && held.is_locked().await.unwrap());
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        for (flavour, lock) in &known {
+            let released = lock.release(&me).await;
+            assert_eq!(released.unwrap_or_else(|error| panic!("{flavour}: {error}")), Released::Free, "{flavour}");
+        }
         assert!(!free.force_unlock().await.unwrap());
         bed.admin.config_set("maxmemory", "0").await;
         free.lock().await.unwrap().unlock().await.unwrap();
