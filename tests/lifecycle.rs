@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bed::{Bed, QUICK, eventually, ms, reentrant, secs};
 use distlock::{Acquire, Client, Error, Guard, Released};
+use distlock_support::{Action, Matcher, Proxy};
 use futures::FutureExt as _;
 use tokio::task::JoinSet;
 
@@ -52,6 +53,28 @@ async fn a_shutdown_frees_what_is_held_on_one_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_frees_what_is_held_on_threads() {
     reentrant(shut_down_with_ten_locks).await;
+}
+
+/// An acquire that was given up may come in late. What looks for it later does so before the connections close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_waits_for_the_last_look_after_doubt() {
+    reentrant(async |bed| {
+        for _ in 0..5 {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(Client::builder(&proxy.url()).watchdog(secs(9)).command_timeout(secs(3))).await;
+            let (lock, me) = (client.reentrant("a"), client.owner());
+            proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
+            assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.is_err());
+            bed::idle(&client).await;
+            assert!(!bed.admin.exists("a").await);
+            // The copy.
+            let () = bed.admin.cmd(&["HSET", "a", &bed::text(&me), "1"]).await;
+            let () = bed.admin.cmd(&["PEXPIRE", "a", "9000"]).await;
+            client.shutdown(secs(5)).await.unwrap();
+            assert_eq!((client.stats().holds, bed.admin.exists("a").await), (0, false));
+        }
+    })
+    .await;
 }
 
 /// Releases that were queued by dropping guards are sent before the connections close.

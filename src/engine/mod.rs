@@ -189,7 +189,7 @@ impl Engine {
                 engine.lose(&hold, End::Closed);
             }
             // Itself not counted: it runs outside the reaper's account.
-            let drained = tokio::time::timeout(within, engine.reaper.idle()).await.is_ok();
+            let drained = tokio::time::timeout(within, engine.reaper.drained()).await.is_ok();
             let rest = until.since(engine.now()).max(Duration::from_millis(100));
             for node in engine.topology.nodes() {
                 node.close(rest).await;

@@ -24,6 +24,8 @@ struct Shared {
     jobs: mpsc::UnboundedSender<Job>,
     /// Jobs that must be done before the client may close, and commands under way that may become such jobs.
     busy: AtomicUsize,
+    /// Jobs that sleep until the client closes, or for a while, and are done at once when it does.
+    dozing: AtomicUsize,
     idle: Notify,
     stop: Arc<Notify>,
 }
@@ -35,7 +37,8 @@ impl Reaper {
         let (send, receive) = mpsc::unbounded_channel();
         let stop = Arc::new(Notify::new());
         tokio::spawn(work(receive, Arc::clone(&stop)));
-        Self(Arc::new(Shared { jobs: send, busy: AtomicUsize::new(0), idle: Notify::new(), stop }))
+        let (busy, dozing) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self(Arc::new(Shared { jobs: send, busy, dozing, idle: Notify::new(), stop }))
     }
 
     /// Has a job done that closing waits for.
@@ -44,6 +47,17 @@ impl Reaper {
         self.finish_whenever(Box::pin(async move {
             job.await;
             drop(busy);
+        }));
+    }
+
+    /// Has a job done that is not under way as long as it sleeps, which it does not any more when the client closes. Only
+    /// closing waits for it.
+    pub(crate) fn finish_at_last(&self, job: Job) {
+        self.0.dozing.fetch_add(1, Ordering::AcqRel);
+        let dozing = Busy(Arc::downgrade(&self.0), |shared| &shared.dozing);
+        self.finish_whenever(Box::pin(async move {
+            job.await;
+            drop(dozing);
         }));
     }
 
@@ -56,14 +70,14 @@ impl Reaper {
     /// Marks something as under way until the mark is dropped.
     fn busy(&self) -> Busy {
         self.0.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(Arc::downgrade(&self.0))
+        Busy(Arc::downgrade(&self.0), |shared| &shared.busy)
     }
 
-    /// Done when nothing that closing waits for is under way.
-    pub(crate) async fn idle(&self) {
+    /// Done when nothing that closing waits for is under way, and nothing sleeps.
+    pub(crate) async fn drained(&self) {
         loop {
             let idle = self.0.idle.notified();
-            if self.under_way() == 0 {
+            if self.under_way() == 0 && self.0.dozing.load(Ordering::Acquire) == 0 {
                 return;
             }
             idle.await;
@@ -82,13 +96,12 @@ impl Reaper {
 }
 
 /// Weak: a job must not keep the channel open on which it came.
-#[derive(Debug)]
-struct Busy(Weak<Shared>);
+struct Busy(Weak<Shared>, fn(&Shared) -> &AtomicUsize);
 
 impl Drop for Busy {
     fn drop(&mut self) {
         if let Some(shared) = self.0.upgrade()
-            && shared.busy.fetch_sub(1, Ordering::AcqRel) == 1
+            && (self.1)(&shared).fetch_sub(1, Ordering::AcqRel) == 1
         {
             shared.idle.notify_waiters();
         }
@@ -231,7 +244,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         answers.add_permits(JOBS);
-        reaper.idle().await;
+        reaper.drained().await;
         let polls = polls.load(Ordering::Relaxed);
         assert!(polls < 4 * JOBS, "{polls} polls of {JOBS} jobs");
     }

@@ -66,7 +66,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     }
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();
-    reaper.finish_whenever(Box::pin(async move {
+    reaper.finish_at_last(Box::pin(async move {
         let mut closing = engine.closing();
         tokio::select! {
             () = tokio::time::sleep(engine.options.command_timeout) => {}
