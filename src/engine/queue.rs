@@ -197,9 +197,10 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
             queues.rest(now, left)
         };
         let kicked = tokio::select! {
-            () = tokio::time::sleep(rest.unwrap_or_default()), if rest.is_some() => false,
-            () = queues.kick.notified() => true,
+            biased;
             _ = closing.wait_for(|closing| *closing) => return,
+            () = queues.kick.notified() => true,
+            () = tokio::time::sleep(rest.unwrap_or_default()), if rest.is_some() => false,
         };
         if kicked {
             // A beat after the first of a series.

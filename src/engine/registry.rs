@@ -282,11 +282,12 @@ impl Registry {
         let mut rest = self.linger;
         loop {
             tokio::select! {
-                () = tokio::time::sleep(rest) => {}
+                biased;
                 _ = closing.wait_for(|closing| *closing) => {
                     self.channels.remove(&name);
                     return self.listens(&name, Listening::Off);
                 }
+                () = tokio::time::sleep(rest) => {}
             }
             let now = self.topology.now();
             let mut shard = self.shard(&name).lock();

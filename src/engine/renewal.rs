@@ -49,9 +49,10 @@ pub(crate) async fn run(
     let mut failed = false;
     loop {
         let kicked = tokio::select! {
-            () = tokio::time::sleep(rest) => false,
-            () = kick.notified() => true,
+            biased;
             _ = closing.wait_for(|closing| *closing) => return,
+            () = kick.notified() => true,
+            () = tokio::time::sleep(rest) => false,
         };
         let Some(engine) = engine.upgrade() else { return };
         // A round that repeats failures spares what was renewed a moment ago; a regular one spares nothing, so that a loss

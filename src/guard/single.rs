@@ -82,6 +82,7 @@ impl Single {
                     return Error::Lost { name: name(), why: Lost::Expired };
                 }
                 tokio::select! {
+                    biased;
                     () = changed => {}
                     () = tokio::time::sleep(left) => {}
                 }

@@ -69,6 +69,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     reaper.finish_at_last(Box::pin(async move {
         let mut closing = engine.closing();
         tokio::select! {
+            biased;
             () = tokio::time::sleep(engine.options.command_timeout) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
