@@ -251,7 +251,9 @@ async fn an_agent_can_be_interrupted_stopped_and_killed() {
     let mut waiting = theirs.start("lock", json!({"interruptibly": true}));
     assert_eq!(waiting.within(SOON).await, None);
     assert_eq!(b.interrupt(1).await, Ok(true));
-    assert_eq!(waiting.await.unwrap_err().error, "InterruptedException");
+    // Redisson wraps it where it comes in the middle of a command.
+    let interrupted = waiting.await.unwrap_err().error;
+    assert!(["InterruptedException", "RedisException"].contains(&interrupted.as_str()), "{interrupted}");
     // It has answered, and is done in a moment.
     let idle = async { while b.interrupt(1).await != Ok(false) {} };
     tokio::time::timeout(Duration::from_secs(5), idle).await.expect("a thread that does nothing");
