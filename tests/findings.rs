@@ -9,7 +9,7 @@ use bed::{Bed, eventually, ms, reentrant, run_on, secs};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, NotHeld, Released};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 
-async fn on(server: RedisServer, body: impl AsyncFn(&Bed)) {
+async fn on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
     run_on(server, |client, name| client.lock(Flavour::Reentrant, name), body).await;
 }
 

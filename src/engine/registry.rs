@@ -157,15 +157,15 @@ impl Registry {
         }
     }
 
-    /// The lock of a name was released here, and the server told so many clients. Wakes the contender, unless a message
-    /// will, and has it give way no longer if it was the only one who was told.
+    /// The lock of a name was released here, and the server told so many clients, or nobody knows how many: 0. Wakes the
+    /// contender, unless a message will, and has it give way no longer if it was the only one who was told.
     pub(crate) fn released(&self, name: &LockName, told: u32) {
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         if told <= u32::from(slot.listening == Listening::Live) && std::mem::take(&mut slot.yielding) {
             slot.change();
         }
-        if slot.listening != Listening::Live
+        if (slot.listening != Listening::Live || told == 0)
             && let Some(seat) = &slot.contender
         {
             seat.wake();

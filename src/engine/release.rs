@@ -139,9 +139,6 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             freed(&engine, &hold, doubted, told);
             if told > 0 {
                 engine.queues.look_after(&hold.protocol, engine.now());
-            } else {
-                // No message comes: of a spin lock, say, that others wait for as another flavour.
-                engine.registry.wake(hold.name());
             }
             let clean = !doubted && !repeated && !hold.owner.is_known();
             if let Some(station) = hold.station.get().filter(|_| clean) {
@@ -229,7 +226,7 @@ fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool) {
     }
 }
 
-/// Has those who wait here for a lock that may be free look, unless a message will: the server told so many clients.
+/// Has those who wait here for a lock that may be free look, unless a message will: the server told so many clients; 0 where that is not known.
 fn tell(engine: &Engine, protocol: &Arc<dyn Protocol>, told: u32) {
     engine.registry.released(protocol.name(), told);
     if let Some(other) = protocol.other() {

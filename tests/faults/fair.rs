@@ -16,7 +16,7 @@ use crate::rig::brisk;
 
 const QUEUE: &str = "redisson_lock_queue:{a}";
 
-async fn fair_on(server: RedisServer, body: impl AsyncFn(&Bed)) {
+async fn fair_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
     bed::run_on(server, |client, name| client.lock(Flavour::Fair, name), body).await;
 }
 

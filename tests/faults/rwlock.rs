@@ -13,7 +13,7 @@ use crate::bed::{self, Bed, eventually, idle, ms, rw, secs, text};
 use crate::proxy::in_every_way;
 use crate::rig::{brisk, gave, got};
 
-pub async fn rw_on(server: RedisServer, body: impl AsyncFn(&Bed)) {
+pub async fn rw_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
     bed::run_on(server, |client, name| client.lock(Flavour::Write, name), body).await;
 }
 

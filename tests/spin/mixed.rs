@@ -6,7 +6,7 @@ use std::time::Instant;
 use distlock::{Acquire, DistLock, Flavour, Released};
 use tokio::task::JoinSet;
 
-use crate::bed::{Counter, eventually, ms, secs};
+use crate::bed::{Counter, enter, eventually, ms, secs};
 use crate::rig::spin;
 
 /// Protocol §4.5: the hash of the reentrant lock, and no key beside it.
@@ -91,16 +91,25 @@ async fn a_reentrant_waiter_behind_a_spin_holder_looks_for_itself() {
         assert!(start.elapsed() + ms(1) >= ms(400) && start.elapsed() < ms(1_400), "{:?}", start.elapsed());
         second.unlock().await.unwrap();
         drop(guard);
-        // The same process.
-        let guard = holder.lock().await.unwrap();
-        let waiting = waiter(&ours);
-        eventually("it waits", secs(5), async || ours.stats().waiting == 1).await;
-        tokio::time::sleep(ms(50)).await;
-        let released = Instant::now();
-        guard.unlock().await.unwrap();
-        let (guard, at) = waiting.await.unwrap();
-        assert!(at.saturating_duration_since(released) < secs(2), "{:?}", at - released);
-        guard.unlock().await.unwrap();
+        // The same process, whichever way it is given back.
+        for way in ["unlock", "release", "force"] {
+            let me = ours.owner();
+            let guard = enter(&holder, &me).await;
+            let waiting = waiter(&ours);
+            eventually("it waits", secs(5), async || ours.stats().waiting == 1).await;
+            eventually("it listens", secs(5), async || bed.admin.channels().await.len() == 1).await;
+            tokio::time::sleep(ms(50)).await;
+            let released = Instant::now();
+            match way {
+                "unlock" => assert_eq!(guard.unlock().await.unwrap(), Released::Free),
+                "release" => assert_eq!(holder.release(&guard.into_owner()).await.unwrap(), Released::Free),
+                _ => assert!(holder.force_unlock().await.unwrap()),
+            }
+            let (guard, at) = waiting.await.unwrap();
+            let took = at.saturating_duration_since(released);
+            assert!(took < secs(2), "{way}: {took:?}");
+            guard.unlock().await.unwrap();
+        }
     })
     .await;
 }

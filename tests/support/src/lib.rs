@@ -14,4 +14,4 @@ pub use child::Child;
 pub use leak::{Baseline, TtlSampler, assert_nothing_left};
 pub use proxy::{Action, Matcher, Mode, Proxy};
 pub use server::RedisServer;
-pub use standstill::{Stopwatch, must, undisturbed};
+pub use standstill::{must, undisturbed};

@@ -48,46 +48,19 @@ fn seen() -> &'static Mutex<Seen> {
     })
 }
 
-/// How much of the time from then to now nothing ran.
-fn stood_still(from: Instant) -> Duration {
+/// The longest time since then in which nothing ran.
+fn stood_still(since: Instant) -> Duration {
     let now = Instant::now();
     loop {
         {
             let seen = seen().lock();
             // The thread may have to come to itself first.
             if seen.until.is_some_and(|until| until >= now) {
-                let each = seen.standstills.iter().filter(|(_, end)| *end > from);
-                return each.map(|(start, end)| *end - from.max(*start)).sum();
+                let each = seen.standstills.iter().filter(|(_, end)| *end > since);
+                return each.map(|(start, end)| *end - since.max(*start)).max().unwrap_or_default();
             }
         }
         std::thread::sleep(TICK);
-    }
-}
-
-/// A clock for what may take only so long.
-#[derive(Clone, Copy, Debug)]
-pub struct Stopwatch(Instant);
-
-impl Stopwatch {
-    /// Starts now.
-    #[must_use]
-    pub fn start() -> Self {
-        // From here on somebody looks.
-        seen();
-        Self(Instant::now())
-    }
-
-    /// By the clock on the wall: for what may not take less.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    /// Without the time in which the machine stood still: for what may not take more. Blocks for a tick.
-    #[must_use]
-    pub fn worked(&self) -> Duration {
-        let elapsed = self.elapsed();
-        elapsed.saturating_sub(stood_still(self.0))
     }
 }
 
@@ -108,9 +81,11 @@ pub fn must(holds: bool, what: &str) {
 /// that found what [`must`] not be.
 pub async fn undisturbed(test: impl AsyncFn()) {
     for attempt in 1.. {
-        let watch = Stopwatch::start();
+        // From here on somebody looks.
+        seen();
+        let start = Instant::now();
         let Err(failure) = AssertUnwindSafe(test()).catch_unwind().await else { return };
-        let still = stood_still(watch.0);
+        let still = stood_still(start);
         if still < DISTURBED || attempt == 3 || BROKEN.load(Ordering::SeqCst) {
             std::panic::resume_unwind(failure);
         }
@@ -123,52 +98,45 @@ pub async fn undisturbed(test: impl AsyncFn()) {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
     use std::sync::atomic::AtomicU32;
 
     use super::*;
 
-    #[test]
-    fn a_clock_runs() {
-        let watch = Stopwatch::start();
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(watch.elapsed() >= Duration::from_millis(20) && watch.worked() <= watch.elapsed());
+    /// Stops this process, with all its threads.
+    fn stand_still() {
+        let this = std::process::id();
+        let stop = format!("kill -STOP {this}; sleep 0.2; kill -CONT {this}");
+        assert!(Command::new("sh").args(["-c", &stop]).status().expect("a shell").success());
     }
 
+    /// One test, because a standstill is one for all tests of a process.
     #[tokio::test]
-    async fn a_failure_is_one() {
-        let runs = AtomicU32::new(0);
-        let test = async || {
-            runs.fetch_add(1, Ordering::Relaxed);
-            panic!("it is broken");
+    async fn a_failure_in_a_standstill_is_run_again_and_no_other() {
+        let failing = async |when: fn(u32) -> bool, still: fn(u32) -> bool| {
+            let (runs, start) = (AtomicU32::new(0), Instant::now());
+            let test = async || {
+                let run = runs.fetch_add(1, Ordering::Relaxed);
+                if still(run) {
+                    stand_still();
+                }
+                assert!(!when(run), "late");
+            };
+            let passed = AssertUnwindSafe(undisturbed(test)).catch_unwind().await.is_ok();
+            (passed, runs.into_inner(), stood_still(start) >= DISTURBED)
         };
-        let watch = Stopwatch::start();
-        AssertUnwindSafe(undisturbed(test)).catch_unwind().await.expect_err("it is broken");
-        assert!(runs.load(Ordering::Relaxed) == 1 || watch.worked() < watch.elapsed());
-    }
-
-    #[test]
-    fn a_standstill_is_seen() {
-        let watch = Stopwatch::start();
-        let at = Instant::now();
-        let still = (at, at + Duration::from_millis(30));
-        std::thread::sleep(Duration::from_millis(40));
-        seen().lock().standstills.push(still);
-        let worked = watch.worked();
-        assert!(watch.elapsed() - worked >= Duration::from_millis(30));
-    }
-
-    #[tokio::test]
-    async fn a_disturbed_test_runs_again() {
+        let (passed, runs, still) = failing(|_| true, |_| false).await;
+        // The machine may do so by itself.
+        assert!(!passed && (runs == 1 || still));
+        assert_eq!(failing(|run| run < 2, |run| run < 2).await, (true, 3, true));
+        assert_eq!(failing(|_| true, |_| true).await, (false, 3, true));
         let runs = AtomicU32::new(0);
-        undisturbed(async || {
-            if runs.fetch_add(1, Ordering::Relaxed) < 2 {
-                let now = Instant::now();
-                std::thread::sleep(DISTURBED);
-                seen().lock().standstills.push((now, now + DISTURBED));
-                panic!("late");
-            }
-        })
-        .await;
-        assert_eq!(runs.load(Ordering::Relaxed), 3);
+        let never = async || {
+            runs.fetch_add(1, Ordering::Relaxed);
+            stand_still();
+            must(false, "two at once");
+        };
+        AssertUnwindSafe(undisturbed(never)).catch_unwind().await.expect_err("that is never excused");
+        assert_eq!(runs.into_inner(), 1);
     }
 }
