@@ -1,11 +1,9 @@
 //! What was found by running things (reliability §0), each a regression test by its number.
 
-mod bed;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bed::{Bed, eventually, ms, reentrant, run_on, secs};
+use crate::bed::{self, Bed, eventually, ms, reentrant, run_on, secs};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, NotHeld, Released};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 

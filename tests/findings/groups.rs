@@ -1,0 +1,1 @@
+//! Several locks as one (findings 17 to 20, 22).

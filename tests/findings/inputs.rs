@@ -1,0 +1,1 @@
+//! Durations, names, certificates (findings 13, 14, 21).

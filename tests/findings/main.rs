@@ -1,0 +1,19 @@
+//! What was found in use and by adversaries, each a regression test by its number.
+
+#[path = "../bed/mod.rs"]
+mod bed;
+
+/// Several locks as one.
+mod groups;
+/// Two holders: shared owners, late copies, forged and misread grants.
+mod holders;
+/// Durations, names, certificates.
+mod inputs;
+/// Fair queues shared with Java.
+mod queues;
+/// By running things (reliability §0).
+mod running;
+/// Runtimes that end, executors of others, guards dropped at once.
+mod runtimes;
+/// Waiters left behind.
+mod waiters;

@@ -1,0 +1,1 @@
+//! Fair queues shared with Java (findings 8 and 12).

@@ -1,0 +1,1 @@
+//! Runtimes that end, executors of others, guards dropped at once (findings 11, 14, 15).

@@ -1,0 +1,1 @@
+//! Waiters left behind (findings 9, 10, 14).
