@@ -152,10 +152,14 @@ impl Client {
         let words = vec![Arg::Text(probe.key.clone()), Arg::Text(probe.channel.clone()), Arg::Text(PUBLISH)];
         let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 2, words }).await;
         let refused: Vec<String> = match reply {
-            Ok(Reply::List(reasons)) => reasons
+            Ok(Reply::List(parts)) => parts
                 .into_iter()
-                .filter_map(|reason| match reason {
-                    Reply::Text(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+                .filter_map(|part| match part {
+                    Reply::Text(reason) => Some(String::from_utf8_lossy(&reason).into_owned()),
+                    Reply::Int(at) if at > 0 => {
+                        engine.clock.learn(at, engine.now());
+                        None
+                    }
                     _ => None,
                 })
                 .collect(),

@@ -24,8 +24,6 @@ pub struct Acquire {
     pub(crate) alone: bool,
     /// True when the owner was made for this, though it is given: it holds nothing.
     pub(crate) new: bool,
-    /// True for one of several locks that are acquired together: each is acquired by one client only.
-    pub(crate) grouped: bool,
 }
 
 impl Acquire {

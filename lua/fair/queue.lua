@@ -1,7 +1,11 @@
 -- What the scripts of the fair lock share: put in front of each of them at build time. State and terms: protocol 9.
 --
--- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 prefix of the waiters' channels},
--- at = the server's time in ms.
+-- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 prefix of the waiters' channels, 5 the waiters
+-- of ours}, at = the server's time in ms.
+--
+-- A waiter of ours is registered in a hash of its lock's own (key 5), with a nonce that nobody else knows: names that
+-- share a queue (`x` and `{x}` do) share no waiters, and what it is told proves by the nonce that a script granted it the
+-- lock. `!` and a hold's id instead stand for an owner that others may act as: it is granted that hold, and asks.
 --
 -- A deadline of ours (the client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter
 -- whose client stopped is out of date after `wait`. `room` is what the waiters of Java ahead will take off it when
@@ -18,13 +22,34 @@ local LEASE = 30000
 -- Clients refresh once a second, whatever their `wait` is.
 local SILENT = 4000
 
-local function time()
-  local now = redis.call('time')
-  return now[1] * 1000 + math.floor(now[2] / 1000)
-end
+local time = clock
 
 local function ours(owner)
   return string.byte(owner, 15) == 56
+end
+
+-- Registered waiters outlive their last refresh by so much.
+local REGISTERED = 60000
+
+-- What a waiter of ours is registered by; nil = it is none, or waits for another name with this queue.
+local function registered(keys, owner)
+  return redis.call('hget', keys[5], owner) or nil
+end
+
+local function register(keys, owner, nonce)
+  redis.call('hset', keys[5], owner, nonce)
+  redis.call('pexpire', keys[5], REGISTERED)
+end
+
+-- Takes a waiter out of the queue, wherever it stands.
+local function remove(keys, owner)
+  if redis.call('lindex', keys[2], 0) == owner then
+    redis.call('lpop', keys[2])
+  else
+    redis.call('lrem', keys[2], 1, owner)
+  end
+  redis.call('zrem', keys[3], owner)
+  redis.call('hdel', keys[5], owner)
 end
 
 -- A deadline with the time when it was set.
@@ -97,33 +122,36 @@ end
 -- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held
 -- then, as if it came now.
 local function advance(keys, owner, at, wait)
-  redis.call('lpop', keys[2])
-  redis.call('zrem', keys[3], owner)
+  remove(keys, owner)
   nearer(keys, 0, wait, at + LEASE)
 end
 
--- The head of the queue, after those whose time is over were taken out. One without a deadline gets a short one, so
--- that it does not block the queue for good.
+-- The first in the queue of those who wait for this lock, after those whose time is over were taken out. One without a
+-- deadline gets a short one, so that it does not block the queue for good.
 local function head(keys, at, wait, publish)
+  local from = 0
   while true do
-    local owner = redis.call('lindex', keys[2], 0)
+    local owner = redis.call('lindex', keys[2], from)
     if not owner then
       -- Deadlines that nobody stands for any more.
-      redis.call('del', keys[3])
+      if from == 0 then redis.call('del', keys[3], keys[5]) end
       return nil
     end
-    local due = redis.call('zscore', keys[3], owner)
+    local due = tonumber(redis.call('zscore', keys[3], owner) or nil)
     if not due then
       due = stamped(at + wait, at)
       redis.call('zadd', keys[3], due, owner)
+    end
+    if due <= at or ours(owner) and life(due, at, wait) <= 0 then
+      remove(keys, owner)
+      -- If it lives all the same, it queues up again.
+      tell(keys, publish, owner, '0')
+    elseif ours(owner) and not registered(keys, owner) then
+      -- It waits for another lock.
+      from = from + 1
+    else
       return owner, due
     end
-    due = tonumber(due)
-    if due > at and not (ours(owner) and life(due, at, wait) <= 0) then return owner, due end
-    redis.call('lpop', keys[2])
-    redis.call('zrem', keys[3], owner)
-    -- If it lives all the same, it queues up again.
-    tell(keys, publish, owner, '0')
   end
 end
 
@@ -133,11 +161,15 @@ end
 local function serve(keys, at, wait, lease, publish)
   local owner, due = head(keys, at, wait, publish)
   if not owner then return 0 end
-  local message = '0'
-  if ours(owner) then
+  local message, nonce = '0', registered(keys, owner)
+  if nonce then
     -- If it is dead, it shall not cost more than if it were not passed the lock.
     lease = math.min(lease, math.max(1, math.floor(math.min(due - at, life(due, at, wait)))))
-    redis.call('hset', keys[1], owner, 1)
+    if string.byte(nonce) == 33 then
+      redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. string.sub(nonce, 2))
+    else
+      redis.call('hset', keys[1], owner, 1)
+    end
     local leased = redis.pcall('pexpire', keys[1], lease)
     if type(leased) == 'table' and leased.err then
       -- A lock that never ends would be worse than one that is not passed on.
@@ -145,7 +177,7 @@ local function serve(keys, at, wait, lease, publish)
       return leased
     end
     advance(keys, owner, at, wait)
-    message = lease
+    message = lease .. ' ' .. nonce
   end
   local told = tell(keys, publish, owner, message)
   if type(told) == 'table' and told.err then return told end

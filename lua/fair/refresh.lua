@@ -1,8 +1,9 @@
 -- Waiters of ours are alive: set their deadlines anew; mend what is broken in their queues; serve the head where
 -- the lock is free. For many locks.
--- KEYS   4 a lock: hash, queue, deadlines, prefix of the waiters' channels
+-- KEYS   5 a lock: hash, queue, deadlines, prefix of the waiters' channels, the waiters of ours
 -- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
---        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none)
+--        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none), what it is
+--        registered by
 -- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as
 --        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
 --        queue, 0 it does not, n > 1 it was passed the lock, with n ms left
@@ -35,6 +36,7 @@ local function set(keys, known)
       -- Dead, and gone, wherever it stands.
       standing[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
+      redis.call('hdel', keys[5], owner)
       set = is
     elseif ours(owner) then
       local last = known[owner]
@@ -77,17 +79,24 @@ end
 
 local key, arg = 0, 4
 while arg <= #ARGV do
-  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4]}
-  local owners, known = {}, {}
+  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
+  local owners, known, nonces = {}, {}, {}
   for i = 1, tonumber(ARGV[arg]) do
-    owners[i] = ARGV[arg + 2 * i - 1]
-    known[owners[i]] = tonumber(ARGV[arg + 2 * i])
+    owners[i] = ARGV[arg + 3 * i - 2]
+    known[owners[i]] = tonumber(ARGV[arg + 3 * i - 1])
+    nonces[i] = ARGV[arg + 3 * i]
   end
-  key, arg = key + 4, arg + 1 + 2 * #owners
+  key, arg = key + 5, arg + 1 + 3 * #owners
 
   local answers = {}
   local ok, failed = pcall(function()
     local standing = set(keys, known)
+    -- Gone, where nobody refreshed it for long.
+    if #owners > 0 and redis.call('pexpire', keys[5], REGISTERED) == 0 then
+      for i, owner in ipairs(owners) do
+        if standing[owner] then register(keys, owner, nonces[i]) end
+      end
+    end
     -- After their refresh: those who are alive do not go.
     head(keys, at, wait, publish)
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])

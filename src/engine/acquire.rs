@@ -39,6 +39,8 @@ struct Wish {
     alone: bool,
     /// True when it is known to hold nothing.
     new: bool,
+    /// The number of the hold that is to be acquired; 0 where the owner will never have another.
+    number: u64,
     /// With a queue in Redis: where the owner is told that its turn has come.
     station: Option<Arc<LockName>>,
     began: Moment,
@@ -56,10 +58,6 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     if let Some(owner) = &given {
         // Who gave it may give it again: it is nobody else's, and not kept for others.
         owner.reveal();
-    }
-    if let Some(owner) = given.as_ref().filter(|owner| !how.grouped && !owner.is_of(&engine.id)) {
-        // Another client of this process made it, and may act as it too.
-        owner.share();
     }
     let until = how.wait.map(|wait| began + wait);
     let once = how.wait == Some(Duration::ZERO);
@@ -79,6 +77,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         fresh,
         alone: how.alone,
         new: fresh || how.new,
+        number: if fresh { 0 } else { engine.hold_number() },
         station,
         began,
         until,

@@ -23,9 +23,10 @@ const RW_CHANNEL: &str = "redisson_rwlock";
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
 
-/// The keys of a fair lock's queue and of its waiters' deadlines.
+/// The keys of a fair lock's queue, of its waiters' deadlines, and of those that are ours.
 const LOCK_QUEUE: &str = "redisson_lock_queue";
 const LOCK_TIMEOUT: &str = "redisson_lock_timeout";
+const LOCK_WAITERS: &str = "redisson_lock_waiters";
 
 /// A lock's name with all that derives from it, made once for a lock object.
 pub(crate) struct LockName {
@@ -109,6 +110,12 @@ impl LockName {
     /// The key of the deadlines of a fair lock's waiters.
     pub(crate) fn deadlines(&self) -> Bytes {
         Bytes::from(tagged(LOCK_TIMEOUT, &self.raw()))
+    }
+
+    /// The key of a fair lock's waiters of ours. Unlike the queue it is this name's alone: `x` and `{x}` share that, as in
+    /// Redisson. Redisson knows none of the kind.
+    pub(crate) fn waiters(&self) -> Bytes {
+        Bytes::from(format!("{}:{}", tagged(LOCK_WAITERS, &self.raw()), self.raw()))
     }
 
     /// The key that counts a fenced lock's sections.

@@ -285,7 +285,11 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     for (_, standing) in &batch {
         words.push(Arg::Int(i64::try_from(standing.len()).unwrap_or(i64::MAX)));
         for one in standing {
-            words.extend([Arg::Text(one.target.hold.owner.bytes()), Arg::Int(one.at.load(Ordering::Relaxed))]);
+            words.extend([
+                Arg::Text(one.target.hold.owner.bytes()),
+                Arg::Int(one.at.load(Ordering::Relaxed)),
+                Arg::Text(one.target.nonce.clone()),
+            ]);
         }
     }
     let sent = engine.now();

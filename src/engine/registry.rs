@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
 use super::channels::Channels;
@@ -89,6 +90,7 @@ impl Registry {
             takes,
             counted: false,
             left: false,
+            nonce: Bytes::new(),
         };
         let Some(slot) = shard.get_mut(name) else {
             shard.insert(Arc::clone(name), Slot { turn: true, ..Slot::default() });
@@ -334,13 +336,13 @@ impl Ear for Registry {
         for n in 0.. {
             let Some(name) = self.channels.nth(channel, n) else { return };
             self.seat(&name, |seat| {
-                // 0 and 1 are Redisson's: a hint. At a station, more than that is the lease of a lock passed on.
-                let lease = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
-                if let (Some(ms @ 2..), Some(_)) = (lease, &name.lock) {
-                    let mut state = seat.state.lock();
-                    state.passed = Some(Passed { lease: Duration::from_millis(ms), since: None });
+                // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
+                let mut state = seat.state.lock();
+                if let Some(lease) = passed(payload, &state.nonce) {
+                    state.passed = Some(Passed { lease, since: None });
                     state.heard = true;
                 }
+                drop(state);
                 seat.wake();
             });
         }
@@ -354,4 +356,11 @@ impl Ear for Registry {
         self.reconnected.notify_one();
         self.wake_all();
     }
+}
+
+/// The lease of a lock that was passed on, if a message says so to whoever is registered by this nonce.
+fn passed(payload: &[u8], nonce: &[u8]) -> Option<Duration> {
+    let (lease, proof) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    let lease = lease.parse().ok().map(Duration::from_millis)?;
+    (!nonce.is_empty() && proof.as_bytes() == nonce).then_some(lease)
 }

@@ -156,7 +156,7 @@ impl Held {
 
     /// Gives all of them up without releasing them.
     pub(crate) fn give_up(&self) -> Owner {
-        self.owner.share();
+        self.owner.reveal();
         let guards = self.guards.lock().take();
         for guard in guards.into_iter().flatten() {
             drop(guard.into_owner());

@@ -43,7 +43,7 @@ pub(crate) fn ask(
 /// How an acquire of several locks asks for one of them, which its owner does not hold if that was made for it.
 pub(crate) fn how(owner: &Owner, asked: &Acquire) -> Acquire {
     let new = asked.owner.is_none() && Owner::current().is_none();
-    Acquire { wait: None, lease: asked.lease, owner: Some(owner.clone()), alone: asked.alone, new, grouped: true }
+    Acquire { wait: None, lease: asked.lease, owner: Some(owner.clone()), alone: asked.alone, new }
 }
 
 /// How long an acquire of several locks may take, and what is left of it. Only for the wait: what is held has clocks of its

@@ -122,7 +122,7 @@ impl DistLock for MultiLock {
     /// Gives back one hold of each of them, whatever becomes of the others.
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
-            owner.share();
+            owner.reveal();
             let each = self
                 .each(|lock| {
                     let owner = owner.clone();

@@ -179,7 +179,7 @@ impl DistLock for RedLock {
 
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
-            owner.share();
+            owner.reveal();
             let each = self
                 .each(|at, lock| {
                     let owner = owner.at(at);

@@ -42,6 +42,7 @@ impl Wish {
             let station = station.or_else(|| self.station.clone());
             let station = station.unwrap_or_else(|| self.protocol.name().station(self.owner.text()));
             let mut place = self.engine.registry.enter(&station, None);
+            place.expects(&seek.target.nonce);
             match self.stand(&mut place, &mut seek, &station).await? {
                 Stood::Held(grant) => {
                     place.won(&grant.hold, self.engine.now(), Win::Alone);
@@ -163,9 +164,9 @@ impl Wish {
         let doubted = seek.doubt.is_some();
         let level = engine.holds.open(hold.key(), &hold, |book| {
             if doubted {
-                book.doubt();
+                book.doubt(0);
             }
-            book.open(1, None, since.as_nanos(), until.as_nanos())
+            book.open(0, None, since.as_nanos(), until.as_nanos())
         });
         let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
         seek.settle();

@@ -101,7 +101,9 @@ impl<'a> Seek<'a> {
             }
             Ok(Tried::Gone) => {
                 // Even a fresh owner is known by now: its release may still be under way.
-                self.target = Target::reserve(&wish.engine, Hold::new(Arc::clone(&wish.protocol), wish.owner.clone()));
+                let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());
+                let (number, nonce) = (self.target.number, self.target.nonce.clone());
+                self.target = Target::reserve(&wish.engine, hold, number, nonce);
                 self.nap = Duration::from_millis(1);
             }
             Err(Failed { error, doubt, last }) => {

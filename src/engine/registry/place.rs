@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::Registry;
@@ -63,6 +64,8 @@ pub(crate) struct Place {
     pub(super) takes: Option<&'static str>,
     pub(super) counted: bool,
     pub(super) left: bool,
+    /// What a message has to carry that says that the lock was passed on to this place.
+    pub(super) nonce: Bytes,
 }
 
 impl Place {
@@ -119,12 +122,20 @@ impl Place {
         }
     }
 
+    /// Only a message that carries this nonce passes the lock on to this place.
+    pub(crate) fn expects(&mut self, nonce: &Bytes) {
+        self.nonce = nonce.clone();
+        if let Some(seat) = &self.seat {
+            seat.state.lock().nonce = nonce.clone();
+        }
+    }
+
     /// Sits down to wait as the contender, where messages and holds can reach it.
     pub(crate) fn sit(&mut self) {
         if self.seat.is_some() {
             return;
         }
-        let state = Mutex::new(SeatState { turn: true, ..SeatState::default() });
+        let state = Mutex::new(SeatState { turn: true, nonce: self.nonce.clone(), ..SeatState::default() });
         let seat = Arc::new(Seat { takes: self.takes, state, notify: Notify::new() });
         self.seat = Some(Arc::clone(&seat));
         self.count();

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::engine::hold::{Grant, Hold};
@@ -71,6 +72,8 @@ pub(super) struct SeatState {
     pub(super) passed: Option<Passed>,
     /// True once a message has said so.
     pub(super) heard: bool,
+    /// What such a message has to carry.
+    pub(super) nonce: Bytes,
 }
 
 /// A lock that the server passed on to a waiter.
