@@ -13,8 +13,9 @@
 --                  one that was not listed)
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock was not ours and is free, or was passed on just now
---        text      held by this other owner, or by this one through other holds
--- Idempotent but for hold '*': a repeat answers nil or an owner; the caller knows that it repeats.
+--        text      held by this other owner
+--        {-2, n}   the hold is not there, but n others of this owner are
+-- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
 -- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
 
 local owner, hold = ARGV[1], ARGV[2]
@@ -37,7 +38,7 @@ if hold ~= '' then
   local count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
   local left
   ids, left, gone = rest(ids, count, hold)
-  if not ids then return owner end
+  if not ids then return {-2, count} end
   if left > 0 then
     drop(KEYS[1], owner, left, ids)
     rearm(KEYS[1], ARGV[3], left, ARGV[4])

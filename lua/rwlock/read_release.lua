@@ -16,8 +16,9 @@
 --                  one that was not listed)
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock is free and was not ours
---        text      held by this other owner, or by this one through other holds
--- Idempotent but for hold '*': a repeat answers nil, {-1}'s or an owner; the caller knows that it repeats.
+--        text      held by this other owner, or by this one for writing
+--        {-2, n}   the hold is not there, but n others of this owner for reading are
+-- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
 -- Same state and message as Redisson's read lock (protocol 10.3), without its latch key, but: under the owner's own write
 -- hold the hash's lease stays, for it is the writer's. Otherwise it becomes what the readers that are left are covered for,
 -- and if that is sooner by a second or more, a waiter of every client is woken.
@@ -48,7 +49,7 @@ local before, ids, left = '', '', 0
 if hold ~= '' then
   before = listed(hash, owner)
   ids, left, gone = rest(before, count, hold)
-  if not ids then return holder(hash) end
+  if not ids then return {-2, count} end
 end
 if left == 0 and count == 1 and mode == 'read' and redis.call('hlen', hash) == (before == '' and 2 or 3) then
   return free(hash, cover(tag, owner, 1))

@@ -15,8 +15,9 @@
 --                  one that was not listed)
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock is free and was not ours
---        text      held by this other owner, or by this one for reading or through other holds
--- Idempotent but for hold '*': a repeat answers nil or an owner; the caller knows that it repeats.
+--        text      held by this other owner, or by this one for reading
+--        {-2, n}   the hold is not there, but n others of this owner for writing are
+-- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
 -- Same state and message as Redisson's write lock (protocol 10.4), without its latch key, but: what is left to readers is
 -- told, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
 
@@ -37,7 +38,7 @@ local gone
 if hold ~= '' then
   local ids, left
   ids, left, gone = rest(listed(hash, field), count, hold)
-  if not ids then return holder(hash) end
+  if not ids then return {-2, count} end
   if left > 0 then
     drop(hash, field, left, ids)
     rearm(hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)), left, ARGV[4])

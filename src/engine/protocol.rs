@@ -170,6 +170,8 @@ pub(crate) enum Release {
     Untold(String),
     /// The hold was not there; `Some`: who holds it.
     NotHeld(Option<String>),
+    /// The hold was not there, but so many others of its owner are.
+    NotThere(u32),
     /// Of any hold: which one it was (None: one that was not listed), how many are left, how many clients were told.
     Taken { id: Option<Bytes>, left: u32, told: u32 },
     /// Its last moment had passed: nothing was done. The server's time, in ms.

@@ -169,14 +169,18 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             Ok(Released::Free)
         }
         Ok(Release::NotHeld(holder)) => {
-            // Other holds of this owner may be there still.
-            let others = holder.as_deref() == Some(hold.owner.text()) && hold.book().counted_down() > 0;
-            if !others {
-                freed(&engine, &hold, 0);
-            }
+            freed(&engine, &hold, 0);
             let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
             super::metrics::release_failed(hold.protocol.flavour());
             return Err(Error::NotHeld { name, why });
+        }
+        Ok(Release::NotThere(_)) => {
+            // Forced open, and come in again since; or given back by somebody else.
+            if hold.book().counted_down() == 0 {
+                gone(&engine, &hold);
+            }
+            super::metrics::release_failed(hold.protocol.flavour());
+            return Err(Error::NotHeld { name, why: NotHeld::LeaseOver });
         }
         Ok(odd @ (Release::Taken { .. } | Release::TooLate(_))) => return Err(Error::odd_reply("release", &odd)),
         Err(error) => {
@@ -274,14 +278,13 @@ async fn send(
     rest: Rest,
     until: Moment,
 ) -> Result<Sent> {
-    repeat(engine, protocol, owner, until, || protocol.release(&Giving { owner, hold, rest, last_ms: 0 })).await
+    repeat(engine, protocol, until, || protocol.release(&Giving { owner, hold, rest, last_ms: 0 })).await
 }
 
 /// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
 async fn repeat(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
-    owner: &Owner,
     until: Moment,
     call: impl Fn() -> Call,
 ) -> Result<Sent> {
@@ -292,7 +295,7 @@ async fn repeat(
             Ok(reply) => {
                 let release = match protocol.released(reply)? {
                     // A repeat finds nothing where the first one was carried out.
-                    Release::NotHeld(holder) if doubted && holder.as_deref() == Some(owner.text()) => Release::Left(1),
+                    Release::NotThere(others) if doubted => Release::Left(others),
                     Release::NotHeld(_) if doubted => Release::Free(0),
                     release => release,
                 };
@@ -388,7 +391,7 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
                 let why = holder.map_or(NotHeld::Never, |owner| NotHeld::HeldBy { owner });
                 Err(Error::NotHeld { name, why })
             }
-            odd @ Release::TooLate(_) => Err(Error::odd_reply("release", &odd)),
+            odd @ (Release::TooLate(_) | Release::NotThere(_)) => Err(Error::odd_reply("release", &odd)),
         }
     })
     .await

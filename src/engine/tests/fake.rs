@@ -301,7 +301,7 @@ impl State {
                     }
                 };
                 if *holds == before {
-                    return Reply::Text(Bytes::from(owner));
+                    return Reply::List(vec![Reply::Int(-2), Reply::Int(before.len() as i64)]);
                 }
                 let left = holds.len() as i64;
                 let told = i64::from(self.channels.contains(text(1).as_bytes()));
