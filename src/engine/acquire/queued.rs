@@ -108,7 +108,8 @@ impl Wish {
             }
             place.sit();
             if !seek.is_failing() && !listening {
-                place.listen(self.left(self.engine.options.subscribe_timeout)).await;
+                let due = self.engine.now() + seek.nap.min(self.engine.options.poll_cap / 10);
+                place.listen(self.left(due.since(self.engine.now()))).await;
                 if self.is_over() {
                     return Ok(self.passed(place, seek, station).map_or(Stood::Over, Stood::Held));
                 }
@@ -117,7 +118,7 @@ impl Wish {
                     ask = true;
                     continue;
                 }
-                seek.nap = seek.nap.min(self.engine.options.poll_cap / 10);
+                seek.nap = due.since(self.engine.now());
             }
             loop {
                 let nap = place.nap(self.left(seek.nap), Until::Message).await;
