@@ -198,10 +198,6 @@ impl Wish {
             }
             self.engine.check_open()?;
             let listening = place.is_listening();
-            if listening {
-                // A message may come before the answer does.
-                place.sit();
-            }
             let now = self.engine.now();
             // What this process passes on is not announced: a message means that somebody else changed something.
             if let Some(left) = place.held_here(now).filter(|_| !heard) {
