@@ -128,7 +128,9 @@ impl Wish {
                 if self.is_over() {
                     return Ok(Stood::Over);
                 }
-                if nap == Nap::Woken || seek.is_failing() || !place.is_listening() || !self.is_confirmed(seek) {
+                // Messages that have come in only since then may be missing one.
+                let heard = listening && place.is_listening();
+                if nap == Nap::Woken || seek.is_failing() || !heard || !self.is_confirmed(seek) {
                     break;
                 }
             }

@@ -142,8 +142,8 @@ impl Place {
         self.sit();
         let Some(seat) = self.seat.as_ref().filter(|_| self.named.is_none()) else { return };
         let mut shard = self.registry.shard(&self.name).lock();
-        // The slot stands while this place is in the queue, or has the turn.
-        self.named = shard.get_mut(&self.name).map(|slot| slot.name(owner.bytes(), seat));
+        // It may have been let in meanwhile, and then nobody stands in the queue.
+        self.named = Some(shard.entry(Arc::clone(&self.name)).or_default().name(owner.bytes(), seat));
     }
 
     /// The lock that was handed over, if one was. Forgets earlier wake-ups: what comes next answers them.
