@@ -94,6 +94,9 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         }
     };
     let outcome = seeking.instrument(span).await;
+    if wish.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
+        wish.call();
+    }
     wish.tell(&outcome);
     outcome
 }
@@ -141,24 +144,33 @@ impl Wish {
             Win::Alone
         };
         let mut place = self.engine.registry.enter(self.protocol.name(), may_hand.then(|| self.protocol.flavour()));
+        if self.may_meet_itself() {
+            place.name(&self.owner);
+        }
         while !place.has_turn() {
             self.engine.check_open()?;
             let joins = place.joins();
+            // Its owner may have come in since it asked, by another acquire.
+            let again = !joins && self.is_in();
             let patience = seek.patience();
-            if joins || (patience == Some(Duration::ZERO) && place.is_held_back()) {
+            let mut rest = Duration::MAX;
+            if joins || again || (patience == Some(Duration::ZERO) && place.is_held_back()) {
                 if let Some(grant) = seek.ask().await? {
                     place.won(&grant.hold, self.engine.now(), win);
                     return Ok(Some(grant));
                 }
-                if joins {
+                if again {
+                    rest = seek.nap;
+                } else if joins {
                     place.rejoin();
+                    continue;
                 } else {
                     // Not even so: somebody else holds it.
                     place.note_held_back(false);
+                    continue;
                 }
-                continue;
             }
-            let patience = patience.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
+            let patience = patience.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX).min(rest);
             let nap = place.nap(self.left(patience), Until::Turn).await;
             if nap == Nap::Over && self.is_over() {
                 return seek.give_up();
@@ -175,7 +187,8 @@ impl Wish {
     async fn contend(&self, place: &mut Place, seek: &mut Seek<'_>) -> Result<Option<Grant>> {
         let options = &self.engine.options;
         let mut pace = Pace::new(self.began);
-        let mut heard = false;
+        // The one before may have left before it looked.
+        let mut heard = place.is_woken();
         let mut looks = 0;
         loop {
             place.give_way().await;
@@ -202,12 +215,14 @@ impl Wish {
                 seek.nap = seek.nap.min(backoff.rest(looks, self.engine.random()));
                 looks = looks.saturating_add(1);
             } else if !seek.is_failing() && !listening {
-                place.listen(self.left(options.subscribe_timeout)).await;
+                // Until messages come in it polls, at the end of the lease at the latest.
+                let due = self.engine.now() + seek.nap.min(options.poll_cap / 10);
+                place.listen(self.left(due.since(self.engine.now()))).await;
                 if place.is_listening() {
                     // A release may have slipped in between.
                     continue;
                 }
-                seek.nap = seek.nap.min(options.poll_cap / 10);
+                seek.nap = due.since(self.engine.now());
             }
             // After a failure, the news that a connection is back cuts the pause short.
             let nap = place.nap(self.left(seek.nap), Until::Message).await;
@@ -221,6 +236,31 @@ impl Wish {
                     None => seek.give_up(),
                 };
             }
+        }
+    }
+
+    /// True when others may wait as its owner, and may come in beside it, or it beside them.
+    fn may_meet_itself(&self) -> bool {
+        !self.new && !self.alone
+    }
+
+    /// True when its owner holds what lets it in: by another acquire.
+    fn is_in(&self) -> bool {
+        let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
+        // Who writes may read.
+        let other = || self.protocol.other().filter(|_| self.protocol.is_shared());
+        self.may_meet_itself() && (holds(self.protocol.name()) || other().is_some_and(holds))
+    }
+
+    /// It came in: so may those who wait as the same owner.
+    fn call(&self) {
+        let registry = &self.engine.registry;
+        if self.protocol.queue().is_some() {
+            return registry.wake(&self.protocol.name().station(self.owner.text()));
+        }
+        registry.call(self.protocol.name(), &self.owner);
+        if let Some(other) = self.protocol.other().filter(|_| !self.protocol.is_shared()) {
+            registry.call(other, &self.owner);
         }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Book {
     owed: Vec<u64>,
     /// Until then a command that shortens the lease may still reach the server.
     cut_until: u64,
+    /// The tenure in which it was refuted while no guard relied on it.
+    refuted: Option<u32>,
     reserved: u32,
     closed: bool,
 }
@@ -249,9 +251,18 @@ impl Book {
     }
 
     /// The server was heard not to have this hold, in an answer to what was asked during `tenure`. As [`Book::finish`],
-    /// but an answer that comes in after a release says nothing of what was acquired since.
+    /// but an answer that comes in after a release says nothing of what was acquired since. Between two guards, when one
+    /// has given the hold back and it is not yet passed on, nobody is there to be told: [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
+        if self.tenure == tenure && self.is_idle() {
+            self.refuted = Some(tenure);
+        }
         self.tenure == tenure && !self.is_idle() && self.finish(End::Gone)
+    }
+
+    /// True when the server was heard not to have it while no guard relied on it: there is nothing to pass on.
+    pub(crate) fn is_refuted(&self) -> bool {
+        self.refuted == Some(self.tenure)
     }
 
     /// How many times the server gave it to the owner anew.
@@ -374,6 +385,15 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
     /// The hold of a key, if there is one.
     pub(crate) fn get(&self, key: &K) -> Option<Arc<E>> {
         self.shard(key).lock().get(key).map(Arc::clone)
+    }
+
+    /// True when somebody here relies on a hold of a key.
+    pub(crate) fn is_relied_on(&self, key: &K) -> bool {
+        let shard = self.shard(key).lock();
+        shard.get(key).is_some_and(|entry| {
+            let book = entry.book();
+            book.end().is_none() && !book.is_idle()
+        })
     }
 
     /// Ends a reservation.

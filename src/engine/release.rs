@@ -57,7 +57,12 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         let Ok(_order) = hold.order.try_lock() else { return None };
         let mut book = hold.book();
         // Whoever gets it must have time to use it.
-        if book.end().is_some() || book.doubted() || !book.is_idle() || book.watched() < (now + spare).as_nanos() {
+        if book.end().is_some()
+            || book.is_refuted()
+            || book.doubted()
+            || !book.is_idle()
+            || book.watched() < (now + spare).as_nanos()
+        {
             return None;
         }
         let level = book.reopen(before.number);
@@ -405,7 +410,8 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
         // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
-        let mut holds = engine.holds.collect(|book| !book.is_idle());
+        // One that is between two guards, given back by the first and not yet passed on to the second, is among them.
+        let mut holds = engine.holds.collect(|book| book.count() > 0);
         holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
         let too_late = |forced: &Forced| match forced {

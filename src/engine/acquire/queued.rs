@@ -109,7 +109,8 @@ impl Wish {
             }
             place.sit();
             if !seek.is_failing() && !listening {
-                place.listen(self.left(self.engine.options.subscribe_timeout)).await;
+                let due = self.engine.now() + seek.nap.min(self.engine.options.poll_cap / 10);
+                place.listen(self.left(due.since(self.engine.now()))).await;
                 if self.is_over() {
                     return Ok(self.passed(place, seek, station).map_or(Stood::Over, Stood::Held));
                 }
@@ -118,7 +119,7 @@ impl Wish {
                     ask = true;
                     continue;
                 }
-                seek.nap = seek.nap.min(self.engine.options.poll_cap / 10);
+                seek.nap = due.since(self.engine.now());
             }
             loop {
                 let nap = place.nap(self.left(seek.nap), Until::Message).await;
@@ -128,7 +129,9 @@ impl Wish {
                 if self.is_over() {
                     return Ok(Stood::Over);
                 }
-                if nap == Nap::Woken || seek.is_failing() || !place.is_listening() || !self.is_confirmed(seek) {
+                // Messages that have come in only since then may be missing one.
+                let heard = listening && place.is_listening();
+                if nap == Nap::Woken || seek.is_failing() || !heard || !self.is_confirmed(seek) {
                     break;
                 }
             }

@@ -260,10 +260,12 @@ fn an_answer_is_about_the_tenure_it_was_asked_in() {
     let first = book.open(1, None, 0, 100);
     let asked = book.tenure();
     book.close(first);
+    assert!(!book.is_refuted());
     assert!(!book.refuted(asked), "being released: no news to anybody");
+    assert!(book.is_refuted(), "but nothing to pass on");
     assert_eq!(book.counted_down(), 0);
     let second = book.open(1, None, 50, 150);
-    assert!(!book.refuted(asked));
+    assert!(!book.refuted(asked) && !book.is_refuted());
     assert_eq!(book.until(second), Some(150));
     // Coming in again is the same tenure; so is a hold that is passed on.
     let asked = book.tenure();
