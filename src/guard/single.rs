@@ -10,7 +10,7 @@ use crate::engine::acquire;
 use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::Renewed;
-use crate::engine::reaper::Finished;
+use crate::engine::reaper::{Finished, Reaper};
 use crate::engine::release;
 use crate::engine::transport::{Moment, Reply, nanos};
 use crate::error::{Error, Lost, Result};
@@ -35,6 +35,10 @@ impl Single {
 
     pub(super) fn owner(&self) -> &Owner {
         &self.grant.hold.owner
+    }
+
+    pub(super) fn reaper(&self) -> Reaper {
+        self.grant.engine.reaper.clone()
     }
 
     pub(super) const fn token(&self) -> Option<u64> {

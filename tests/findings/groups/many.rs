@@ -81,7 +81,13 @@ async fn finding_22_parts_are_all_or_nothing() {
         let tasks = [lock, reversed, middle].map(|lock| {
             tokio::spawn(async move {
                 for _ in 0..5 {
-                    lock.acquire(Acquire::new().wait(secs(60))).await.unwrap().expect("gets on").unlock().await.unwrap();
+                    lock.acquire(Acquire::new().wait(secs(60)))
+                        .await
+                        .unwrap()
+                        .expect("gets on")
+                        .unlock()
+                        .await
+                        .unwrap();
                 }
             })
         });
