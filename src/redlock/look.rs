@@ -66,15 +66,11 @@ struct Seen {
 }
 
 impl Seen {
-    /// The first server where somebody is who holds so many of them.
-    fn held(&self, needed: usize) -> Option<(usize, &str)> {
+    /// The servers where somebody is who holds so many of them.
+    fn held(&self, needed: usize) -> Vec<usize> {
         let holders = || self.each.iter().flat_map(|(node, holders)| holders.iter().map(|holder| (*node, holder)));
         let most = |holder: &String| holders().filter(|(_, other)| *other == holder).count() >= needed;
-        holders().filter(|(_, holder)| most(holder)).min().map(|(node, holder)| (node, holder.as_str()))
-    }
-
-    fn is_held_at(&self, at: usize, holder: &str) -> bool {
-        self.each.iter().any(|(node, holders)| *node == at && holders.iter().any(|other| other == holder))
+        holders().filter(|(_, holder)| most(holder)).map(|(node, _)| node).collect()
     }
 
     fn free(&self, but: usize) -> usize {
@@ -96,24 +92,23 @@ impl RedLock {
         looks.settled = false;
         let needed = self.quorum();
         let seen = self.survey(at).await;
+        let held = seen.held(needed);
         let mut shun = false;
-        let look = if seen.free(at) >= needed || seen.away > self.nodes.len() - needed {
-            // Whoever is found here while the others are free may be about to take them; not so if it is there still the
-            // next time.
+        let look = if seen.away > self.nodes.len() - needed {
+            Look::Free
+        } else if seen.free(at) >= needed {
+            looks.vain = 0;
+            // Whoever is found here while the others are free may be about to take them. One who is there still the next time
+            // is not.
             let here = seen.each.iter().find(|(node, _)| *node == at).filter(|(_, holders)| !holders.is_empty());
             shun = here.is_some() && here == looks.suspect.as_ref();
             looks.suspect = here.cloned();
-            looks.vain = 0;
-            Look::Free
-        } else if let Some((first, holder)) = seen.held(needed) {
+            if shun || here.is_none() { Look::Free } else { Look::Stay }
+        } else if let Some(first) = held.iter().copied().min() {
             (looks.settled, looks.vain) = (true, 0);
-            if seen.is_held_at(at, holder) {
-                Look::Stay
-            } else {
-                // Nobody who waits here would hear of its release: what stands here is the vote of somebody who lost.
-                shun = true;
-                Look::At(first)
-            }
+            // Else nobody who waits here would hear of a release: what stands here is the vote of somebody who lost.
+            shun = !held.contains(&at);
+            if shun { Look::At(first) } else { Look::Stay }
         } else {
             // Several ask just now; or they are Redisson's, who have another name on every server, so that nobody knows what
             // they hold: those who wait try one server after the other.
@@ -154,7 +149,7 @@ impl RedLock {
             if seen.free(at) >= needed {
                 return seen;
             }
-            if until.is_none() && seen.held(needed).is_some() {
+            if until.is_none() && !seen.held(needed).is_empty() {
                 // All who wait are to agree on the first server, so the others get the time to answer; but a silent one does
                 // not hold this up.
                 until = Some(Instant::now() + (began.elapsed() * 3).max(SILENCE));

@@ -10,7 +10,8 @@
 //!   never answered included.
 //! - Servers may be down, paused or cut off, fewer than half of them: they cost nothing but their own timeouts, off the
 //!   caller's path. With more, an acquire ends with [`Error::NoQuorum`] within its wait.
-//! - The watchdog renews on every server by itself. [`Guard::lost`] tells when no majority can be proven any more.
+//! - The watchdog renews on every server by itself. [`Guard::lost`] tells when no majority can be proven any more; what is
+//!   left of the votes is given back at that moment, whatever becomes of the guard: it would only be in the way of others.
 //! - Two holders at a time are impossible *as long as any two majorities share a server that kept its data and its clock*. A
 //!   server that loses the lock within the lease (it restarted without its file, or with a file that lacks the last second; a
 //!   replica was promoted) may give it to another, and the first holder finds out at its next renewal, a third of the watchdog
