@@ -15,13 +15,39 @@ use crate::owner::moved;
 
 /// How long after the beginning of its wait one looks for the first time: longer than most waits take, which cost nothing
 /// so, and far shorter than a look that comes only once a second.
-const EARLY: Duration = Duration::from_millis(20);
+const EARLY: Duration = Duration::from_millis(40);
 /// How often one who goes on waiting looks.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many looks in a row may find nobody before another server is tried.
 const PATIENCE: u32 = 3;
 /// For how long at least the others are waited for once it is known who holds the lock.
 const SILENCE: Duration = Duration::from_millis(10);
+
+/// What is believed for a while of where to wait: a server, and until when.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Where somebody is who holds most of the servers.
+    settled: Option<(usize, Instant)>,
+    /// Where nobody is who is worth waiting for.
+    shunned: Option<(usize, Instant)>,
+    /// Who was found at a server, without most of the others, and since when.
+    suspect: Option<(usize, Vec<String>, Instant)>,
+}
+
+impl Known {
+    /// Somebody is at a server who does not hold most of the others. True when it has been so for a while: it is not about to
+    /// take them, or to leave, but the vote of somebody who lost.
+    fn is_lost(&mut self, at: usize, here: &[String]) -> bool {
+        let now = Instant::now();
+        match &self.suspect {
+            Some((known, holders, since)) if *known == at && holders == here => now - *since >= EARLY / 2,
+            _ => {
+                self.suspect = Some((at, here.to_vec(), now));
+                false
+            }
+        }
+    }
+}
 
 /// What one who waits at a server is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +67,12 @@ pub(super) struct Looks {
     settled: bool,
     /// Looks in a row that found nobody who holds most of the servers.
     vain: u32,
-    /// Who was found, in the way of nobody, at a server.
-    suspect: Option<(usize, Vec<String>)>,
 }
 
 impl Looks {
-    /// Another wait begins.
-    pub(super) const fn begin(&mut self) {
-        self.settled = false;
+    /// Another wait begins, at the right server as far as is known.
+    pub(super) const fn begin(&mut self, settled: bool) {
+        self.settled = settled;
     }
 
     /// How long to wait before the next look. Those that settled nothing grow apart: others are quicker, or readers are held
@@ -81,9 +105,14 @@ impl Seen {
 impl RedLock {
     /// The first of these servers, without one where only somebody was found who is in the way of nobody.
     pub(super) fn first_of(&self, busy: &[usize]) -> Option<usize> {
-        let shunned = self.shunned.lock().filter(|(_, until)| Instant::now() < *until).map(|(at, _)| at);
+        let shunned = self.known.lock().shunned.filter(|(_, until)| Instant::now() < *until).map(|(at, _)| at);
         let first = busy.iter().copied().filter(|at| Some(*at) != shunned).min();
         first.or_else(|| busy.iter().copied().min())
+    }
+
+    /// True when a look has found of late that this is the server to wait at.
+    pub(super) fn is_settled(&self, at: usize) -> bool {
+        self.known.lock().settled.is_some_and(|(known, until)| known == at && Instant::now() < until)
     }
 
     /// Looks where one who waits at this server should wait, if at all.
@@ -93,33 +122,39 @@ impl RedLock {
         let needed = self.quorum();
         let seen = self.survey(at).await;
         let held = seen.held(needed);
-        let mut shun = false;
-        let look = if seen.away > self.nodes.len() - needed {
-            Look::Free
-        } else if seen.free(at) >= needed {
+        let first = held.iter().copied().min();
+        let here = seen.each.iter().find(|(node, holders)| *node == at && !holders.is_empty());
+        let free = seen.free(at) >= needed;
+        let mut known = self.known.lock();
+        let until = Instant::now() + LOOK;
+        let lost = (free || first.is_some()) && !held.contains(&at);
+        let lost = lost && here.is_some_and(|(_, holders)| known.is_lost(at, holders));
+        if lost {
+            known.shunned = Some((at, until));
+        }
+        if let Some(first) = first.filter(|_| !free) {
+            known.settled = Some((first, until));
+        }
+        drop(known);
+        if free || first.is_some() {
             looks.vain = 0;
-            // Whoever is found here while the others are free may be about to take them. One who is there still the next time
-            // is not.
-            let here = seen.each.iter().find(|(node, _)| *node == at).filter(|(_, holders)| !holders.is_empty());
-            shun = here.is_some() && here == looks.suspect.as_ref();
-            looks.suspect = here.cloned();
-            if shun || here.is_none() { Look::Free } else { Look::Stay }
-        } else if let Some(first) = held.iter().copied().min() {
-            (looks.settled, looks.vain) = (true, 0);
-            // Else nobody who waits here would hear of a release: what stands here is the vote of somebody who lost.
-            shun = !held.contains(&at);
-            if shun { Look::At(first) } else { Look::Stay }
+        }
+        if seen.away > self.nodes.len() - needed {
+            Look::Free
+        } else if free {
+            // Whoever is found here may be about to take them, and then this is the place to wait.
+            if lost || here.is_none() { Look::Free } else { Look::Stay }
+        } else if let Some(first) = first {
+            looks.settled = true;
+            // Elsewhere nobody would hear of its release.
+            if held.contains(&at) { Look::Stay } else { Look::At(first) }
         } else {
             // Several ask just now; or they are Redisson's, who have another name on every server, so that nobody knows what
             // they hold: those who wait try one server after the other.
             looks.vain += 1;
             let next = busy.iter().copied().filter(|other| *other > at).min().or_else(|| busy.iter().copied().min());
             next.filter(|next| looks.vain > PATIENCE && *next != at).map_or(Look::Stay, Look::At)
-        };
-        if shun {
-            *self.shunned.lock() = Some((at, Instant::now() + LOOK));
         }
-        look
     }
 
     /// Asks every server who is in the way there, until enough have said so.

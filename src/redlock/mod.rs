@@ -41,7 +41,6 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::engine::sync::Mutex;
@@ -62,14 +61,14 @@ const MOST: usize = 255;
 ///
 /// *Cost*: one command for each server and acquire, and one for each release, all at once: one round trip to the slowest of
 /// the majority. Waiting: at the first server that somebody else holds, by messages; one command for each server (two for a
-/// writer) looks after 10 to 30 ms, and then about once a second, whether that is still right.
+/// writer) looks after 20 to 60 ms, and then about once a second, whether that is still right.
 #[derive(Clone)]
 pub struct RedLock {
     name: Arc<str>,
     nodes: Arc<[Arc<dyn DistLock>]>,
     node_timeout: Duration,
-    /// A server where nobody who matters is waited for, and until when that is believed.
-    shunned: Arc<Mutex<Option<(usize, Instant)>>>,
+    /// What looks have found out of late, for all who wait by this object or its clones.
+    known: Arc<Mutex<look::Known>>,
     odd: Option<Error>,
 }
 
@@ -93,7 +92,7 @@ impl RedLock {
     pub fn of(name: &str, locks: Vec<Arc<dyn DistLock>>) -> Self {
         let odd = check(name, &locks).err();
         let (name, node_timeout) = (Arc::from(name), Duration::from_millis(500));
-        Self { name, nodes: locks.into(), node_timeout, shunned: Arc::default(), odd }
+        Self { name, nodes: locks.into(), node_timeout, known: Arc::default(), odd }
     }
 
     /// How long a server may take to answer an attempt before it counts as away for that attempt. Matters only where the

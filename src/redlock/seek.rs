@@ -123,7 +123,7 @@ impl RedLock {
         late: &mut Late,
     ) -> Result<Option<(usize, Guard)>> {
         let Some(mut at) = self.first_of(&busy) else { return Ok(None) };
-        looks.begin();
+        looks.begin(self.is_settled(at));
         loop {
             if wish.budget.is_over() {
                 return Ok(None);
