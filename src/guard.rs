@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, Either};
 
 use crate::client::Handle;
 use crate::engine::hold::Grant;
+use crate::engine::reaper::Reaper;
 use crate::error::{Error, Result};
 use crate::group::Held;
 use crate::owner::Owner;
@@ -180,6 +181,14 @@ impl Guard {
                 // Done, but was it in time?
                 if self.is_held() { Ok(output) } else { Err(self.why_lost()) }
             }
+        }
+    }
+
+    /// What goes on on the client's runtime, of one of its clients.
+    pub(crate) fn reaper(&self) -> Option<Reaper> {
+        match &self.0 {
+            Inner::One(one) => Some(one.reaper()),
+            Inner::Many(many) => many.reaper(),
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Acquire {
     pub(crate) alone: bool,
     /// True when the owner was made for this, though it is given: it holds nothing.
     pub(crate) new: bool,
+    /// For how long the acquire that this one is a part of has waited: a reader's patience is counted from its beginning.
+    pub(crate) waited: Duration,
 }
 
 impl Acquire {
@@ -180,6 +182,12 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     #[doc(hidden)]
     fn part(&self) -> Option<crate::group::Part<'_>> {
         None
+    }
+
+    /// The locks of this crate that it comes down to: itself, or those that it is made of. Not meant for use outside of it.
+    #[doc(hidden)]
+    fn parts(&self) -> Vec<crate::group::Part<'_>> {
+        self.part().into_iter().collect()
     }
 }
 

@@ -44,6 +44,8 @@ struct Wish {
     /// With a queue in Redis: where the owner is told that its turn has come.
     station: Option<Arc<LockName>>,
     began: Moment,
+    /// For how long the acquire that this is a part of had waited before.
+    waited: Duration,
     until: Option<Moment>,
 }
 
@@ -80,6 +82,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         number: if fresh { 0 } else { engine.hold_number() },
         station,
         began,
+        waited: how.waited,
         until,
     };
     let name = &protocol.name().plain;
@@ -104,8 +107,12 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
 impl Wish {
     /// Asks once, past everybody who waits.
     async fn once(&self) -> Result<Option<Grant>> {
+        // A part of an acquire that has waited for long enough lets nobody go first any more. To a shared lock, which has no
+        // queue, the turn says no more than that.
+        let shared = self.protocol.is_shared() && !self.waited.is_zero();
+        let turn = if shared && self.waited >= self.engine.options.hold_back { Turn::Stay } else { Turn::Once };
         loop {
-            match self.bounded(self.attempt(&self.target(), false, Turn::Once)).await {
+            match self.bounded(self.attempt(&self.target(), false, turn)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(Tried::Busy(_) | Tried::Standing(_) | Tried::Marked(..) | Tried::Displaced | Tried::HeldBack) => {
                     return Ok(None);

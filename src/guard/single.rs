@@ -12,7 +12,7 @@ use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::plain::TOO_LATE;
 use crate::engine::protocol::Renewed;
-use crate::engine::reaper::Finished;
+use crate::engine::reaper::{Finished, Reaper};
 use crate::engine::release;
 use crate::engine::transport::{Moment, Reply, nanos};
 use crate::error::{Error, Lost, Result, Step};
@@ -37,6 +37,10 @@ impl Single {
 
     pub(super) fn owner(&self) -> &Owner {
         &self.grant.hold.owner
+    }
+
+    pub(super) fn reaper(&self) -> Reaper {
+        self.grant.engine.reaper.clone()
     }
 
     pub(super) const fn token(&self) -> Option<u64> {

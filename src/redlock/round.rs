@@ -111,7 +111,7 @@ impl RedLock {
                 round.failed += 1;
                 continue;
             }
-            let how = how(&owner.at(at), &wish.asked).wait(Duration::ZERO);
+            let how = how(&owner.at(at), &wish.asked, wish.budget).wait(Duration::ZERO);
             open.insert(at);
             round.asking.push(ask(lock, at, how));
         }

@@ -132,7 +132,8 @@ impl<'a> Seek<'a> {
     /// For how long this lets those go first who wait for the other half. None where there is no such thing.
     pub(super) fn patience(&self) -> Option<Duration> {
         let engine = &self.wish.engine;
-        let left = || engine.options.hold_back.saturating_sub(engine.now().since(self.wish.began));
+        let waited = || engine.now().since(self.wish.began) + self.wish.waited;
+        let left = || engine.options.hold_back.saturating_sub(waited());
         self.wish.protocol.is_shared().then(left)
     }
 
