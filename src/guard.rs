@@ -163,7 +163,7 @@ impl Guard {
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
     ) -> impl Future<Output = Error> + Send + 'static {
         match &self.0 {
-            Inner::One(one) => Either::Left(one.watch(early)),
+            Inner::One(one) => Either::Left(one.home().bring(one.watch(early))),
             Inner::Many(many) => Either::Right(many.watch(early)),
         }
     }

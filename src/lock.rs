@@ -178,6 +178,12 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     /// [`Error::NotHeld`], and those of [`acquire`](Self::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
 
+    /// The runtime on which its work is done. Not meant for use outside of this crate.
+    #[doc(hidden)]
+    fn home(&self) -> Option<&crate::engine::home::Home> {
+        self.part().map(|part| part.client.engine().home())
+    }
+
     /// What a lock of this crate is made of, for locks that are made of several. Not meant for use outside of it.
     #[doc(hidden)]
     fn part(&self) -> Option<crate::group::Part<'_>> {

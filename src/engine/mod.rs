@@ -15,6 +15,7 @@ pub(crate) mod acquire;
 pub(crate) mod channels;
 pub(crate) mod coalesce;
 pub(crate) mod hold;
+pub(crate) mod home;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod names;
@@ -36,12 +37,14 @@ pub(crate) mod topology;
 pub(crate) mod transport;
 
 use hold::{Hold, Holds};
+use home::{Brought, Home};
 use ledger::End;
+use names::LockName;
 use queue::Queues;
 use reaper::{Finished, Reaper};
 use registry::Registry;
 use topology::Topology;
-use transport::{Ear, Moment, Transport};
+use transport::{Call, Ear, Moment, Reply, Transport};
 
 /// How many parts the table of holds is locked in.
 const SHARDS: usize = 16;
@@ -104,6 +107,20 @@ impl Engine {
 
     pub(crate) fn now(&self) -> Moment {
         self.topology.now()
+    }
+
+    /// The runtime that this client lives on.
+    pub(crate) fn home(&self) -> &Home {
+        self.reaper.home()
+    }
+
+    /// Asks the server of a lock something that changes nothing.
+    pub(crate) fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Brought<Result<Reply>> {
+        let (engine, name) = (Arc::clone(self), Arc::clone(name));
+        self.home().bring(async move {
+            let reply = engine.topology.node(&name).run(call).await;
+            reply.map_err(|fault| Error::from_fault(&fault, &name.plain))
+        })
     }
 
     /// A new owner, of a number never used before by this client.

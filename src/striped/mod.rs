@@ -19,6 +19,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
+use crate::engine::home::{self, Home};
 use crate::engine::names::fnv;
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::group::{Asking, Budget, ask, each};
@@ -103,6 +104,11 @@ impl Striped {
     ///
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
+        let lock = self.clone();
+        home::bring(self.home(), async move { lock.seek(how).await }).await
+    }
+
+    async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         how.check()?;
         self.check()?;
         let budget = Budget::new(how.wait);
@@ -177,6 +183,10 @@ impl DistLock for Striped {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
+    }
+
+    fn home(&self) -> Option<&Home> {
+        self.segments.iter().find_map(|lock| lock.home())
     }
 
     /// Who holds any of the segments, and how often; and the time until the last of them ends.
