@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, Either};
 
 use crate::client::Handle;
 use crate::engine::hold::Grant;
+use crate::engine::home::Home;
 use crate::error::{Error, Result};
 use crate::group::Held;
 use crate::owner::Owner;
@@ -139,7 +140,7 @@ impl Guard {
     }
 
     /// Done when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown. Never done by
-    /// a release. The future is its own: it may outlive the guard, and move to another task.
+    /// a release. On an executor without timers [`Error::RuntimeGone`] as soon as the client's runtime has ended. The future is its own: it may outlive the guard, and move to another task.
     ///
     /// *Cost*: none. *Cancel safety*: may be dropped and asked for again.
     #[must_use = "futures do nothing unless awaited"]
@@ -163,7 +164,16 @@ impl Guard {
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
     ) -> impl Future<Output = Error> + Send + 'static {
         match &self.0 {
-            Inner::One(one) => Either::Left(one.home().bring(one.watch(early))),
+            Inner::One(one) => {
+                let (brought, here) = (one.home().bring(one.watch(early)), one.watch(early));
+                Either::Left(async move {
+                    match brought.await {
+                        // Nobody renews it any more, but its lease may run still: a clock is to be had here as well.
+                        Error::RuntimeGone if Home::here().is_ok() => here.await,
+                        told => told,
+                    }
+                })
+            }
             Inner::Many(many) => Either::Right(many.watch(early)),
         }
     }
