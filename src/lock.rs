@@ -41,8 +41,8 @@ impl Acquire {
         self
     }
 
-    /// Hold for this long and no longer: an explicit lease is never renewed. At least 1 ms; rounded up to whole ms.
-    /// Defaults to the watchdog.
+    /// Hold for this long and no longer: an explicit lease is never renewed. At least 3 ms, since 1 % and 2 ms of
+    /// it are taken off for drift; rounded up to whole ms. Defaults to the watchdog.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

@@ -138,7 +138,8 @@ impl Engine {
 
     /// How long an operation goes on in the face of errors that pass.
     pub(crate) fn patience(&self) -> Duration {
-        (self.options.command_timeout + self.options.retry_delay.1) * self.options.retry_attempts
+        let once = self.options.command_timeout.saturating_add(self.options.retry_delay.1);
+        once.saturating_mul(self.options.retry_attempts)
     }
 
     /// The pause after so many failures: brief the first time, then half fixed, half random (protocol §15).

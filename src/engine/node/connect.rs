@@ -20,6 +20,9 @@ use crate::config::{Options, Secret};
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
 
+/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
+const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
+
 /// Where to connect, and as whom.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Target {
@@ -115,7 +118,7 @@ impl Node {
             },
             tcp: TcpConfig {
                 nodelay: Some(true),
-                user_timeout: Some(options.command_timeout.max(Duration::from_secs(1)) * 2),
+                user_timeout: Some((options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE)),
                 ..TcpConfig::default()
             },
             // fred would break the connection at the first such reply and give it to every command under way, also to
