@@ -65,8 +65,15 @@ impl Target {
                     what: "TLS is not built in: enable one of the features rustls, rustls-ring, native-tls".into(),
                 });
             }
-            "redis" | "rediss" | "valkey" | "valkeys" => Config::from_url_centralized(url)
-                .map_err(|error| Error::config(format!("the URL cannot be read: {}", kind(error.kind()))))?,
+            // Read as one without TLS: fred would have rustls choose its cryptography, which panics where it cannot.
+            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            "rediss" | "valkeys" => {
+                let tls = Some(super::tls::config()?);
+                Config { tls, ..read(&format!("redis://{rest}"))? }
+            }
+            #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
+            "rediss" | "valkeys" => read(url)?,
+            "redis" | "valkey" => read(url)?,
             "redis-cluster" | "rediss-cluster" | "valkey-cluster" | "redis-sentinel" | "rediss-sentinel"
             | "valkey-sentinel" => {
                 return Err(Error::Unsupported {
@@ -92,6 +99,12 @@ impl Target {
         config.fail_fast = false;
         Ok(config)
     }
+}
+
+/// Reads the URL of one server.
+fn read(url: &str) -> Result<Config> {
+    Config::from_url_centralized(url)
+        .map_err(|error| Error::config(format!("the URL cannot be read: {}", kind(error.kind()))))
 }
 
 const fn kind(kind: &ErrorKind) -> &'static str {
