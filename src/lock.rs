@@ -103,6 +103,9 @@ pub trait DistLock: fmt::Debug + Send + Sync {
 
     /// Acquires as told by `how`; `Ok(None)` when the wait ran out.
     ///
+    /// Held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.acquire(how).await? { .. }`, not
+    /// `if lock.acquire(how).await?.is_some() { .. }`, which releases it before the block.
+    ///
     /// *Cost*: one round trip and one command when the lock is free. Behind other tasks of this process, none of its
     /// own until its turn comes. When busy: one more command after subscribing, one for every wake-up.
     ///
@@ -114,25 +117,31 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     /// happened unseen is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
-    /// Waits for the lock without limit; kept by the watchdog. Cost, cancel safety and errors as [`acquire`](Self::acquire).
+    /// Waits for the lock without limit; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
+    /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as [`acquire`](Self::acquire).
     fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
     }
 
-    /// Takes the lock if it is free now; kept by the watchdog.
+    /// Takes the lock if it is free now; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.try_lock().await? { .. }`, not `if lock.try_lock().await?.is_some() { .. }`, which
+    /// releases it before the block.
     ///
     /// *Cost*: one round trip, one command. Cancel safety and errors as [`acquire`](Self::acquire), without retries.
     fn try_lock(&self) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(Duration::ZERO))
     }
 
-    /// Waits for the lock for at most `wait`, everything included; kept by the watchdog. Cost, cancel safety and errors
+    /// Waits for the lock for at most `wait`, everything included; kept by the watchdog. Held while the
+    /// [guard](Guard#bind-it) lives: `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not
+    /// `lock.lock_for(wait).await?;`, which releases it at once, or never had it. Cost, cancel safety and errors
     /// as [`acquire`](Self::acquire).
     fn lock_for(&self, wait: Duration) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(wait))
     }
 
-    /// Waits for the lock without limit and holds it for `lease` at the most, without renewal. Cost, cancel safety and
+    /// Waits for the lock without limit and holds it for `lease` at the most, without renewal. Held while the
+    /// [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`. Cost, cancel safety and
     /// errors as [`acquire`](Self::acquire).
     fn lock_leased(&self, lease: Duration) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async move { self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed) })

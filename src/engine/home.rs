@@ -14,7 +14,6 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
-use tracing::instrument::WithSubscriber as _;
 
 use crate::error::{Error, Result};
 use crate::owner::Owner;
@@ -66,7 +65,7 @@ impl Home {
 
     /// Has work done on this runtime, as its caller would do it: as the current owner, in the current span.
     pub(crate) fn spawn<T: Gone + Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Away<T> {
-        let work = work.in_current_span().with_current_subscriber();
+        let work = work.in_current_span();
         Away(match Owner::current() {
             Some(owner) => self.0.spawn(async move { owner.scope(work).await }),
             None => self.0.spawn(work),

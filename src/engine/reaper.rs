@@ -66,7 +66,7 @@ impl Reaper {
         self.finish(Box::pin(async move {
             let first = AssertUnwindSafe(job());
             if first.catch_unwind().await.is_err() {
-                tracing::error!("a clean-up panicked, which is a bug: it is done once more");
+                tracing::warn!("a clean-up panicked, which is a bug: it is done once more");
                 job().await;
             }
         }));
@@ -153,7 +153,7 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
 /// A job that panics takes nothing with it but itself: the others go on, and nobody counts it as under way any more.
 fn told(done: Result<(), JoinError>) {
     if done.is_err_and(|error| error.is_panic()) {
-        tracing::error!("a clean-up panicked, which is a bug: what it was about ends with its lease");
+        tracing::warn!("a clean-up panicked, which is a bug: what it was about ends with its lease");
     }
 }
 

@@ -198,7 +198,7 @@ impl MultiLock {
         async move {
             match asking.await {
                 Ok(Batch::Held(grants)) => {
-                    let guards = grants.into_iter().map(|grant| Guard::new(grant, client.handle())).collect();
+                    let guards = grants.into_iter().map(|grant| Guard::part(grant, client.handle())).collect();
                     Together { all, outcome: Ok(Some(guards)), busy: None }
                 }
                 Ok(Batch::Busy(at)) => {
