@@ -65,3 +65,20 @@ fn tell(name: Arc<str>) {
          lives as long as the work (`let guard = ..`, not `let _ = ..`; `if let Some(guard) = ..`, not `.is_some()`)"
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_number_are_not_remembered_without_bound() {
+        for n in 0..2 * MOST {
+            let name: Arc<str> = Arc::from(format!("unused-{n}"));
+            drop(Unused::new(&name));
+            Unused::new(&name).touch();
+            drop(Unused::ignored());
+        }
+        let told = TOLD.lock().len();
+        assert!((1..=MOST).contains(&told), "{told}");
+    }
+}
