@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::engine::names::seeded;
 use crate::error::{Error, Result};
 
 tokio::task_local! {
@@ -29,7 +30,8 @@ pub struct Owner(Arc<Inner>);
 
 struct Inner {
     text: Bytes,
-    number: u64,
+    /// Of the text, for tables: the text may come from the outside world.
+    hash: u64,
     /// True once somebody may acquire as this owner by name.
     known: AtomicBool,
     /// For an owner at one of several servers: the owner of the whole.
@@ -56,9 +58,9 @@ impl Owner {
         if node == 0 {
             return self.clone();
         }
-        let (text, number) = (Bytes::from(moved(self.text(), node)), self.0.number);
-        let whole = Some(self.clone());
-        Self(Arc::new(Inner { text, number, known: AtomicBool::new(false), whole }))
+        let text = Bytes::from(moved(self.text(), node));
+        let (hash, whole) = (seeded(&text), Some(self.clone()));
+        Self(Arc::new(Inner { text, hash, known: AtomicBool::new(false), whole }))
     }
 
     pub(crate) fn fresh(client: &str, number: u64) -> Self {
@@ -78,7 +80,12 @@ impl Owner {
         }
         // Digits are ASCII.
         text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
-        Self(Arc::new(Inner { text: Bytes::from(text), number, known: AtomicBool::new(false), whole: None }))
+        Self(Arc::new(Inner {
+            hash: seeded(text.as_bytes()),
+            text: Bytes::from(text),
+            known: AtomicBool::new(false),
+            whole: None,
+        }))
     }
 
     /// The owner as it stands in Redis.
@@ -154,7 +161,7 @@ impl Eq for Owner {}
 
 impl Hash for Owner {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0.number);
+        state.write_u64(self.0.hash);
     }
 }
 
@@ -165,12 +172,12 @@ impl FromStr for Owner {
     fn from_str(text: &str) -> Result<Self> {
         let odd = || Error::config(format!("{text:?} is no owner: expected <uuid>:<number>"));
         let (client, number) = text.rsplit_once(':').ok_or_else(odd)?;
-        let number: u64 = number.parse().map_err(|_| odd())?;
+        number.parse::<u64>().map_err(|_| odd())?;
         if client.len() != 36 || uuid::Uuid::try_parse(client).is_err() || text.len() > 36 + 1 + 20 {
             return Err(odd());
         }
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        Ok(Self(Arc::new(Inner { text: bytes, number, known: AtomicBool::new(true), whole: None })))
+        Ok(Self(Arc::new(Inner { hash: seeded(&bytes), text: bytes, known: AtomicBool::new(true), whole: None })))
     }
 }
 

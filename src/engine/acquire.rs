@@ -16,7 +16,7 @@ use super::names::LockName;
 use super::protocol::{Protocol, Turn};
 use super::registry::{Nap, Place, Until, Win};
 use super::transport::Moment;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
 pub(crate) use attempt::GRACE;
@@ -49,8 +49,18 @@ struct Wish {
     until: Option<Moment>,
 }
 
-/// Acquires as told; None when the wait ran out.
+/// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
+    let home = engine.home();
+    if home.is_here() {
+        let mut seeking = std::pin::pin!(seek(engine, protocol, how));
+        return std::future::poll_fn(|context| home.poll(seeking.as_mut(), context)).await;
+    }
+    let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
+    home.bring(async move { seek(&engine, &protocol, how).await }).await
+}
+
+async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     how.check()?;
     protocol.name().check()?;
     engine.check_open()?;
@@ -319,8 +329,7 @@ impl Wish {
 pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<State> {
     protocol.name().check()?;
     engine.check_open()?;
-    let reply = engine.topology.node(protocol.name()).run(protocol.state()).await;
-    let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
+    let reply = engine.ask(protocol.name(), protocol.state()).await?;
     let (ttl, holders) = protocol.stated(reply)?;
     Ok(State { holders, remaining: u64::try_from(ttl).ok().map(Duration::from_millis) })
 }

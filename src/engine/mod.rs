@@ -17,6 +17,7 @@ pub(crate) mod channels;
 pub(crate) mod clock;
 pub(crate) mod coalesce;
 pub(crate) mod hold;
+pub(crate) mod home;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod names;
@@ -39,13 +40,15 @@ pub(crate) mod transport;
 
 use clock::ServerClock;
 use hold::{Hold, Holds};
+use home::{Brought, Home};
 use ledger::{End, Entry as _};
+use names::LockName;
 use protocol::{HoldId, Protocol};
 use queue::Queues;
 use reaper::{Finished, Reaper};
 use registry::Registry;
 use topology::Topology;
-use transport::{Ear, Moment, Transport};
+use transport::{Call, Ear, Moment, Reply, Transport};
 
 /// How many parts the table of holds is locked in.
 const SHARDS: usize = 16;
@@ -119,6 +122,20 @@ impl Engine {
         self.topology.now()
     }
 
+    /// The runtime that this client lives on.
+    pub(crate) fn home(&self) -> &Home {
+        self.reaper.home()
+    }
+
+    /// Asks the server of a lock something that changes nothing.
+    pub(crate) fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Brought<Result<Reply>> {
+        let (engine, name) = (Arc::clone(self), Arc::clone(name));
+        self.home().bring(async move {
+            let reply = engine.topology.node(&name).run(call).await;
+            reply.map_err(|fault| Error::from_fault(&fault, &name.plain))
+        })
+    }
+
     /// A new owner, of a number never used before by this client.
     pub(crate) fn owner(&self) -> Owner {
         Owner::fresh(&self.id, self.owners.fetch_add(1, Ordering::Relaxed))
@@ -171,7 +188,8 @@ impl Engine {
 
     /// How long an operation goes on in the face of errors that pass.
     pub(crate) fn patience(&self) -> Duration {
-        (self.options.command_timeout + self.options.retry_delay.1) * self.options.retry_attempts
+        let once = self.options.command_timeout.saturating_add(self.options.retry_delay.1);
+        once.saturating_mul(self.options.retry_attempts)
     }
 
     /// The pause after so many failures: brief the first time, then half fixed, half random (protocol §15).

@@ -75,12 +75,15 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
     let Some(before) = begin(engine, hold, level, since) else { return };
-    let job = give_back(Arc::clone(engine), Arc::clone(hold), before, true);
-    engine.reaper.finish(Box::pin(async move {
-        if let Err(error) = job.await {
-            tracing::debug!(%error, "a dropped guard's lock was not released as held");
-        }
-    }));
+    let (reaper, engine, hold) = (&engine.reaper, Arc::clone(engine), Arc::clone(hold));
+    reaper.finish_surely(move || {
+        let job = give_back(Arc::clone(&engine), Arc::clone(&hold), before, true);
+        Box::pin(async move {
+            if let Err(error) = job.await {
+                tracing::debug!(%error, "a dropped guard's lock was not released as held");
+            }
+        })
+    });
 }
 
 /// Releases a guard's share and says what became of it.

@@ -123,8 +123,7 @@ impl FencedLock {
         name.check()?;
         engine.check_open()?;
         let call = Call { script: &LAST, keys: 1, words: vec![Arg::Text(name.counter())] };
-        let reply = engine.topology.node(name).run(call).await;
-        let reply = reply.map_err(|fault| Error::from_fault(&fault, &name.plain))?;
+        let reply = engine.ask(name, call).await?;
         match &reply {
             Reply::Nil => Ok(0),
             _ => number_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),

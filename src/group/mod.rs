@@ -44,7 +44,7 @@ pub(crate) fn ask(
 pub(crate) fn how(owner: &Owner, asked: &Acquire, budget: Budget) -> Acquire {
     let new = asked.owner.is_none() && Owner::current().is_none();
     let (owner, waited) = (Some(owner.clone()), budget.waited());
-    Acquire { wait: None, lease: asked.lease, owner, alone: asked.alone, new, waited }
+    Acquire { wait: None, lease: asked.lease, owner, alone: asked.alone, new, grouped: true, waited }
 }
 
 /// How long an acquire of several locks may take, and what is left of it. Only for the wait: what is held has clocks of its

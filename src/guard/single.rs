@@ -9,6 +9,7 @@ use crate::config::{check_lease, millis};
 use crate::engine::acquire;
 use crate::engine::clock::over;
 use crate::engine::hold::{Grant, lease_until, valid_until};
+use crate::engine::home::Home;
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::plain::TOO_LATE;
 use crate::engine::protocol::Renewed;
@@ -53,6 +54,11 @@ impl Single {
 
     pub(super) fn remaining(&self) -> Duration {
         self.grant.until().map_or(Duration::ZERO, |until| until.since(self.grant.engine.now()))
+    }
+
+    /// The runtime of the client.
+    pub(super) fn home(&self) -> &Home {
+        self.grant.engine.home()
     }
 
     /// Done when the hold has ended, or only `early` of its lease is left.

@@ -29,6 +29,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use crate::client::Client;
+use crate::engine::home::{self, Home};
 use crate::error::{Error, Result};
 use crate::group::{Part, common, each, released, renamed};
 use crate::guard::{Guard, Released};
@@ -107,7 +108,12 @@ impl DistLock for MultiLock {
     }
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
-        Box::pin(self.seek(how))
+        let lock = self.clone();
+        home::bring(self.home(), async move { lock.seek(how).await })
+    }
+
+    fn home(&self) -> Option<&Home> {
+        self.locks.iter().find_map(|lock| lock.home())
     }
 
     fn parts(&self) -> Vec<Part<'_>> {

@@ -218,7 +218,7 @@ impl MultiLock {
             let protocols = parts.iter().map(|part| Arc::clone(part.protocol)).collect();
             match batch(client.engine(), protocols, owner.clone(), asked.lease).await {
                 Ok(Batch::Held(grants)) => {
-                    let guards = grants.into_iter().map(|grant| Guard::new(grant, client.handle()));
+                    let guards = grants.into_iter().map(|grant| Guard::part(grant, client.handle()));
                     got.extend(all.iter().copied().zip(guards));
                 }
                 Ok(Batch::Busy(at)) => return Together { got, outcome: Ok(all.get(at).copied()) },

@@ -38,11 +38,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use crate::client::Client;
+use crate::engine::home::{self, Home};
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
 use crate::group::{Part, common, enough, released, renamed};
@@ -125,8 +125,11 @@ impl RedLock {
             .iter()
             .enumerate()
             .map(|(at, lock)| {
-                let asking = tokio::time::timeout(within, ask(at, Arc::clone(lock)));
-                asking.map(|answer| answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))).boxed()
+                let asking = ask(at, Arc::clone(lock));
+                home::bring(self.home(), async move {
+                    let answer = tokio::time::timeout(within, asking).await;
+                    answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
+                })
             })
             .collect();
         enough(all, self.quorum(), true).await.map_err(|why| match renamed(why, &self.name) {
@@ -144,7 +147,12 @@ impl DistLock for RedLock {
     }
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
-        Box::pin(self.seek(how))
+        let lock = self.clone();
+        home::bring(self.home(), async move { lock.seek(how).await })
+    }
+
+    fn home(&self) -> Option<&Home> {
+        self.nodes.iter().find_map(|lock| lock.home())
     }
 
     fn parts(&self) -> Vec<Part<'_>> {

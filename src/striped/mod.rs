@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::engine::acquire::GRACE;
+use crate::engine::home::{self, Home};
 use crate::engine::names::fnv;
 use crate::error::{Deadlock, Error, NotHeld, Result, Step};
 use crate::group::{Asking, Budget, Part, ask, each};
@@ -109,6 +110,11 @@ impl Striped {
     ///
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
+        let lock = self.clone();
+        home::bring(self.home(), async move { lock.seek(how).await }).await
+    }
+
+    async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         how.check()?;
         self.check()?;
         let budget = Budget::new(&how);
@@ -269,6 +275,10 @@ impl DistLock for Striped {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
+    }
+
+    fn home(&self) -> Option<&Home> {
+        self.segments.iter().find_map(|lock| lock.home())
     }
 
     /// Who holds any of the segments, and how often; and the time until the last of them ends.
