@@ -46,6 +46,9 @@ pub struct Options {
     pub handoff_time: Duration,
     /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
     pub fair_wait: Duration,
+    /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; where Java has another value,
+    /// this is to be the same. (Redisson: `fairLockWaitTimeout`)
+    pub java_fair_wait: Duration,
     /// Read-write locks: whom they prefer. Readers, as in Redisson.
     pub prefer: Prefer,
     /// Read-write locks that prefer writers: for how long a reader is held back by writers that wait. 1 s.
@@ -90,6 +93,7 @@ impl Default for Options {
             handoff_limit: 16,
             handoff_time: Duration::from_millis(50),
             fair_wait: Duration::from_secs(5),
+            java_fair_wait: Duration::from_secs(300),
             prefer: Prefer::Readers,
             hold_back: Duration::from_secs(1),
             pool_size: 1,
@@ -135,6 +139,7 @@ impl Options {
             handoff_limit: _,
             handoff_time: _,
             fair_wait,
+            java_fair_wait,
             prefer: _,
             hold_back: _,
             pool_size,
@@ -164,6 +169,12 @@ impl Options {
             return Err(Error::config(format!(
                 "the wait of fair locks is {fair_wait:?}: for so long a dead waiter holds up all others; at most \
                  {LONGEST_FAIR_WAIT:?} is allowed"
+            )));
+        }
+        least("Java's wait of fair locks", *java_fair_wait, ms)?;
+        if *java_fair_wait > LONGEST_LEASE {
+            return Err(Error::config(format!(
+                "Java's wait of fair locks is {java_fair_wait:?}: at most {LONGEST_LEASE:?} is allowed"
             )));
         }
         if *watchdog > LONGEST_LEASE {

@@ -6,6 +6,7 @@
 --          hold nothing yet
 --        4 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
 --        5 own wait in ms   6 first lease in ms of a lock that is passed on   7 publish command
+--        8 Redisson's fairLockWaitTimeout in ms   9 the watchdog's lease in ms
 -- Reply  nil         held; the count stands and the lease runs from now
 --        -2          held: it was passed on to this owner before (only for 2)
 --        -3          the owner wanted to come in again but holds nothing any more
@@ -17,6 +18,7 @@
 
 local owner, want, turn = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local wait, first_lease, publish = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+told(ARGV[8], ARGV[9])
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
 local function lease(undo)

@@ -5,11 +5,13 @@
 --        2 hold count to be left to the owner at the most; -1 = leave it alone
 --        3 lease in ms for what is left
 --        4 own wait in ms   5 first lease in ms of a lock that is passed on   6 publish command
+--        7 Redisson's fairLockWaitTimeout in ms   8 the watchdog's lease in ms
 -- Reply  as that of release.lua, for the holds; nil when it held nothing
 -- Idempotent. Same state as Redisson's (protocol 9.6), where the new head is not told.
 
 local owner, most = ARGV[1], tonumber(ARGV[2])
 local reply = nil
+told(ARGV[7], ARGV[8])
 
 local count = tonumber(redis.call('hget', KEYS[1], owner) or 0)
 if most >= 0 and count > most then
@@ -33,7 +35,7 @@ for i = #queue, 1, -1 do
     if due and ahead then
       nearer(KEYS, i - 1, due - ahead)
     elseif i == 1 then
-      nearer(KEYS, 0, tonumber(ARGV[4]), time() + math.max(0, redis.call('pttl', KEYS[1])))
+      nearer(KEYS, 0, tonumber(ARGV[4]), time() + math.max(0, redis.call('pttl', KEYS[1])), due)
     end
   end
 end

@@ -4,6 +4,7 @@
 --        2 hold count to be left to the owner; -1 = unknown, count one down
 --        3 lease in ms for what is left
 --        4 own wait in ms   5 first lease in ms of a lock that is passed on   6 publish command
+--        7 Redisson's fairLockWaitTimeout in ms   8 the watchdog's lease in ms
 -- Reply  n         n holds are left
 --        0, -1     free, and nobody waited; free, and passed on to the head or its client told
 --        {0, text} free, but the head could not be told: the server's reason
@@ -12,6 +13,7 @@
 -- Idempotent where ARGV 2 is above 0. At 0 a repeat answers nil or another owner: the caller knows that it repeats.
 -- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
 
+told(ARGV[7], ARGV[8])
 local function pass_on()
   if not redis.call('lindex', KEYS[2], 0) then return 0 end
   return serve(KEYS, time(), tonumber(ARGV[4]), ARGV[5], ARGV[6])
