@@ -84,9 +84,7 @@ async fn in_java(fleet: Arc<Fleet>, admin: Admin, seed: u64, long: Option<u64>) 
         let wait = patient.unwrap_or(1 + dice.below(LONGEST));
         let me = format!("{seed:08x}-0000-4000-8000-000000000000:{}", call * CALL + wait);
         let wait = wait.to_string();
-        let ask = async |what: &str| {
-            script::<Option<i64>>(&admin, JAVA, &[what, &me, &lease, &wait]).await
-        };
+        let ask = async |what: &str| script::<Option<i64>>(&admin, JAVA, &[what, &me, &lease, &wait]).await;
         let (from, limit) = (Instant::now(), ms(patient.map_or(wait.parse().unwrap(), |_| 3_600_000)));
         loop {
             if ask("long").await.is_none() {

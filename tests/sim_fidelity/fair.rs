@@ -44,7 +44,11 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let s = |text: &str| text.to_owned();
     let at = |source: &str| source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000));
     let call = |source: &str, args: &[String]| {
-        script(&at(source), &names, &[args, &[wait.clone(), first_lease.clone(), publish.clone(), long.clone(), watchdog.clone()]].concat())
+        script(
+            &at(source),
+            &names,
+            &[args, &[wait.clone(), first_lease.clone(), publish.clone(), long.clone(), watchdog.clone()]].concat(),
+        )
     };
     let due = (now + 1000 * (d.roll(40) as i64 - 10) + 500).to_string();
     match d.roll(33) {
