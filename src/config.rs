@@ -296,6 +296,15 @@ mod tests {
         assert_eq!(options.watchdog_batch, 100);
         assert_eq!(options.command_timeout, Duration::from_secs(3));
         assert_eq!(options.retry_attempts, 4);
+        assert_eq!(options.java_fair_wait, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn a_wait_of_java_that_cannot_be_is_refused() {
+        for java_fair_wait in [Duration::ZERO, Duration::MAX] {
+            let refused = Options { java_fair_wait, ..Options::default() }.validate();
+            assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("Java's wait")), "{refused:?}");
+        }
     }
 
     #[test]

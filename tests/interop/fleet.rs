@@ -75,13 +75,17 @@ async fn play(flavour: &'static str, version: &str) {
     // It takes the whole machine.
     let rig = Rig::alone(Vec::new()).await;
     let mut fleet = Fleet::start(&rig, flavour, version, EACH).await;
+    EXCESS.store(i64::MIN, Ordering::Relaxed);
     let watching = (flavour == "fair").then(|| tokio::spawn(furthest(rig.server.url())));
     let (from, start, time) = (monotonic_ns(), Instant::now(), playtime());
     let pause = Duration::from_secs(5).min(time / 4);
     let mut dice = Dice::new(1);
-    while start.elapsed() + pause < time {
-        tokio::time::sleep(pause).await;
+    // Whoever is killed is replaced, which takes its time.
+    let mut next = pause;
+    while next < time {
+        tokio::time::sleep(next.saturating_sub(start.elapsed())).await;
         fleet.kill_one(dice.below(2) == 0).await;
+        next = start.elapsed().max(next + pause);
     }
     tokio::time::sleep(time.saturating_sub(start.elapsed())).await;
     let to = monotonic_ns();
