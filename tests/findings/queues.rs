@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::Client;
+use distlock::{Acquire, Client};
 use distlock_support::{Admin, RedisServer, undisturbed};
 use parking_lot::Mutex;
 
-use crate::bed::{Bed, Numbers, ms, run_on, secs};
+use crate::bed::{Bed, Numbers, eventually, ms, run_on, secs};
 
 /// What Redisson's fair lock does, script by script.
 const JAVA: &str = include_str!("../fair_model/java.lua");
@@ -219,4 +219,37 @@ async fn finding_8_short_waits_move_no_deadline() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finding_8_another_fair_lock_wait_timeout_moves_no_deadline() {
     mixed(Some(2000), playtime()).await;
+}
+
+/// Finding 12: an owner made by Java that waits by our client keeps its place for as long as that client lives.
+///
+/// EXPECTED TO FAIL until the scripts know waiters of ours that have Java's ids (`ours` in `lua/fair/queue.lua`, by the hash of
+/// registered waiters): its place is not refreshed, and is taken for one of a dead Java process after 4 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn finding_12_an_owner_of_javas_that_waits_here_keeps_its_place() {
+    crate::bed::fair(async |bed| {
+        let (holder, client, other) = (bed.client().await, bed.client().await, bed.client().await);
+        let guard = holder.fair("a").lock().await.unwrap();
+        let owner: distlock::Owner = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:7".parse().unwrap();
+        let (lock, as_java) = (client.fair("a"), owner.clone());
+        let first = tokio::spawn(async move { lock.acquire(Acquire::new().owner(&as_java)).await.unwrap().unwrap() });
+        let queue = async || bed.admin.cmd::<Vec<String>>(&["LRANGE", KEYS[1], "0", "-1"]).await;
+        eventually("it waits", secs(5), async || queue().await.len() == 1).await;
+        let second = other.fair("a");
+        let second = tokio::spawn(async move { second.lock().await.unwrap() });
+        eventually("both wait", secs(5), async || queue().await.len() == 2).await;
+        let (start, order) = (Instant::now(), queue().await);
+        assert_eq!(order[0], owner.to_string());
+        while start.elapsed() < secs(7) {
+            assert_eq!(queue().await, order, "after {:?}", start.elapsed());
+            tokio::time::sleep(ms(20)).await;
+        }
+        guard.unlock().await.unwrap();
+        let first = first.await.unwrap();
+        assert_eq!(first.owner(), &owner);
+        assert!(!second.is_finished());
+        first.unlock().await.unwrap();
+        second.await.unwrap().unlock().await.unwrap();
+    })
+    .await;
 }
