@@ -267,6 +267,8 @@ impl Builder {
         handoff_time: Duration,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,
+        /// Fair locks: Redisson's `fairLockWaitTimeout`, as the Java processes at the same locks have it. Defaults to 5 min.
+        java_fair_wait: Duration,
         /// Read-write locks: whom they prefer. Defaults to readers, as in Redisson.
         prefer: Prefer,
         /// Read-write locks that prefer writers: for how long a reader is held back. Defaults to 1 s.

@@ -49,6 +49,9 @@ pub struct Options {
     pub handoff_time: Duration,
     /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
     pub fair_wait: Duration,
+    /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; where Java has another value,
+    /// this is to be the same. (Redisson: `fairLockWaitTimeout`)
+    pub java_fair_wait: Duration,
     /// Read-write locks: whom they prefer. Readers, as in Redisson.
     pub prefer: Prefer,
     /// Read-write locks that prefer writers: for how long a reader is held back by writers that wait. 1 s.
@@ -93,6 +96,7 @@ impl Default for Options {
             handoff_limit: 16,
             handoff_time: Duration::from_millis(50),
             fair_wait: Duration::from_secs(5),
+            java_fair_wait: Duration::from_secs(300),
             prefer: Prefer::Readers,
             hold_back: Duration::from_secs(1),
             pool_size: 1,
@@ -138,6 +142,7 @@ impl Options {
             handoff_limit: _,
             handoff_time: _,
             fair_wait,
+            java_fair_wait,
             prefer: _,
             hold_back: _,
             pool_size,
@@ -167,6 +172,12 @@ impl Options {
             return Err(Error::config(format!(
                 "the wait of fair locks is {fair_wait:?}: for so long a dead waiter holds up all others; at most \
                  {LONGEST_FAIR_WAIT:?} is allowed"
+            )));
+        }
+        least("Java's wait of fair locks", *java_fair_wait, ms)?;
+        if *java_fair_wait > LONGEST_LEASE {
+            return Err(Error::config(format!(
+                "Java's wait of fair locks is {java_fair_wait:?}: at most {LONGEST_LEASE:?} is allowed"
             )));
         }
         if *watchdog > LONGEST_LEASE {
@@ -291,6 +302,15 @@ mod tests {
         assert_eq!(options.watchdog_batch, 100);
         assert_eq!(options.command_timeout, Duration::from_secs(3));
         assert_eq!(options.retry_attempts, 4);
+        assert_eq!(options.java_fair_wait, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn a_wait_of_java_that_cannot_be_is_refused() {
+        for java_fair_wait in [Duration::ZERO, Duration::MAX] {
+            let refused = Options { java_fair_wait, ..Options::default() }.validate();
+            assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("Java's wait")), "{refused:?}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 --        7 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
 --        8 what the waiter is registered by
 --        9 own wait in ms   10 first lease in ms of a lock that is passed on   11 publish command
+--        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms
 -- Reply  nil         held; the hold is counted and the lease runs from now
 --        -2          held: it was passed on to this waiter before (only for 2)
 --        -3          the owner has not got the hold of ARGV 4 any more
@@ -23,6 +24,7 @@ local owner, hold, earlier, turn = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]
 local late = too_late(ARGV[5])
 if late then return late end
+told(ARGV[12], ARGV[13])
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
 local function lease(undo)

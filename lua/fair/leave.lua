@@ -7,11 +7,13 @@
 --        4 how many holds the caller has left
 --        5 what the waiter is registered by: a place that another process has as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
+--        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
 -- Reply  as that of release.lua, for the hold; nil when it was not there
 -- Idempotent. Same state as Redisson's (protocol 9.6), where the new head is not told.
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
+told(ARGV[9], ARGV[10])
 
 local count = tonumber(redis.call('hget', KEYS[1], owner) or nil)
 if count then
@@ -39,7 +41,7 @@ for i = #queue, 1, -1 do
     if due and ahead then
       nearer(KEYS, i - 1, due - ahead)
     elseif i == 1 then
-      nearer(KEYS, 0, tonumber(ARGV[6]), time() + math.max(0, redis.call('pttl', KEYS[1])))
+      nearer(KEYS, 0, tonumber(ARGV[6]), time() + math.max(0, redis.call('pttl', KEYS[1])), due)
     end
   end
 end

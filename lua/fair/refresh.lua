@@ -2,6 +2,7 @@
 -- the lock is free. For many locks.
 -- KEYS   5 a lock: hash, queue, deadlines, prefix of the waiters' channels, the waiters of ours
 -- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
+--        4 Redisson's fairLockWaitTimeout in ms   5 the watchdog's lease in ms
 --        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none), what it is
 --        registered by
 -- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as
@@ -10,6 +11,7 @@
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+told(ARGV[4], ARGV[5])
 local at = time()
 local out = {at}
 
@@ -21,9 +23,8 @@ local function set(keys, known)
   local scores, standing, new = {}, {}, {}
   for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
 
-  -- Of the one ahead: its deadline as it was, and as it is now. `sum`: what those of Java ahead take with them;
-  -- `certain`: the part of it that is no guess.
-  local was, is, sum, certain, foreign = nil, nil, 0, 0, false
+  -- Of the one ahead: its deadline as it was, and as it is now.
+  local was, is, ahead = nil, nil, nobody()
   for _, owner in ipairs(queue) do
     local due = scores[owner]
     local set, second = due, standing[owner]
@@ -33,34 +34,27 @@ local function set(keys, known)
       redis.call('lrem', keys[2], -1, owner)
       due, set = was, is
     elseif ours(owner) and not known[owner] and due and life(due, at, wait) <= 0 then
-      -- Dead, and gone, wherever it stands.
+      -- Dead, and gone, wherever it stands. Who is behind it stands behind the one ahead of it, or behind the lock.
       standing[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
       redis.call('hdel', keys[5], owner)
-      set = is
-    elseif ours(owner) then
+      set = is or at + math.max(0, redis.call('pttl', keys[1]))
+    elseif ours(owner) or known[owner] then
+      -- An owner of Java's that waits by a client of ours is kept as one of ours.
       local last = known[owner]
-      if last then
-        local need = sum
-        -- What it was given for a wait that was a guess stays, less what has been taken off since.
-        if foreign and due and last > 0 then
-          need = math.max(sum >= LONG and sum or certain, math.floor(due) - last - wait)
-        end
-        set = stamped(at + wait + (foreign and need or 0), at)
-      elseif not due then
-        set = stamped(at + wait + sum, at)
+      if last or not due then
+        local had = last and due and last > 0 and math.floor(due) - last - wait
+        set = stamped(at + wait + needed(ahead, wait, had), at)
       end
     else
       local gap = due and was and due - was
       if gap then
         set = is and is + gap or due
-        certain = certain + cost(gap)
       elseif not due then
         -- With nobody ahead a short one, as in `head`.
         set = is and is + LONG or at + wait
       end
-      sum = sum + cost(gap, due and due - at)
-      foreign = true
+      behind(ahead, gap, due and due - at)
     end
     if standing[owner] and not second and set ~= due then
       new[#new + 1] = set
@@ -77,7 +71,7 @@ local function set(keys, known)
   return standing
 end
 
-local key, arg = 0, 4
+local key, arg = 0, 6
 while arg <= #ARGV do
   local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
   local owners, known, nonces = {}, {}, {}

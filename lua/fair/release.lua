@@ -6,6 +6,7 @@
 --        4 how many holds the caller has left; -1 = unknown
 --        5 last moment in ms of the server's time; 0 = none
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
+--        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
 -- Reply  n         n holds are left
 --        0, -1     free, and nobody waited; free, and passed on to the head or its client told
 --        {0, text} free, but the head could not be told: the server's reason
@@ -21,6 +22,7 @@
 local owner, hold = ARGV[1], ARGV[2]
 local late = too_late(ARGV[5])
 if late then return late end
+told(ARGV[9], ARGV[10])
 
 local function pass_on()
   if not redis.call('lindex', KEYS[2], 0) then return 0 end

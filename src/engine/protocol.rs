@@ -132,8 +132,8 @@ pub(crate) enum Attempt {
 /// The queue that a flavour keeps in Redis: how waiters are kept in it.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Keys: `keys` of every lock. Arguments: `wait_ms`, `first_lease_ms`, the publish command; for every lock the number
-    /// of waiters, and each with the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
+    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock the number of waiters, and each with
+    /// the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
     /// somebody was served (else 0, or an error text), then for every waiter: 1 it waits, 0 it does not, above that: it
     /// holds the lock for so many ms.
     pub(crate) refresh: &'static Script,
@@ -143,6 +143,18 @@ pub(crate) struct Queue {
     /// For how long a lock is passed on.
     pub(crate) first_lease_ms: i64,
     pub(crate) publish: Bytes,
+    /// Redisson's `fairLockWaitTimeout`.
+    pub(crate) java_wait_ms: i64,
+    pub(crate) watchdog_ms: i64,
+}
+
+impl Queue {
+    /// What every script of the queue is told.
+    pub(crate) fn args(&self) -> [Arg; 5] {
+        let [wait, first_lease] = [self.wait_ms, self.first_lease_ms].map(Arg::Int);
+        let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);
+        [wait, first_lease, Arg::Text(self.publish.clone()), java_wait, watchdog]
+    }
 }
 
 /// What a release is to leave to the holds of the owner that stay, in ms.

@@ -10,7 +10,7 @@
 //! waiters, with one command for up to 500 of them. When the client dies, is cut off or freezes, its places are lost within
 //! [`Options::fair_wait`](crate::Options::fair_wait), 5 s, and the next is served. A waiter that was only frozen takes a
 //! new place at the end. Waiters of Java keep Redisson's rules: a place lasts for 5 minutes beyond what those ahead may
-//! take (`fairLockWaitTimeout`), alive or dead.
+//! take (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)), alive or dead.
 //!
 //! Whoever gives up (its wait is over, its future is dropped, an error, a shutdown) leaves the queue in the background at
 //! once; if the lock is free then, the next is served.
@@ -124,18 +124,20 @@ impl Fair {
             wait_ms: millis(options.place()),
             first_lease_ms: millis(options.first_lease()),
             publish: PUBLISH,
+            java_wait_ms: millis(options.java_fair_wait),
+            watchdog_ms: millis(options.watchdog),
         };
         Self { name, queue }
     }
 
     /// A call with what every script of this flavour is told at its end.
     fn call<const N: usize, const M: usize>(&self, script: &'static Script, args: [Arg; N], own: [Arg; M]) -> Call {
-        let Self { queue: protocol::Queue { keys, wait_ms, first_lease_ms, publish, .. }, .. } = self;
-        let mut words = Vec::with_capacity(keys.len() + N + M + 3);
+        let (keys, told) = (&self.queue.keys, self.queue.args());
+        let mut words = Vec::with_capacity(keys.len() + N + M + told.len());
         words.extend(keys.iter().cloned().map(Arg::Text));
         words.extend(args);
         words.extend(own);
-        words.extend([Arg::Int(*wait_ms), Arg::Int(*first_lease_ms), Arg::Text(publish.clone())]);
+        words.extend(told);
         Call { script, keys: keys.len(), words }
     }
 }
