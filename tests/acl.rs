@@ -138,7 +138,7 @@ async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::R
 fn lines(first: &[&str]) -> Vec<String> {
     let (_, block) = PAGE.split_once("```acl").expect("the page has the list");
     let (block, _) = block.split_once("```").expect("the block ends");
-    let only = ["+hmget", "+time", "+lindex", "+incr"];
+    let only = ["+hmget", "+zadd", "+lindex", "+incr"];
     let wanted = |line: &&str| {
         let begin = line.split_whitespace().next().unwrap_or_default();
         !only.contains(&begin) || first.contains(&begin)

@@ -4,7 +4,7 @@
 -- `,id` a hold. An acquire makes up the id and never uses it again, so that a repeat counts nothing, and a release gives
 -- back what that acquire took, however late it comes. The list goes with the hash, whoever deletes that.
 -- Scripts are told of a hold: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
--- that became known only afterwards; '*' = any, an unlisted one first; else its id. A release may name several, with commas.
+-- that became known only afterwards; '*' = any, an unlisted one first, else the newest; else its id. A release may name several, with commas.
 
 local function listed(hash, field)
   return redis.call('hget', hash, field .. ':holds') or ''
@@ -62,7 +62,7 @@ local function put_back(hash, field, count, ids)
   end
 end
 
--- Counts a hold down for an owner that keeps others. A command that memory is short for is refused before it changes
+-- Writes what is left to an owner that keeps some. A command that memory is short for is refused before it changes
 -- anything.
 local function drop(hash, field, count, ids)
   if ids == '' then
@@ -77,7 +77,7 @@ end
 -- was; nil when none of them is there.
 local function rest(ids, count, hold)
   if hold == '*' then
-    hold = unlisted(count, ids) > 0 and '-' or string.match(ids, '^,([^,]*)')
+    hold = unlisted(count, ids) > 0 and '-' or string.match(ids, '([^,]*)$')
   end
   local left = count
   for id in string.gmatch(hold, '[^,]+') do

@@ -173,6 +173,15 @@ impl Engine {
         std::str::from_utf8(id).ok()?.strip_prefix(&*self.id_prefix)?.parse().ok()
     }
 
+    /// Done once a moment has passed; at once where it has.
+    pub(crate) async fn after(&self, moment: Moment) {
+        let left = moment.since(self.now());
+        // A timer of nothing takes a millisecond, and others overtake.
+        if !left.is_zero() {
+            tokio::time::sleep(left).await;
+        }
+    }
+
     /// The last moment of a command sent now that may take as long as any, in the server's time.
     pub(crate) fn last_ms(&self) -> i64 {
         self.clock.last(self.now(), self.options.command_timeout)

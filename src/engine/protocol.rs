@@ -319,6 +319,11 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// How its holds are renewed.
     fn renewal(&self) -> &'static Renewal;
 
+    /// The field of an owner's count in the lock's hash.
+    fn field(&self, owner: &Owner) -> Bytes {
+        owner.bytes()
+    }
+
     /// Frees the lock whoever holds it, until this moment of the server's time.
     fn force(&self, last_ms: i64) -> Call;
 

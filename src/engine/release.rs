@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tracing::Instrument as _;
 
 mod doubt;
@@ -11,11 +12,12 @@ use doubt::look_again;
 pub(crate) use doubt::{relieve, undo, waits_in_redis};
 
 use super::Engine;
-use super::hold::{Grant, Hold, lease_until, valid_until};
+use super::hold::{Grant, Hold, Target, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
 use super::reaper::{Finished, Job};
-use super::transport::{Call, FaultKind, Moment, Reply, nanos};
+use super::script::Script;
+use super::transport::{Arg, Call, FaultKind, Moment, Reply, nanos};
 use crate::config::millis;
 use crate::error::{Error, Lost, NotHeld, Result, Step};
 use crate::guard::Released;
@@ -360,6 +362,38 @@ async fn in_time<T>(
     }
 }
 
+static DISOWN: Script = Script::new(
+    "common/disown",
+    concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/common/disown.lua")),
+);
+
+/// A hold has no guard any more, though it stays: it is not listed from here on, so that giving back one of its owner's
+/// holds takes this one and none that a guard relies on.
+pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
+    let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
+    // From here on, in the order of the calls.
+    let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
+    engine.reaper.finish(Box::pin(async move {
+        let Target { engine, hold, .. } = &*target;
+        let _order = hold.order.lock().await;
+        let until = engine.now() + engine.options.watchdog;
+        let words =
+            vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
+        let mut failures = 0;
+        loop {
+            let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
+            let Err(fault) = engine.topology.node(hold.name()).run(call).await else { return };
+            let pause = engine.pause(failures);
+            if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
+                // Whoever gives back any hold of this owner may take another one first.
+                return tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
+            }
+            failures += 1;
+            tokio::time::sleep(pause).await;
+        }
+    }));
+}
+
 /// Gives back one hold of an owner that has no guard here.
 pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
     protocol.name().check()?;
@@ -369,6 +403,10 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
         let name = Arc::clone(&protocol.name().plain);
+        // Behind what this client has to do for this owner, a hold that has just lost its guard among it.
+        let fresh = Hold::new(Arc::clone(&protocol), owner.clone());
+        let target = Target::reserve(&engine, fresh, 0, Bytes::new());
+        let _order = target.hold.order.lock().await;
         let rest = rest_of_others(&engine);
         let call = |last_ms| protocol.release(&Giving { owner: &owner, hold: &HoldId::Any, rest, last_ms });
         let too_late = |release: &Release| match release {

@@ -124,7 +124,7 @@ impl Single {
             let _order = hold.order.lock().await;
             let cut_until = Moment::from_nanos(hold.book().cut_until());
             // One before it may come in late, and shorten the lease behind this one.
-            tokio::time::sleep(cut_until.since(engine.now())).await;
+            engine.after(cut_until).await;
             let Some(number) = hold.book().number(level) else {
                 return Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone });
             };
@@ -250,10 +250,14 @@ impl Single {
         owner.reveal();
         if self.grant.take() {
             let mut book = hold.book();
-            book.close(level);
+            let number = book.close(level).unwrap_or_default();
             // Whoever ended it cleans up.
             let none_left = book.counted_down() == 0 && book.end().is_none();
+            let is_over = book.end().is_some();
             drop(book);
+            if number > 0 && !is_over {
+                release::disown(&engine, &hold, number);
+            }
             if none_left {
                 engine.holds.released(&hold.key(), &hold);
                 engine.registry.forget(&hold);

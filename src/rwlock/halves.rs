@@ -10,6 +10,7 @@ use crate::engine::protocol::{Ask, Attempt, Forced, Giving, PUBLISH, Protocol, R
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
+use crate::owner::Owner;
 
 /// A file of this flavour's.
 macro_rules! part {
@@ -246,6 +247,10 @@ impl Protocol for Writing {
             call.keys += 1;
         }
         call
+    }
+
+    fn field(&self, owner: &Owner) -> Bytes {
+        Bytes::from([owner.text().as_bytes(), b":write"].concat())
     }
 
     fn renewal(&self) -> &'static Renewal {

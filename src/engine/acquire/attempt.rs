@@ -148,7 +148,7 @@ impl Wish {
             let span = lease.unwrap_or(engine.options.watchdog);
             let cut_until = Moment::from_nanos(hold.book().cut_until());
             // A command that shortens the lease may come in late: not behind this one.
-            tokio::time::sleep(cut_until.since(engine.now())).await;
+            engine.after(cut_until).await;
             let (before, rest, earlier) = {
                 let book = hold.book();
                 // A release queued for the order behind us comes first: it ends this hold.

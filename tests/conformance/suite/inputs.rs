@@ -85,7 +85,7 @@ pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
     guard.unlock().await.unwrap();
     // So short that it is over, by our own cautious clock, before it can be of use: never a guard that does not hold.
     let hasty = bed.quick().await;
-    for lease in [ms(1), ms(2), ms(3), ms(5)] {
+    for lease in [ms(3), ms(4), ms(5)] {
         let tried = bed.lock(&hasty, "job").acquire(Acquire::new().wait(ms(300)).lease(lease)).await;
         match tried {
             Ok(guard) => drop(guard),
