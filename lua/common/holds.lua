@@ -49,7 +49,7 @@ end
 
 -- Counts a hold up for an owner that has `count` others already.
 local function add(hash, field, count, ids, hold)
-  redis.call('hset', hash, field, count + 1, field .. ':holds', ids .. ',' .. hold)
+  redis.call('hset', hash, field, math.floor(count) + 1, field .. ':holds', ids .. ',' .. hold)
 end
 
 -- Puts an owner's count and list back to what they were.
@@ -76,6 +76,7 @@ end
 -- What is left of an owner's list and count without this hold, or these (ids with commas between them), and which it
 -- was; nil when none of them is there.
 local function rest(ids, count, hold)
+  count = math.floor(count)
   if hold == '*' then
     hold = unlisted(count, ids) > 0 and '-' or string.match(ids, '([^,]*)$')
   end

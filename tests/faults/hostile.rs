@@ -204,7 +204,7 @@ async fn forged_counts_are_survived() {
             let outcome = lock.release(&owner).await;
             match outcome {
                 // Counted by its list of holds, a forged number goes with the last of them.
-                Err(Error::NotHeld { .. }) => {}
+                Ok(_) | Err(Error::NotHeld { .. }) => {}
                 Err(Error::Server { message }) => assert!(message.starts_with("ERR "), "{count:?}: {message}"),
                 outcome => panic!("{count:?}: {outcome:?}"),
             }
