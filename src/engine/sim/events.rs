@@ -88,6 +88,12 @@ impl Core {
 
     fn happen(&mut self, what: What, now: Instant) -> Option<News> {
         let (index, life) = what.line();
+        if let What::Arrive(Parcel { stray: true, .. }) = what {
+            if let (What::Arrive(parcel), false) = (what, self.down) {
+                self.arrive(parcel, now);
+            }
+            return None;
+        }
         let line = &mut self.lines[index];
         if life != line.life {
             return None;

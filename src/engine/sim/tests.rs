@@ -11,6 +11,8 @@ use super::*;
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
 
+mod late;
+
 static ACQUIRE: Script = Script::new("reentrant/acquire.lua", include_str!("../../../lua/reentrant/acquire.lua"));
 static RELEASE: Script = Script::new("reentrant/release.lua", include_str!("../../../lua/reentrant/release.lua"));
 
