@@ -66,6 +66,8 @@ pub(super) struct Core {
     pub(super) lines: Vec<Line>,
     pub(super) queue: BinaryHeap<Event>,
     order: u64,
+    /// Events that were held up come before those that were not, whenever they were sent.
+    early: u64,
     pub(super) frozen: Option<VecDeque<Parcel>>,
     pub(super) down: bool,
     pub(super) commands: u64,
@@ -84,7 +86,8 @@ impl Core {
             offset_ms: 0,
             lines: Vec::new(),
             queue: BinaryHeap::new(),
-            order: 0,
+            order: 1 << 40,
+            early: 0,
             frozen: None,
             down: false,
             commands: 0,
@@ -109,6 +112,12 @@ impl Core {
     pub(super) fn schedule(&mut self, at: Instant, what: What) {
         self.order += 1;
         self.queue.push(Event { at, order: self.order, what });
+    }
+
+    /// For what was held up until now: it was due before everything else that has not happened yet.
+    pub(super) fn schedule_first(&mut self, what: What) {
+        self.early += 1;
+        self.queue.push(Event { at: self.start, order: self.early, what });
     }
 
     pub(super) fn has_events(&self) -> bool {

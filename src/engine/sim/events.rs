@@ -251,14 +251,14 @@ impl Core {
     }
 
     /// Holds back all that is on its way to or from a client, or lets it go.
-    pub(super) fn stall(&mut self, index: usize, held: bool, now: Instant) {
+    pub(super) fn stall(&mut self, index: usize, held: bool) {
         let line = &mut self.lines[index];
         if held {
             line.stalled.get_or_insert_default();
             return;
         }
         for what in line.stalled.take().unwrap_or_default() {
-            self.schedule(now, what);
+            self.schedule_first(what);
         }
     }
 

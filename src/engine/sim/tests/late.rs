@@ -1,4 +1,4 @@
-//! Copies of commands that come in late, and what is overheard on the wire.
+//! Copies of commands that come in late, the order of what was held up, and what is overheard on the wire.
 
 use super::*;
 
@@ -86,4 +86,21 @@ async fn who_listens_in_hears_what_is_published_from_then_on() {
     server.publish(b"nobody", b"2");
     assert_eq!(server.overhear(), [(b"channel".to_vec(), b"1".to_vec())]);
     assert!(server.overhear().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_held_up_stays_ahead_of_what_comes_in_when_it_is_let_go() {
+    let server = SimServer::new(1);
+    let options = LinkOptions { latency_min: ms(2), latency_max: ms(2), timeout: ms(8), ..LinkOptions::default() };
+    let link = server.link(options);
+    link.stall(true);
+    let channel = || Bytes::from_static(b"channel");
+    assert_eq!(link.subscribe(channel()).await.unwrap_err().kind, FaultKind::TimedOut);
+    let leaving = link.unsubscribe(channel());
+    tokio::spawn(leaving);
+    // It comes in at this very moment.
+    sleep(ms(2)).await;
+    link.stall(false);
+    sleep(ms(20)).await;
+    assert!(server.channels().is_empty());
 }
