@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::config::{Options, Prefer, Secret};
 use crate::engine::Engine;
+use crate::engine::home::Home;
 use crate::engine::names::LockName;
 use crate::engine::node::Node;
 use crate::engine::node::connect::Target;
@@ -22,8 +23,13 @@ static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../lua/
 /// A connection to one Redis or Valkey server, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.
 ///
-/// Its tasks live on the runtime that connected it. When the last clone, lock and guard of it are gone, it shuts down in
-/// the background; [`shutdown`](Self::shutdown) does so in the open.
+/// It lives on the tokio runtime that connected it: its tasks run there, and so does whatever has to be finished. Locks and
+/// guards may be used anywhere, on another runtime or on an executor that is not tokio's (`futures::executor::block_on`):
+/// what they do is then done by a task on the client's runtime, which has to be running meanwhile. When that runtime ends,
+/// what is under way ends with [`Error::RuntimeGone`], and what is held ends with its lease.
+///
+/// When the last clone, lock and guard of it are gone, it shuts down in the background; [`shutdown`](Self::shutdown) does so
+/// in the open.
 #[derive(Clone)]
 pub struct Client(Arc<Handle>);
 
@@ -59,6 +65,7 @@ impl Client {
     /// A client over any transport, on the current runtime.
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         options.validate()?;
+        Home::here()?;
         Ok(Self(Arc::new(Handle { engine: Engine::start(options, node) })))
     }
 
@@ -128,7 +135,13 @@ impl Client {
     /// *Cost*: one command for every [`Options::watchdog_batch`] locks, all in flight together. *Cancel safety*: what
     /// was sent takes effect. *Errors*: none; what could not be renewed is in the report and is tried again.
     pub async fn renew_now(&self) -> Renewed {
-        let round = renewal::round(&self.0.engine, Which::All).await;
+        let engine = Arc::clone(&self.0.engine);
+        let round = self.0.engine.home().bring(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
+        // Without its runtime it can renew nothing.
+        let round: renewal::Round = round.unwrap_or_else(|_: Error| renewal::Round {
+            failed: self.0.engine.holds.len(),
+            ..renewal::Round::default()
+        });
         Renewed { renewed: round.renewed, failed: round.failed, lost: round.lost }
     }
 
@@ -137,7 +150,8 @@ impl Client {
     ///
     /// *Cost*: one command a held lock. *Cancel safety*: once begun it is carried through in the background. *Errors*:
     /// [`Error::Timeout`] when `within` was too short for the releases (what was not released ends with its lease; the
-    /// connections are closed all the same), [`Error::Closed`] when it was shut down before.
+    /// connections are closed all the same), [`Error::Closed`] when it was shut down before, [`Error::RuntimeGone`] when
+    /// the runtime that it lives on has ended: then nothing was released.
     pub async fn shutdown(&self, within: Duration) -> Result<()> {
         match self.0.engine.shut_down(within) {
             Some(work) => work.await,
@@ -152,10 +166,14 @@ impl Client {
         let words = vec![Arg::Text(probe.key.clone()), Arg::Text(probe.channel.clone()), Arg::Text(PUBLISH)];
         let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 2, words }).await;
         let refused: Vec<String> = match reply {
-            Ok(Reply::List(reasons)) => reasons
+            Ok(Reply::List(parts)) => parts
                 .into_iter()
-                .filter_map(|reason| match reason {
-                    Reply::Text(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+                .filter_map(|part| match part {
+                    Reply::Text(reason) => Some(String::from_utf8_lossy(&reason).into_owned()),
+                    Reply::Int(at) if at > 0 => {
+                        engine.clock.learn(at, engine.now());
+                        None
+                    }
                     _ => None,
                 })
                 .collect(),
@@ -249,6 +267,8 @@ impl Builder {
         handoff_time: Duration,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,
+        /// Fair locks: Redisson's `fairLockWaitTimeout`, as the Java processes at the same locks have it. Defaults to 5 min.
+        java_fair_wait: Duration,
         /// Read-write locks: whom they prefer. Defaults to readers, as in Redisson.
         prefer: Prefer,
         /// Read-write locks that prefer writers: for how long a reader is held back. Defaults to 1 s.
@@ -294,6 +314,7 @@ impl Builder {
     /// or options that cannot work. A server that is away, or refuses the login, fails what is asked of it.
     pub async fn connect_lazily(self) -> Result<Client> {
         self.options.validate()?;
+        Home::here()?;
         let node = Node::connect(&self.target, &self.options, true).await?;
         Client::over(self.options, Arc::new(node))
     }
@@ -301,6 +322,7 @@ impl Builder {
     /// Connects. As [`Client::connect`].
     pub async fn connect(self) -> Result<Client> {
         self.options.validate()?;
+        Home::here()?;
         let node = Node::connect(&self.target, &self.options, false).await?;
         let preflight = self.options.preflight;
         let client = Client::over(self.options, Arc::new(node))?;

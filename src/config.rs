@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// The longest lease that is sent: ten years. Redis itself overflows at some 292 million.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// The shortest lease of which anything is left to hold: 1 % and 2 ms of it are taken off for drift.
+const SHORTEST_LEASE: Duration = Duration::from_millis(3);
+
 /// The longest time that a waiter of a fair lock may be silent: Redisson's `fairLockWaitTimeout`.
 const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 
@@ -46,6 +49,9 @@ pub struct Options {
     pub handoff_time: Duration,
     /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
     pub fair_wait: Duration,
+    /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; where Java has another value,
+    /// this is to be the same. (Redisson: `fairLockWaitTimeout`)
+    pub java_fair_wait: Duration,
     /// Read-write locks: whom they prefer. Readers, as in Redisson.
     pub prefer: Prefer,
     /// Read-write locks that prefer writers: for how long a reader is held back by writers that wait. 1 s.
@@ -90,6 +96,7 @@ impl Default for Options {
             handoff_limit: 16,
             handoff_time: Duration::from_millis(50),
             fair_wait: Duration::from_secs(5),
+            java_fair_wait: Duration::from_secs(300),
             prefer: Prefer::Readers,
             hold_back: Duration::from_secs(1),
             pool_size: 1,
@@ -135,6 +142,7 @@ impl Options {
             handoff_limit: _,
             handoff_time: _,
             fair_wait,
+            java_fair_wait,
             prefer: _,
             hold_back: _,
             pool_size,
@@ -166,6 +174,12 @@ impl Options {
                  {LONGEST_FAIR_WAIT:?} is allowed"
             )));
         }
+        least("Java's wait of fair locks", *java_fair_wait, ms)?;
+        if *java_fair_wait > LONGEST_LEASE {
+            return Err(Error::config(format!(
+                "Java's wait of fair locks is {java_fair_wait:?}: at most {LONGEST_LEASE:?} is allowed"
+            )));
+        }
         if *watchdog > LONGEST_LEASE {
             return Err(Error::config(format!("the watchdog is {watchdog:?}: at most {LONGEST_LEASE:?} is allowed")));
         }
@@ -174,7 +188,7 @@ impl Options {
                 "the watchdog of {watchdog:?} is too short for the command timeout of {command_timeout:?}: a renewal \
                  goes out after a third of the watchdog, and must have time to fail and be repeated once before the \
                  lease ends; use a watchdog of at least {:?} or a command timeout of at most {:?}",
-                *command_timeout * 3,
+                command_timeout.saturating_mul(3),
                 *watchdog / 3
             )));
         }
@@ -258,11 +272,14 @@ pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Refuses leases that Redis would take for something else: below a millisecond it deletes the key at once, and an
-/// absurd one makes it fail after the count was written (protocol §7.7).
+/// Refuses leases that can never be held, and those that Redis would take for something else: below a millisecond it deletes
+/// the key at once, and an absurd one makes it fail after the count was written (protocol §7.7).
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if lease < Duration::from_millis(1) {
-        return Err(Error::config(format!("a lease of {lease:?} is over at once: use at least 1 ms")));
+    if lease < SHORTEST_LEASE {
+        return Err(Error::config(format!(
+            "a lease of {lease:?} can never be held: 1 % and 2 ms of a lease are taken off for drift, and the answer of the \
+             server takes its time; use at least {SHORTEST_LEASE:?}, and better many times the round trip"
+        )));
     }
     if lease > LONGEST_LEASE {
         return Err(Error::config(format!(
@@ -285,6 +302,15 @@ mod tests {
         assert_eq!(options.watchdog_batch, 100);
         assert_eq!(options.command_timeout, Duration::from_secs(3));
         assert_eq!(options.retry_attempts, 4);
+        assert_eq!(options.java_fair_wait, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn a_wait_of_java_that_cannot_be_is_refused() {
+        for java_fair_wait in [Duration::ZERO, Duration::MAX] {
+            let refused = Options { java_fair_wait, ..Options::default() }.validate();
+            assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("Java's wait")), "{refused:?}");
+        }
     }
 
     #[test]
@@ -325,12 +351,11 @@ mod tests {
 
     #[test]
     fn leases_that_redis_would_misread_are_refused() {
-        for lease in
-            [Duration::ZERO, Duration::from_micros(999), LONGEST_LEASE + Duration::from_nanos(1), Duration::MAX]
-        {
+        let (short, long) = (Duration::from_micros(2_999), LONGEST_LEASE + Duration::from_nanos(1));
+        for lease in [Duration::ZERO, Duration::from_micros(999), short, long, Duration::MAX] {
             assert!(check_lease(lease).is_err(), "{lease:?}");
         }
-        for lease in [Duration::from_millis(1), LONGEST_LEASE] {
+        for lease in [SHORTEST_LEASE, LONGEST_LEASE] {
             assert!(check_lease(lease).is_ok(), "{lease:?}");
         }
         assert_eq!(millis(Duration::from_micros(1500)), 2);

@@ -16,6 +16,12 @@ pub enum Error {
     /// The client was shut down.
     #[error("the client is shut down: connect a new one")]
     Closed,
+    /// The runtime that the client was connected on has ended, and with it all that the client had under way. Nothing can
+    /// be sent any more, and nobody cleans up: whatever was held or asked for ends with its lease.
+    #[error(
+        "the runtime that this client lives on has ended: nothing is sent any more, and what was held ends with its lease; connect a new client, on a runtime that lasts"
+    )]
+    RuntimeGone,
     /// An option, a name or a duration that cannot work. Nothing was sent.
     #[error("{what}")]
     Config {
@@ -222,6 +228,7 @@ impl Error {
         match self {
             Self::Connection { outcome_unknown, .. } => *outcome_unknown,
             Self::Timeout { step } => matches!(step, Step::Command),
+            Self::RuntimeGone => true,
             Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
         }

@@ -9,13 +9,17 @@ use futures::future::{BoxFuture, Either};
 
 use crate::client::Handle;
 use crate::engine::hold::Grant;
+use crate::engine::home::Home;
+use crate::engine::reaper::Reaper;
 use crate::error::{Error, Result};
 use crate::group::Held;
 use crate::owner::Owner;
 
 mod single;
+mod unused;
 
 use single::Single;
+use unused::Unused;
 
 /// What a release left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,9 +37,30 @@ pub enum Released {
 /// *A guard is not proof*: its lease may run out while the process is suspended. [`is_held`](Self::is_held) asks the
 /// local clock, which ends the hold before the server does; [`run`](Self::run) stops the work when the lock is lost.
 /// What must never happen twice has to be checked where it happens, by a fencing token.
+///
+/// # Bind it
+///
+/// The lock is held for as long as this lives, so it needs a variable that lives as long as the work:
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+/// if let Some(guard) = lock.try_lock().await? { /* held in here */ }
+/// if lock.try_lock().await?.is_some() { /* WRONG: released before the block begins */ }
+///
+/// let _guard = lock.lock().await?; // held to the end of the scope
+/// let _ = lock.lock().await?; // WRONG: released at once
+///
+/// lock.lock_for(Duration::from_secs(1)).await?; // WRONG, and if the lock was busy it was never held
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A guard that is dropped within a millisecond, and of which nothing was asked, is told of by a warning in the log, once a
+/// name.
 #[must_use = "dropping the guard releases the lock at once"]
 #[clippy::has_significant_drop]
-pub struct Guard(Inner);
+pub struct Guard(Inner, Unused);
 
 enum Inner {
     /// Of one lock.
@@ -58,17 +83,30 @@ pub struct Member {
 
 impl Guard {
     pub(crate) fn new(grant: Grant, handle: Arc<Handle>) -> Self {
-        Self(Inner::One(Single::new(grant, handle)))
+        let unused = Unused::new(&grant.hold.name().plain);
+        Self(Inner::One(Single::new(grant, handle)), unused)
     }
 
-    pub(crate) const fn of(held: Arc<Held>) -> Self {
-        Self(Inner::Many(held))
+    /// Of one of several locks that are acquired together: the user never has it.
+    pub(crate) const fn part(grant: Grant, handle: Arc<Handle>) -> Self {
+        Self(Inner::One(Single::new(grant, handle)), Unused::ignored())
+    }
+
+    pub(crate) fn of(held: Arc<Held>) -> Self {
+        let unused = Unused::new(held.name());
+        Self(Inner::Many(held), unused)
+    }
+
+    /// What it is made of, for something that is asked of it.
+    fn inner(&self) -> &Inner {
+        self.1.touch();
+        &self.0
     }
 
     /// The lock's name, without the client's prefix.
     #[must_use]
     pub fn name(&self) -> &str {
-        match &self.0 {
+        match self.inner() {
             Inner::One(one) => one.name(),
             Inner::Many(many) => many.name(),
         }
@@ -78,7 +116,7 @@ impl Guard {
     /// for is not passed on inside this process, since the next one would hold it as the same owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
-        let owner = match &self.0 {
+        let owner = match self.inner() {
             Inner::One(one) => one.owner(),
             Inner::Many(many) => many.owner(),
         };
@@ -90,7 +128,7 @@ impl Guard {
     /// flavours without one, and for locks made of others: [`members`](Self::members) has theirs.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
-        match &self.0 {
+        match self.inner() {
             Inner::One(one) => one.token(),
             Inner::Many(_) => None,
         }
@@ -99,7 +137,7 @@ impl Guard {
     /// The locks behind this guard: one, or for a multi lock or a RedLock those of its members that were granted.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
-        match &self.0 {
+        match self.inner() {
             Inner::One(one) => {
                 vec![Member { name: Arc::clone(one.name()), token: one.token(), is_held: one.is_held() }]
             }
@@ -111,7 +149,7 @@ impl Guard {
     /// lost. No I/O and no timer: true after a long pause only if the lease has outlasted it.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        match &self.0 {
+        match self.inner() {
             Inner::One(one) => one.is_held(),
             Inner::Many(many) => many.is_held(),
         }
@@ -120,7 +158,7 @@ impl Guard {
     /// How long the lock is held without a further renewal; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match &self.0 {
+        match self.inner() {
             Inner::One(one) => one.remaining(),
             Inner::Many(many) => many.remaining(),
         }
@@ -139,7 +177,7 @@ impl Guard {
     }
 
     /// Done when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown. Never done by
-    /// a release. The future is its own: it may outlive the guard, and move to another task.
+    /// a release. On an executor without timers [`Error::RuntimeGone`] as soon as the client's runtime has ended. The future is its own: it may outlive the guard, and move to another task.
     ///
     /// *Cost*: none. *Cancel safety*: may be dropped and asked for again.
     #[must_use = "futures do nothing unless awaited"]
@@ -162,8 +200,17 @@ impl Guard {
         &self,
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
     ) -> impl Future<Output = Error> + Send + 'static {
-        match &self.0 {
-            Inner::One(one) => Either::Left(one.watch(early)),
+        match self.inner() {
+            Inner::One(one) => {
+                let (brought, here) = (one.home().bring(one.watch(early)), one.watch(early));
+                Either::Left(async move {
+                    match brought.await {
+                        // Nobody renews it any more, but its lease may run still: a clock is to be had here as well.
+                        Error::RuntimeGone if Home::here().is_ok() => here.await,
+                        told => told,
+                    }
+                })
+            }
             Inner::Many(many) => Either::Right(many.watch(early)),
         }
     }
@@ -183,8 +230,16 @@ impl Guard {
         }
     }
 
-    pub(crate) fn why_lost(&self) -> Error {
+    /// What goes on on the client's runtime, of one of its clients.
+    pub(crate) fn reaper(&self) -> Option<Reaper> {
         match &self.0 {
+            Inner::One(one) => Some(one.reaper()),
+            Inner::Many(many) => many.reaper(),
+        }
+    }
+
+    pub(crate) fn why_lost(&self) -> Error {
+        match self.inner() {
             Inner::One(one) => one.why_lost(),
             Inner::Many(many) => many.why_lost(),
         }
@@ -197,7 +252,7 @@ impl Guard {
     /// the lock is not held any more, and those of [`DistLock::acquire`](crate::DistLock::acquire); after one that leaves
     /// open what became of it ([`Error::outcome_unknown`]) the shorter of both leases counts.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        match &self.0 {
+        match self.inner() {
             Inner::One(one) => one.extend(lease)?.await?,
             Inner::Many(many) => many.extend(lease).await?,
         }
@@ -206,7 +261,7 @@ impl Guard {
 
     /// As [`extend`](Self::extend), on its own; what it ends with still has to be held.
     pub(crate) fn extending(&self, lease: Duration) -> BoxFuture<'static, Result<()>> {
-        match &self.0 {
+        match self.inner() {
             Inner::One(one) => match one.extend(lease) {
                 Ok(extending) => Box::pin(extending),
                 Err(error) => Box::pin(std::future::ready(Err(error))),
@@ -223,6 +278,7 @@ impl Guard {
     /// its lease was over, with who holds the lock now; [`Error::Connection`], [`Error::Timeout`] and [`Error::Server`]
     /// when no answer can be had: the release goes on in the background then, and the lock is not renewed any more.
     pub async fn unlock(self) -> Result<Released> {
+        self.1.touch();
         match self.0 {
             Inner::One(one) => one.unlock().await,
             Inner::Many(many) => many.unlock().await,
@@ -231,6 +287,7 @@ impl Guard {
 
     /// As [`unlock`](Self::unlock), on its own.
     pub(crate) fn unlocking(self) -> BoxFuture<'static, Result<Released>> {
+        self.1.touch();
         match self.0 {
             Inner::One(one) => Box::pin(one.unlock()),
             Inner::Many(many) => many.unlock(),
@@ -246,8 +303,9 @@ impl Guard {
     /// *Errors*: [`Error::Unsupported`] for a lock that is not held for writing; [`Error::Lost`] and [`Error::NotHeld`] when
     /// the write hold had ended; those of [`DistLock::acquire`](crate::DistLock::acquire). After an error nothing is held.
     pub async fn downgrade(self) -> Result<Self> {
+        self.1.touch();
         match self.0 {
-            Inner::One(one) => Ok(Self(Inner::One(one.downgrade().await?))),
+            Inner::One(one) => Ok(Self(Inner::One(one.downgrade().await?), Unused::ignored())),
             Inner::Many(many) => Err(Error::Unsupported {
                 what: format!(
                     "{:?} is made of several locks: only a write lock by itself can be downgraded",
@@ -264,6 +322,7 @@ impl Guard {
     /// *Cost*: none.
     #[must_use = "without the owner nobody can release the lock before its lease ends"]
     pub fn into_owner(self) -> Owner {
+        self.1.touch();
         match self.0 {
             Inner::One(one) => one.into_owner(),
             Inner::Many(many) => many.give_up(),

@@ -24,8 +24,10 @@ pub struct Acquire {
     pub(crate) alone: bool,
     /// True when the owner was made for this, though it is given: it holds nothing.
     pub(crate) new: bool,
-    /// True for one of several locks that are acquired together: each is acquired by one client only.
+    /// True for one of several locks that make up another one: its guard is a part of that one's.
     pub(crate) grouped: bool,
+    /// For how long the acquire that this one is a part of has waited: a reader's patience is counted from its beginning.
+    pub(crate) waited: Duration,
 }
 
 impl Acquire {
@@ -41,8 +43,8 @@ impl Acquire {
         self
     }
 
-    /// Hold for this long and no longer: an explicit lease is never renewed. At least 1 ms; rounded up to whole ms.
-    /// Defaults to the watchdog.
+    /// Hold for this long and no longer: an explicit lease is never renewed. At least 3 ms, since 1 % and 2 ms of
+    /// it are taken off for drift; rounded up to whole ms. Defaults to the watchdog.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
@@ -103,6 +105,9 @@ pub trait DistLock: fmt::Debug + Send + Sync {
 
     /// Acquires as told by `how`; `Ok(None)` when the wait ran out.
     ///
+    /// Held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.acquire(how).await? { .. }`, not
+    /// `if lock.acquire(how).await?.is_some() { .. }`, which releases it before the block.
+    ///
     /// *Cost*: one round trip and one command when the lock is free. Behind other tasks of this process, none of its
     /// own until its turn comes. When busy: one more command after subscribing, one for every wake-up.
     ///
@@ -114,25 +119,31 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     /// happened unseen is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
-    /// Waits for the lock without limit; kept by the watchdog. Cost, cancel safety and errors as [`acquire`](Self::acquire).
+    /// Waits for the lock without limit; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
+    /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as [`acquire`](Self::acquire).
     fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
     }
 
-    /// Takes the lock if it is free now; kept by the watchdog.
+    /// Takes the lock if it is free now; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.try_lock().await? { .. }`, not `if lock.try_lock().await?.is_some() { .. }`, which
+    /// releases it before the block.
     ///
     /// *Cost*: one round trip, one command. Cancel safety and errors as [`acquire`](Self::acquire), without retries.
     fn try_lock(&self) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(Duration::ZERO))
     }
 
-    /// Waits for the lock for at most `wait`, everything included; kept by the watchdog. Cost, cancel safety and errors
+    /// Waits for the lock for at most `wait`, everything included; kept by the watchdog. Held while the
+    /// [guard](Guard#bind-it) lives: `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not
+    /// `lock.lock_for(wait).await?;`, which releases it at once, or never had it. Cost, cancel safety and errors
     /// as [`acquire`](Self::acquire).
     fn lock_for(&self, wait: Duration) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(wait))
     }
 
-    /// Waits for the lock without limit and holds it for `lease` at the most, without renewal. Cost, cancel safety and
+    /// Waits for the lock without limit and holds it for `lease` at the most, without renewal. Held while the
+    /// [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`. Cost, cancel safety and
     /// errors as [`acquire`](Self::acquire).
     fn lock_leased(&self, lease: Duration) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async move { self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed) })
@@ -178,10 +189,22 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     /// [`Error::NotHeld`], and those of [`acquire`](Self::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
 
+    /// The runtime on which its work is done. Not meant for use outside of this crate.
+    #[doc(hidden)]
+    fn home(&self) -> Option<&crate::engine::home::Home> {
+        self.part().map(|part| part.client.engine().home())
+    }
+
     /// What a lock of this crate is made of, for locks that are made of several. Not meant for use outside of it.
     #[doc(hidden)]
     fn part(&self) -> Option<crate::group::Part<'_>> {
         None
+    }
+
+    /// The locks of this crate that it comes down to: itself, or those that it is made of. Not meant for use outside of it.
+    #[doc(hidden)]
+    fn parts(&self) -> Vec<crate::group::Part<'_>> {
+        self.part().into_iter().collect()
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::engine::names::seeded;
 use crate::error::{Error, Result};
 
 tokio::task_local! {
@@ -21,17 +22,16 @@ tokio::task_local! {
 /// owner unless one is given by [`Acquire::owner`](crate::Acquire::owner) or [`Owner::scope`], so there is no re-entry
 /// by accident. An owner is never an OS thread or a task.
 ///
-/// As text it can travel to another process (`Display`, `FromStr`, serde), which may release what it holds or take it
-/// over. An owner that has been printed or parsed may act elsewhere too, so its holds are counted by the server alone;
-/// see `docs/semantics.md`.
+/// As text it can travel to another process (`Display`, `FromStr`, serde), which may come in as this owner or release what
+/// it holds. Every hold is counted for itself, whoever took it: a guard gives back what its own acquire took, and nothing
+/// else. See `docs/semantics.md` for what is promised of owners that several act as.
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 
 struct Inner {
     text: Bytes,
-    number: u64,
-    /// True once somebody outside this client may act as this owner.
-    shared: AtomicBool,
+    /// Of the text, for tables: the text may come from the outside world.
+    hash: u64,
     /// True once somebody may acquire as this owner by name.
     known: AtomicBool,
     /// For an owner at one of several servers: the owner of the whole.
@@ -58,9 +58,9 @@ impl Owner {
         if node == 0 {
             return self.clone();
         }
-        let (text, number) = (Bytes::from(moved(self.text(), node)), self.0.number);
-        let whole = Some(self.clone());
-        Self(Arc::new(Inner { text, number, shared: AtomicBool::new(false), known: AtomicBool::new(false), whole }))
+        let text = Bytes::from(moved(self.text(), node));
+        let (hash, whole) = (seeded(&text), Some(self.clone()));
+        Self(Arc::new(Inner { text, hash, known: AtomicBool::new(false), whole }))
     }
 
     pub(crate) fn fresh(client: &str, number: u64) -> Self {
@@ -81,9 +81,8 @@ impl Owner {
         // Digits are ASCII.
         text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
         Self(Arc::new(Inner {
+            hash: seeded(text.as_bytes()),
             text: Bytes::from(text),
-            number,
-            shared: AtomicBool::new(false),
             known: AtomicBool::new(false),
             whole: None,
         }))
@@ -92,32 +91,19 @@ impl Owner {
     /// The owner as it stands in Redis.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.share();
+        // Whoever has it may act as it.
+        self.reveal();
         self.text()
     }
 
-    /// As [`as_str`](Self::as_str), for text that stays in this process.
+    /// As [`as_str`](Self::as_str), for text that stays in this crate.
     pub(crate) fn text(&self) -> &str {
         // Made from a str in both constructors.
         std::str::from_utf8(&self.0.text).unwrap_or_default()
     }
 
-    /// True when this client made it.
-    pub(crate) fn is_of(&self, client: &str) -> bool {
-        self.text().starts_with(client)
-    }
-
     pub(crate) fn bytes(&self) -> Bytes {
         self.0.text.clone()
-    }
-
-    pub(crate) fn share(&self) {
-        self.0.shared.store(true, Ordering::Relaxed);
-    }
-
-    /// True when somebody outside this client may act as this owner, so that its count is the server's alone to know.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.0.shared.load(Ordering::Relaxed) || self.0.whole.as_ref().is_some_and(Self::is_shared)
     }
 
     /// The user has this owner in hand.
@@ -127,8 +113,7 @@ impl Owner {
 
     /// True when somebody may come in again as this owner: what it holds cannot be passed to another task.
     pub(crate) fn is_known(&self) -> bool {
-        let known = self.0.known.load(Ordering::Relaxed) || self.is_shared();
-        known || self.0.whole.as_ref().is_some_and(Self::is_known)
+        self.0.known.load(Ordering::Relaxed) || self.0.whole.as_ref().is_some_and(Self::is_known)
     }
 
     /// Runs `work` with this owner as the current one: every acquire inside that names no owner uses it, as every lock
@@ -176,7 +161,7 @@ impl Eq for Owner {}
 
 impl Hash for Owner {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0.number);
+        state.write_u64(self.0.hash);
     }
 }
 
@@ -187,20 +172,18 @@ impl FromStr for Owner {
     fn from_str(text: &str) -> Result<Self> {
         let odd = || Error::config(format!("{text:?} is no owner: expected <uuid>:<number>"));
         let (client, number) = text.rsplit_once(':').ok_or_else(odd)?;
-        let number: u64 = number.parse().map_err(|_| odd())?;
+        number.parse::<u64>().map_err(|_| odd())?;
         if client.len() != 36 || uuid::Uuid::try_parse(client).is_err() || text.len() > 36 + 1 + 20 {
             return Err(odd());
         }
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        let (shared, known) = (AtomicBool::new(true), AtomicBool::new(true));
-        Ok(Self(Arc::new(Inner { text: bytes, number, shared, known, whole: None })))
+        Ok(Self(Arc::new(Inner { hash: seeded(&bytes), text: bytes, known: AtomicBool::new(true), whole: None })))
     }
 }
 
 #[cfg(feature = "serde")]
 impl serde::Serialize for Owner {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        self.share();
         serializer.serialize_str(self.as_str())
     }
 }
@@ -224,10 +207,10 @@ mod tests {
         for number in [0, 7, 10, u64::MAX] {
             let owner = Owner::fresh(ID, number);
             assert_eq!(owner.text(), format!("{ID}:{number}"));
-            assert!(!owner.is_shared());
+            assert!(!owner.is_known());
             let read: Owner = owner.as_str().parse().unwrap();
             assert_eq!(read, owner);
-            assert!(read.is_shared() && owner.is_shared());
+            assert!(read.is_known() && owner.is_known());
         }
     }
 
@@ -243,9 +226,7 @@ mod tests {
         }
         let there = owner.at(3);
         owner.reveal();
-        assert!(there.is_known() && !there.is_shared());
-        owner.share();
-        assert!(there.is_shared());
+        assert!(there.is_known());
         assert!(Owner::of_group().text().as_bytes()[14] == b'8');
     }
 

@@ -5,7 +5,8 @@ mod bed;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use bed::{Bed, QUICK, eventually, ms, reentrant, secs};
+use bed::wire::{Wire, arrives};
+use bed::{Bed, QUICK, enter, eventually, ms, reentrant, secs};
 use distlock::{Acquire, Client, Error, Guard, Released};
 use distlock_support::{Action, Matcher, Proxy};
 use futures::FutureExt as _;
@@ -63,13 +64,15 @@ async fn a_shutdown_waits_for_the_last_look_after_doubt() {
             let proxy = Proxy::start(bed.server.addr());
             let client = bed.connect(Client::builder(&proxy.url()).watchdog(secs(9)).command_timeout(secs(3))).await;
             let (lock, me) = (client.reentrant("a"), client.owner());
+            enter(&lock, &me).await.unlock().await.unwrap();
+            let wire = Wire::tap(&bed.server).await;
             proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
             assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.is_err());
             bed::idle(&client).await;
             assert!(!bed.admin.exists("a").await);
-            // The copy.
-            let () = bed.admin.cmd(&["HSET", "a", &bed::text(&me), "1"]).await;
-            let () = bed.admin.cmd(&["PEXPIRE", "a", "9000"]).await;
+            let acquire = wire.calls(bed).await.remove(0);
+            arrives(bed, &acquire).await;
+            assert!(bed.admin.exists("a").await, "not too late yet");
             client.shutdown(secs(5)).await.unwrap();
             assert_eq!((client.stats().holds, bed.admin.exists("a").await), (0, false));
         }

@@ -1,10 +1,11 @@
 -- May this login do all that locks need? Tries every command on a throw-away key and channel, and cleans up.
 -- KEYS   1 the throw-away key   2 its channel
 -- ARGV   1 publish command
--- Reply  a list of the server's reasons for refusing, empty if all is well
+-- Reply  a list: the server's time in ms (0 = that was refused), then its reasons for refusing, none if all is well
 -- Leaves nothing behind where DEL or PEXPIRE is allowed.
 
-local out = {}
+local now = redis.pcall('time')
+local out = {now.err and 0 or now[1] * 1000 + math.floor(now[2] / 1000), now.err}
 local function try(...)
   local reply = redis.pcall(...)
   if type(reply) == 'table' and reply.err then
@@ -16,9 +17,9 @@ local key = KEYS[1]
 try('exists', key)
 try('hset', key, 'probe', 1)
 try('pexpire', key, 1000)
-try('hincrby', key, 'probe', 1)
 try('hexists', key, 'probe')
 try('hget', key, 'probe')
+try('hdel', key, 'other')
 try('hkeys', key)
 try('hgetall', key)
 try('pttl', key)

@@ -1,16 +1,28 @@
 -- Make the lease last so long from now for many locks, each only where its owner still holds it. Never creates anything.
 -- KEYS   the locks' hashes
 -- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then
---        i+1 owner of KEYS[i]
--- Reply  a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this one
--- Idempotent. One bad key does not stop the others.
+--        2 last moment in ms of the server's time; 0 = none
+--        and for KEYS[i], from 2i + 1 on: owner; the holds that are relied on, one `,id` each ('-' for one that is not
+--        listed), '' = the only one it will ever have
+-- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
+--        else a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this
+--        one, {n, ..} = renewed, but for the holds with these numbers in the list, which are gone
+-- Idempotent until its last moment. One bad key does not stop the others. O(keys).
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
 if exactly then lease = -lease end
+local late = too_late(ARGV[2])
+if late then return late end
 local out = {}
 for i = 1, #KEYS do
-  local held = redis.pcall('hexists', KEYS[i], ARGV[i + 1])
+  local owner, holds = ARGV[2 * i + 1], ARGV[2 * i + 2]
+  local held = redis.pcall('hexists', KEYS[i], owner)
+  local gone
+  if held == 1 and holds ~= '' then
+    gone = missing(KEYS[i], owner, holds)
+    if not gone then held = 0 end
+  end
   if held == 1 then
     -- The same owner may have been promised a longer lease.
     local left = exactly and -1 or redis.pcall('pttl', KEYS[i])
@@ -22,6 +34,8 @@ for i = 1, #KEYS do
   end
   if type(held) == 'table' then
     held = held.err
+  elseif held == 1 and gone and #gone > 0 then
+    held = gone
   end
   out[i] = held
 end

@@ -5,7 +5,11 @@
 
 local out = {redis.call('pttl', KEYS[1])}
 local fields = redis.call('hgetall', KEYS[1])
-for i = 1, #fields do
-  out[i + 1] = fields[i]
+for i = 1, #fields, 2 do
+  -- Lists of holds are no holders.
+  if string.sub(fields[i], -6) ~= ':holds' then
+    out[#out + 1] = fields[i]
+    out[#out + 1] = fields[i + 1]
+  end
 end
 return out

@@ -1,22 +1,30 @@
 -- Take the lock if nobody is ahead, or once more for the same owner; else take a place in the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels
+-- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels   5 the waiters of ours
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
---        3 hold count the owner is to have afterwards; 0 = unknown, count one up; -1 = unknown, and it must
---          hold nothing yet
---        4 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
---        5 own wait in ms   6 first lease in ms of a lock that is passed on   7 publish command
--- Reply  nil         held; the count stands and the lease runs from now
---        -2          held: it was passed on to this owner before (only for 2)
---        -3          the owner wanted to come in again but holds nothing any more
+--        3 hold (`common/holds.lua`): '' or an id
+--        4 a hold that the owner must have still, '' = none
+--        5 last moment in ms of the server's time; 0 = none
+--        6 1 = the owner must have no other hold
+--        7 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
+--        8 what the waiter is registered by
+--        9 own wait in ms   10 first lease in ms of a lock that is passed on   11 publish command
+--        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms
+-- Reply  nil         held; the hold is counted and the lease runs from now
+--        -2          held: it was passed on to this waiter before (only for 2)
+--        -3          the owner has not got the hold of ARGV 4 any more
 --        -4          it holds nothing and has no place in the queue any more (only for 2)
---        -6          the owner holds it already (only for count -1)
+--        -6          the owner holds it already (only for ARGV 6)
 --        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
 --                    at = the server's time in ms
--- Idempotent where ARGV 3 is above 0. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines of ours.
+--        {-7, at}    too late, nothing was done
+-- Idempotent. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines and registrations of ours.
 
-local owner, want, turn = ARGV[1], tonumber(ARGV[3]), ARGV[4]
-local wait, first_lease, publish = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local owner, hold, earlier, turn = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
+local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]
+local late = too_late(ARGV[5])
+if late then return late end
+told(ARGV[12], ARGV[13])
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
 local function lease(undo)
@@ -30,27 +38,30 @@ end
 local free = redis.call('exists', KEYS[1]) == 0
 local count = not free and redis.call('hget', KEYS[1], owner)
 if count then
-  if turn == '2' and want <= 1 then
+  count = tonumber(count) or 0
+  local ids = hold ~= '' and listed(KEYS[1], owner) or ''
+  local counted = hold == '' or place(ids, hold) ~= nil
+  local left = redis.call('pttl', KEYS[1])
+  if counted and turn == '2' then
     -- A first lease is replaced by its own; one that is longer was promised since, and this is a late copy.
-    local left = redis.call('pttl', KEYS[1])
-    if left < tonumber(ARGV[2]) or left <= tonumber(first_lease) then
+    if left < tonumber(ARGV[2]) or (left <= tonumber(first_lease) and count == 1) then
       redis.call('pexpire', KEYS[1], ARGV[2])
     end
     return -2
   end
-  if want < 0 then return -6 end
-  local before = count
-  if want == 0 then
-    redis.call('hincrby', KEYS[1], owner, 1)
-  elseif tonumber(count) ~= want then
-    redis.call('hset', KEYS[1], owner, want)
+  if not counted then
+    if ARGV[6] == '1' then return -6 end
+    if earlier ~= '' and not has(ids, count, earlier) then return -3 end
+    add(KEYS[1], owner, count, ids, hold)
   end
-  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
-    return lease(function() redis.call('hset', KEYS[1], owner, before) end)
+  if left < tonumber(ARGV[2]) then
+    return lease(function()
+      if not counted then put_back(KEYS[1], owner, count, ids) end
+    end)
   end
   return nil
 end
-if want > 1 then return -3 end
+if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
 if first and first ~= owner then
@@ -59,7 +70,11 @@ if first and first ~= owner then
 end
 if free then
   if first == owner or (not first and turn ~= '2') then
-    redis.call('hset', KEYS[1], owner, 1)
+    if hold == '' then
+      redis.call('hset', KEYS[1], owner, 1)
+    else
+      redis.call('hset', KEYS[1], owner, 1, owner .. ':holds', ',' .. hold)
+    end
     local failed = lease(function() redis.call('del', KEYS[1]) end)
     if not failed and first then advance(KEYS, owner, at or time(), wait) end
     return failed
@@ -77,15 +92,20 @@ if turn == '2' then
     if not there then return -4 end
     redis.call('zadd', KEYS[3], stamped(at + wait + room(KEYS, at, wait), at), owner)
   end
-elseif turn == '1' and not redis.call('zscore', KEYS[3], owner) then
-  local due = at + wait
-  local last = redis.call('lindex', KEYS[2], -1)
-  if last then
-    local before = tonumber(redis.call('zscore', KEYS[3], last) or 0)
-    -- Up to here no waiter of Java can be ahead.
-    if not ours(last) or before >= due + 1 then due = due + room(KEYS, at, wait) end
+  if not registered(KEYS, owner) then register(KEYS, owner, ARGV[8]) end
+elseif turn == '1' then
+  if not redis.call('zscore', KEYS[3], owner) then
+    local due = at + wait
+    local last = redis.call('lindex', KEYS[2], -1)
+    if last then
+      local before = tonumber(redis.call('zscore', KEYS[3], last) or 0)
+      -- Up to here no waiter of Java can be ahead.
+      if not ours(last) or before >= due + 1 then due = due + room(KEYS, at, wait) end
+    end
+    redis.call('zadd', KEYS[3], stamped(due, at), owner)
+    redis.call('rpush', KEYS[2], owner)
   end
-  redis.call('zadd', KEYS[3], stamped(due, at), owner)
-  redis.call('rpush', KEYS[2], owner)
+  -- Where another process waits as this owner, its place is there already, and stays its.
+  if not registered(KEYS, owner) then register(KEYS, owner, ARGV[8]) end
 end
 return {redis.call('pttl', KEYS[1]), at}

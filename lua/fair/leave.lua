@@ -1,29 +1,37 @@
--- Give up waiting: the owner leaves the queue, and what it holds beyond what it had before is given back. When the
+-- Give up waiting: the owner leaves the queue, and the hold that it waited for is given back if it was counted. When the
 -- lock is free then, the head of the queue is served.
--- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels
+-- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels   5 the waiters of ours
 -- ARGV   1 owner
---        2 hold count to be left to the owner at the most; -1 = leave it alone
+--        2 hold (`common/holds.lua`): '' or an id
 --        3 lease in ms for what is left
---        4 own wait in ms   5 first lease in ms of a lock that is passed on   6 publish command
--- Reply  as that of release.lua, for the holds; nil when it held nothing
+--        4 how many holds the caller has left
+--        5 what the waiter is registered by: a place that another process has as this owner stays
+--        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
+--        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
+-- Reply  as that of release.lua, for the hold; nil when it was not there
 -- Idempotent. Same state as Redisson's (protocol 9.6), where the new head is not told.
 
-local owner, most = ARGV[1], tonumber(ARGV[2])
+local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
+told(ARGV[9], ARGV[10])
 
-local count = tonumber(redis.call('hget', KEYS[1], owner) or 0)
-if most >= 0 and count > most then
-  if most > 0 then
-    redis.call('hset', KEYS[1], owner, most)
-    redis.call('pexpire', KEYS[1], ARGV[3])
-  else
+local count = tonumber(redis.call('hget', KEYS[1], owner) or nil)
+if count then
+  local ids, left = '', 0
+  if hold ~= '' then ids, left = rest(listed(KEYS[1], owner), count, hold) end
+  if ids and left == 0 then
     redis.call('del', KEYS[1])
+    reply = 0
+  elseif ids then
+    drop(KEYS[1], owner, left, ids)
+    rearm(KEYS[1], ARGV[3], left, ARGV[4])
+    reply = left
   end
-  reply = most
 end
 
 -- From the end: whoever gives up because its process ends came last more often than first.
-local queue = redis.call('lrange', KEYS[2], 0, -1)
+local stood = registered(KEYS, owner) == ARGV[5]
+local queue = stood and redis.call('lrange', KEYS[2], 0, -1) or {}
 for i = #queue, 1, -1 do
   if queue[i] == owner then
     local due = redis.call('zscore', KEYS[3], owner)
@@ -33,16 +41,19 @@ for i = #queue, 1, -1 do
     if due and ahead then
       nearer(KEYS, i - 1, due - ahead)
     elseif i == 1 then
-      nearer(KEYS, 0, tonumber(ARGV[4]), time() + math.max(0, redis.call('pttl', KEYS[1])))
+      nearer(KEYS, 0, tonumber(ARGV[6]), time() + math.max(0, redis.call('pttl', KEYS[1])), due)
     end
   end
 end
-redis.call('zrem', KEYS[3], owner)
+if stood then
+  redis.call('zrem', KEYS[3], owner)
+  redis.call('hdel', KEYS[5], owner)
+end
 
-if queue[1] and redis.call('exists', KEYS[1]) == 0 then
-  local served = serve(KEYS, time(), tonumber(ARGV[4]), ARGV[5], ARGV[6])
+if redis.call('exists', KEYS[2]) == 0 then
+  redis.call('del', KEYS[3], KEYS[5])
+elseif redis.call('exists', KEYS[1]) == 0 then
+  local served = serve(KEYS, time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
   if reply == 0 and type(served) ~= 'table' then reply = -served end
-elseif queue[1] and redis.call('exists', KEYS[2]) == 0 then
-  redis.call('del', KEYS[3])
 end
 return reply

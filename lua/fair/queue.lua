@@ -1,30 +1,61 @@
 -- What the scripts of the fair lock share: put in front of each of them at build time. State and terms: protocol 9.
 --
--- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 prefix of the waiters' channels},
--- at = the server's time in ms.
+-- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 prefix of the waiters' channels, 5 the waiters
+-- of ours}, at = the server's time in ms.
 --
--- A deadline of ours (the client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter
--- whose client stopped is out of date after `wait`. `room` is what the waiters of Java ahead will take off it when
--- they go: their own waits. A deadline of Java's is that of the one ahead of it plus its own wait, and is moved with
--- it.
+-- A waiter of ours is registered in a hash of its lock's own (key 5), with a nonce that nobody else knows: names that
+-- share a queue (`x` and `{x}` do) share no waiters, and what it is told proves by the nonce that a script granted it the
+-- lock. `!` and a hold's id instead stand for an owner that others may act as: it is granted that hold, and asks.
+--
+-- A deadline of Java's is that of the one ahead of it plus its own wait, set when it came. A deadline of ours (the
+-- client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose client stopped is out
+-- of date after `wait`. `room` is there because a waiter of Java that goes takes its own wait off everybody behind it.
+--
+-- What bounds them all: nobody's deadline is further away than a lease, and the waits of Java's up to it. So it is where
+-- Redisson is alone, and so no waiter of Java that died blocks the queue for longer than there. Therefore (1) only waits
+-- that are known make room, and a lease at the most what may be taken off beyond them; (2) whoever of ours goes takes along what it had pushed those of
+-- Java behind it away.
 --
 -- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
 -- milliseconds taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
 
--- Redisson's fairLockWaitTimeout, for a waiter of Java whose own wait cannot be known.
-local LONG = 300000
--- Redisson's lockWatchdogTimeout: what a lock that was just taken may be held for.
-local LEASE = 30000
+-- Redisson's fairLockWaitTimeout, and what a lock that was just taken is held for: the scripts are told them.
+local LONG, LEASE = 300000, 30000
 -- Clients refresh once a second, whatever their `wait` is.
 local SILENT = 4000
 
-local function time()
-  local now = redis.call('time')
-  return now[1] * 1000 + math.floor(now[2] / 1000)
+local function told(long, lease)
+  LONG, LEASE = tonumber(long) or LONG, tonumber(lease) or LEASE
 end
+
+local time = clock
 
 local function ours(owner)
   return string.byte(owner, 15) == 56
+end
+
+-- Registered waiters outlive their last refresh by so much.
+local REGISTERED = 60000
+
+-- What a waiter of ours is registered by; nil = it is none, or waits for another name with this queue.
+local function registered(keys, owner)
+  return redis.call('hget', keys[5], owner) or nil
+end
+
+local function register(keys, owner, nonce)
+  redis.call('hset', keys[5], owner, nonce)
+  redis.call('pexpire', keys[5], REGISTERED)
+end
+
+-- Takes a waiter out of the queue, wherever it stands.
+local function remove(keys, owner)
+  if redis.call('lindex', keys[2], 0) == owner then
+    redis.call('lpop', keys[2])
+  else
+    redis.call('lrem', keys[2], 1, owner)
+  end
+  redis.call('zrem', keys[3], owner)
+  redis.call('hdel', keys[5], owner)
 end
 
 -- A deadline with the time when it was set.
@@ -44,50 +75,72 @@ local function tell(keys, publish, owner, message)
   return redis.pcall(publish, keys[4] .. ':' .. owner, message)
 end
 
--- What a waiter of Java takes off those behind it when it goes. `gap`: its deadline less that of the one ahead of it,
--- which is its wait. A `tryLock` without a lease queues with the bare number of its wait, and takes off the
--- milliseconds of it when it gives up: a tiny gap is taken for seconds; one below nothing says nothing. `left`: what
--- is left until its deadline, when nobody is ahead of it and its wait cannot be known: with as much left as `lock()`
--- has, that is Redisson's default.
-local function cost(gap, left)
-  if not gap then
-    if not left then return LONG end
-    if left > LONG / 2 and left < LONG + 2 * LEASE then return LONG end
-    return math.max(left, 0)
+-- Java's waiters ahead of a place: the sum of the waits that are known; what those that are not may come to, at the
+-- least and at the most; and what they may take off beyond their waits.
+local function nobody()
+  return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
+end
+
+-- One more of Java's is ahead. `gap`: its deadline less that of the one ahead of it, which is its wait; below nothing, it
+-- says nothing. `left`: what is left until its deadline, which is no more than a lease and its wait where nobody is ahead
+-- of it; with as much left as `lock()` has, it is one. A `tryLock` without a lease queues with the bare number of its
+-- wait, whatever the unit, and takes off the milliseconds of it when it gives up: a tiny wait may be one of seconds.
+local function behind(ahead, gap, left)
+  ahead.java = true
+  if gap and gap >= 0 then
+    ahead.sum = ahead.sum + gap
+    if gap < 1000 then ahead.beyond = ahead.beyond + gap * 1000 end
+  elseif gap then
+    ahead.high, ahead.beyond = ahead.high + LONG, ahead.beyond + LEASE
+  else
+    local low = left and math.max(left, 0) or LONG
+    if LONG > LEASE and low > LONG / 2 and low < LONG + 2 * LEASE then low = LONG end
+    if low < LEASE + 1000 then ahead.beyond = ahead.beyond + LEASE end
+    ahead.low, ahead.high = ahead.low + low, ahead.high + math.max(low, LONG)
   end
-  if gap < 0 then return LONG end
-  if gap < 1000 then return math.min(gap * 1000, LONG) end
-  return gap
+end
+
+-- The room of one of ours at this place. `had`: the room it had, less what was taken off since; it may be of a time when
+-- a wait was known that is unknown now. What may be taken off beyond all waits is heeded up to a lease.
+local function needed(ahead, wait, had)
+  if not ahead.java then return 0 end
+  local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
+  local beyond = math.min(ahead.beyond, LEASE - wait)
+  -- More than passes between two refreshes: `acquire` knows by it that one of Java's is ahead.
+  return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
 end
 
 -- The room that a waiter needs at the queue's end.
 local function room(keys, at, wait)
   local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
   for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
-  local sum, ahead = 0, nil
+  local ahead, had, was = nobody(), 0, nil
   for _, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
     local due = scores[owner]
-    if ours(owner) then
-      -- It may know of a wait that cannot be known any more.
-      if due and sum > 0 then sum = math.max(sum, due - at - wait) end
-    else
-      sum = sum + cost(due and ahead and due - ahead, due and due - at)
+    if not ours(owner) then
+      behind(ahead, due and was and due - was, due and due - at)
+      if due and was and due > was then had = had + due - was end
+    elseif due then
+      -- Who came last knows best.
+      had = due - at - wait
     end
-    ahead = due
+    was = due
   end
-  return sum
+  return needed(ahead, wait, had)
 end
 
 -- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
--- first keeps `least` at the least, and those behind it their distance.
-local function nearer(keys, from, by, least)
+-- first keeps `least` at the least, and those behind it their distance. `gone`: the deadline of the one that goes, where
+-- nobody is ahead of it: the first is no further from `least` than it was from that.
+local function nearer(keys, from, by, least, gone)
   while true do
     local owner = redis.call('lindex', keys[2], from)
     if not owner or ours(owner) then return end
     local due = redis.call('zscore', keys[3], owner)
     if due then
+      if gone then by = math.max(by, due - least - math.max(0, due - gone)) end
       if least then by = math.min(by, due - least) end
-      least = nil
+      least, gone = nil, nil
       redis.call('zincrby', keys[3], -by, owner)
     end
     from = from + 1
@@ -97,33 +150,40 @@ end
 -- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held
 -- then, as if it came now.
 local function advance(keys, owner, at, wait)
-  redis.call('lpop', keys[2])
-  redis.call('zrem', keys[3], owner)
-  nearer(keys, 0, wait, at + LEASE)
+  local due = redis.call('zscore', keys[3], owner)
+  remove(keys, owner)
+  nearer(keys, 0, wait, at + LEASE, due)
 end
 
--- The head of the queue, after those whose time is over were taken out. One without a deadline gets a short one, so
--- that it does not block the queue for good.
+-- The first in the queue of those who wait for this lock, after those whose time is over were taken out. One without a
+-- deadline gets a short one, so that it does not block the queue for good.
 local function head(keys, at, wait, publish)
+  local from = 0
   while true do
-    local owner = redis.call('lindex', keys[2], 0)
+    local owner = redis.call('lindex', keys[2], from)
     if not owner then
       -- Deadlines that nobody stands for any more.
-      redis.call('del', keys[3])
+      if from == 0 then redis.call('del', keys[3], keys[5]) end
       return nil
     end
-    local due = redis.call('zscore', keys[3], owner)
+    local due = tonumber(redis.call('zscore', keys[3], owner) or nil)
     if not due then
       due = stamped(at + wait, at)
       redis.call('zadd', keys[3], due, owner)
+    end
+    if due <= at or ours(owner) and life(due, at, wait) <= 0 then
+      remove(keys, owner)
+      if ours(owner) and from == 0 then
+        nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
+      end
+      -- If it lives all the same, it queues up again.
+      tell(keys, publish, owner, '0')
+    elseif ours(owner) and not registered(keys, owner) then
+      -- It waits for another lock.
+      from = from + 1
+    else
       return owner, due
     end
-    due = tonumber(due)
-    if due > at and not (ours(owner) and life(due, at, wait) <= 0) then return owner, due end
-    redis.call('lpop', keys[2])
-    redis.call('zrem', keys[3], owner)
-    -- If it lives all the same, it queues up again.
-    tell(keys, publish, owner, '0')
   end
 end
 
@@ -133,11 +193,15 @@ end
 local function serve(keys, at, wait, lease, publish)
   local owner, due = head(keys, at, wait, publish)
   if not owner then return 0 end
-  local message = '0'
-  if ours(owner) then
+  local message, nonce = '0', registered(keys, owner)
+  if nonce then
     -- If it is dead, it shall not cost more than if it were not passed the lock.
     lease = math.min(lease, math.max(1, math.floor(math.min(due - at, life(due, at, wait)))))
-    redis.call('hset', keys[1], owner, 1)
+    if string.byte(nonce) == 33 then
+      redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. string.sub(nonce, 2))
+    else
+      redis.call('hset', keys[1], owner, 1)
+    end
     local leased = redis.pcall('pexpire', keys[1], lease)
     if type(leased) == 'table' and leased.err then
       -- A lock that never ends would be worse than one that is not passed on.
@@ -145,7 +209,7 @@ local function serve(keys, at, wait, lease, publish)
       return leased
     end
     advance(keys, owner, at, wait)
-    message = lease
+    message = lease .. ' ' .. nonce
   end
   local told = tell(keys, publish, owner, message)
   if type(told) == 'table' and told.err then return told end

@@ -1,14 +1,17 @@
 -- Waiters of ours are alive: set their deadlines anew; mend what is broken in their queues; serve the head where
 -- the lock is free. For many locks.
--- KEYS   4 a lock: hash, queue, deadlines, prefix of the waiters' channels
+-- KEYS   5 a lock: hash, queue, deadlines, prefix of the waiters' channels, the waiters of ours
 -- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
---        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none)
+--        4 Redisson's fairLockWaitTimeout in ms   5 the watchdog's lease in ms
+--        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none), what it is
+--        registered by
 -- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as
 --        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
 --        queue, 0 it does not, n > 1 it was passed the lock, with n ms left
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+told(ARGV[4], ARGV[5])
 local at = time()
 local out = {at}
 
@@ -20,9 +23,8 @@ local function set(keys, known)
   local scores, standing, new = {}, {}, {}
   for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
 
-  -- Of the one ahead: its deadline as it was, and as it is now. `sum`: what those of Java ahead take with them;
-  -- `certain`: the part of it that is no guess.
-  local was, is, sum, certain, foreign = nil, nil, 0, 0, false
+  -- Of the one ahead: its deadline as it was, and as it is now.
+  local was, is, ahead = nil, nil, nobody()
   for _, owner in ipairs(queue) do
     local due = scores[owner]
     local set, second = due, standing[owner]
@@ -32,33 +34,27 @@ local function set(keys, known)
       redis.call('lrem', keys[2], -1, owner)
       due, set = was, is
     elseif ours(owner) and not known[owner] and due and life(due, at, wait) <= 0 then
-      -- Dead, and gone, wherever it stands.
+      -- Dead, and gone, wherever it stands. Who is behind it stands behind the one ahead of it, or behind the lock.
       standing[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
-      set = is
-    elseif ours(owner) then
+      redis.call('hdel', keys[5], owner)
+      set = is or at + math.max(0, redis.call('pttl', keys[1]))
+    elseif ours(owner) or known[owner] then
+      -- An owner of Java's that waits by a client of ours is kept as one of ours.
       local last = known[owner]
-      if last then
-        local need = sum
-        -- What it was given for a wait that was a guess stays, less what has been taken off since.
-        if foreign and due and last > 0 then
-          need = math.max(sum >= LONG and sum or certain, math.floor(due) - last - wait)
-        end
-        set = stamped(at + wait + (foreign and need or 0), at)
-      elseif not due then
-        set = stamped(at + wait + sum, at)
+      if last or not due then
+        local had = last and due and last > 0 and math.floor(due) - last - wait
+        set = stamped(at + wait + needed(ahead, wait, had), at)
       end
     else
       local gap = due and was and due - was
       if gap then
         set = is and is + gap or due
-        certain = certain + cost(gap)
       elseif not due then
         -- With nobody ahead a short one, as in `head`.
         set = is and is + LONG or at + wait
       end
-      sum = sum + cost(gap, due and due - at)
-      foreign = true
+      behind(ahead, gap, due and due - at)
     end
     if standing[owner] and not second and set ~= due then
       new[#new + 1] = set
@@ -75,19 +71,26 @@ local function set(keys, known)
   return standing
 end
 
-local key, arg = 0, 4
+local key, arg = 0, 6
 while arg <= #ARGV do
-  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4]}
-  local owners, known = {}, {}
+  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
+  local owners, known, nonces = {}, {}, {}
   for i = 1, tonumber(ARGV[arg]) do
-    owners[i] = ARGV[arg + 2 * i - 1]
-    known[owners[i]] = tonumber(ARGV[arg + 2 * i])
+    owners[i] = ARGV[arg + 3 * i - 2]
+    known[owners[i]] = tonumber(ARGV[arg + 3 * i - 1])
+    nonces[i] = ARGV[arg + 3 * i]
   end
-  key, arg = key + 4, arg + 1 + 2 * #owners
+  key, arg = key + 5, arg + 1 + 3 * #owners
 
   local answers = {}
   local ok, failed = pcall(function()
     local standing = set(keys, known)
+    -- Gone, where nobody refreshed it for long.
+    if #owners > 0 and redis.call('pexpire', keys[5], REGISTERED) == 0 then
+      for i, owner in ipairs(owners) do
+        if standing[owner] then register(keys, owner, nonces[i]) end
+      end
+    end
     -- After their refresh: those who are alive do not go.
     head(keys, at, wait, publish)
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])

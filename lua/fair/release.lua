@@ -1,41 +1,54 @@
 -- Give back one hold of the owner; the last one frees the lock, and the head of the queue is served.
--- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels
+-- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels   5 the waiters of ours
 -- ARGV   1 owner
---        2 hold count to be left to the owner; -1 = unknown, count one down
+--        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
---        4 own wait in ms   5 first lease in ms of a lock that is passed on   6 publish command
+--        4 how many holds the caller has left; -1 = unknown
+--        5 last moment in ms of the server's time; 0 = none
+--        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
+--        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
 -- Reply  n         n holds are left
 --        0, -1     free, and nobody waited; free, and passed on to the head or its client told
 --        {0, text} free, but the head could not be told: the server's reason
+--        {n, told, id}  for hold '*': n holds are left, 1 when somebody was served, and the id of what was given back ('' for
+--                  one that was not listed)
+--        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock was not ours and is free, or was passed on just now
 --        text      held by this other owner
--- Idempotent where ARGV 2 is above 0. At 0 a repeat answers nil or another owner: the caller knows that it repeats.
+--        {-2, n}   the hold is not there, but n others of this owner are
+-- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
 -- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
+
+local owner, hold = ARGV[1], ARGV[2]
+local late = too_late(ARGV[5])
+if late then return late end
+told(ARGV[9], ARGV[10])
 
 local function pass_on()
   if not redis.call('lindex', KEYS[2], 0) then return 0 end
-  return serve(KEYS, time(), tonumber(ARGV[4]), ARGV[5], ARGV[6])
+  return serve(KEYS, time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
 end
 
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  local holder = redis.call('hkeys', KEYS[1])[1]
+if redis.call('hexists', KEYS[1], owner) == 0 then
+  local holder = somebody(KEYS[1])
   if not holder then pass_on() end
   return holder
 end
 
-local left = tonumber(ARGV[2])
-if left < 0 then
-  -- HINCRBY is refused where memory is short, which must not be in the way of the last release.
-  left = redis.call('hget', KEYS[1], ARGV[1]) == '1' and 0 or redis.call('hincrby', KEYS[1], ARGV[1], -1)
-elseif left > 0 then
-  redis.call('hset', KEYS[1], ARGV[1], left)
-end
-if left > 0 then
-  redis.call('pexpire', KEYS[1], ARGV[3])
-  return left
+local gone
+if hold ~= '' then
+  local count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
+  local left
+  ids, left, gone = rest(ids, count, hold)
+  if not ids then return {-2, count} end
+  if left > 0 then
+    drop(KEYS[1], owner, left, ids)
+    rearm(KEYS[1], ARGV[3], left, ARGV[4])
+    return hold == '*' and {left, 0, gone} or left
+  end
 end
 
 redis.call('del', KEYS[1])
 local served = pass_on()
 if type(served) == 'table' then return {0, served.err} end
-return -served
+return hold == '*' and {0, served, gone} or -served

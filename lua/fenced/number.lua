@@ -4,13 +4,15 @@ end
 -- ARGV   as of `reentrant/acquire.lua`
 -- Reply  {number}  held; the section has this number: a new one, or for an owner that comes in again the one it has
 --        else      as of `reentrant/acquire.lua`, nothing was counted
--- Idempotent where ARGV 3 is above 0. Numbers only grow, and some may be left out.
+-- Idempotent. Numbers only grow, and some may be left out.
 -- Same state as Redisson's fenced lock (protocol 11.1), but: coming in again is not counted, and a counter that was given
 -- an end (Redisson's multi lock does so) has none any more.
 
+local late = too_late(ARGV[5])
+if late then return late end
 local number
 if redis.call('exists', KEYS[1]) == 0 then
-  if tonumber(ARGV[3]) <= 1 then
+  if ARGV[4] == '' then
     -- First: a section without a number must not be, a number without a section may.
     number = redis.call('incr', KEYS[2])
     redis.pcall('persist', KEYS[2])

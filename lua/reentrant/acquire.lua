@@ -2,45 +2,55 @@
 -- KEYS   1 the lock's hash
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
---        3 hold count the owner is to have afterwards; 0 = unknown, count one up; -1 = unknown, and it must
---          hold nothing yet
--- Reply  nil  held; the count stands and the lease runs from now
---        n    busy: the lease has n ms left; -1 = it has no end
---        -6   the owner holds it already (only for -1)
---        -3   the owner wanted to come in again but holds nothing any more, and the lock is free
--- Idempotent where ARGV 3 is above 0: a repeat finds the count it wants and at most starts the lease anew.
--- Same state as Redisson's RLock (protocol 4.3).
+--        3 hold (`common/holds.lua`): '' or an id
+--        4 a hold that the owner must have still, '' = none
+--        5 last moment in ms of the server's time; 0 = none
+--        6 1 = the owner must have no other hold
+-- Reply  nil       held; the hold is counted and the lease runs from now
+--        n         busy: the lease has n ms left; -1 = it has no end
+--        -6        the owner holds it already (only for ARGV 6)
+--        -3        the owner has not got the hold of ARGV 4 any more
+--        {-7, at}  too late, nothing was done; at = the server's time in ms
+-- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(holds of this owner).
+-- Same state as Redisson's RLock (protocol 4.3), but for the list of holds.
 
-local want = tonumber(ARGV[3])
+local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local late = too_late(ARGV[5])
+if late then return late end
+
 local fresh = redis.call('exists', KEYS[1]) == 0
+local count, ids
 if fresh then
-  if want > 1 then return -3 end
-elseif redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  if earlier ~= '' then return -3 end
+  if hold == '' then
+    redis.call('hset', KEYS[1], owner, 1)
+  else
+    redis.call('hset', KEYS[1], owner, 1, owner .. ':holds', ',' .. hold)
+  end
+elseif redis.call('hexists', KEYS[1], owner) == 0 then
   return redis.call('pttl', KEYS[1])
-elseif want < 0 then
-  return -6
-end
-
-local added = true
-if fresh or want <= 0 then
-  redis.call('hincrby', KEYS[1], ARGV[1], 1)
-else
-  local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]))
-  added = count ~= want
-  if added then redis.call('hset', KEYS[1], ARGV[1], want) end
+elseif hold ~= '' then
+  count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
+  if place(ids, hold) then
+    count = nil
+  else
+    if ARGV[6] == '1' then return -6 end
+    if earlier ~= '' and not has(ids, count, earlier) then return -3 end
+    add(KEYS[1], owner, count, ids, hold)
+  end
 end
 
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
 -- that never ends.
 local leased
-if fresh or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
-  leased = redis.pcall('pexpire', KEYS[1], ARGV[2])
+if fresh or redis.call('pttl', KEYS[1]) < tonumber(lease) then
+  leased = redis.pcall('pexpire', KEYS[1], lease)
 end
 if type(leased) == 'table' and leased.err then
   if fresh then
     redis.call('del', KEYS[1])
-  elseif added then
-    redis.call('hincrby', KEYS[1], ARGV[1], -1)
+  elseif count then
+    put_back(KEYS[1], owner, count, ids)
   end
   return leased
 end

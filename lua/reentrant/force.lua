@@ -1,9 +1,11 @@
 -- Free the lock whoever holds it, and wake a waiter of every client.
 -- KEYS   1 the lock's hash   2 the lock's channel, where somebody is told
--- ARGV   1 publish command; empty = nobody is told
--- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told
--- Idempotent.
+-- ARGV   1 last moment in ms of the server's time   2 publish command; empty = nobody is told
+-- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told; {-7, at} too late, nothing was done
+-- Idempotent, until its last moment.
 
+local late = too_late(ARGV[1])
+if late then return late end
 local kind = redis.call('type', KEYS[1])
 if type(kind) == 'table' then kind = kind.ok end
 if kind ~= 'hash' and kind ~= 'none' then
@@ -12,8 +14,8 @@ end
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
-if ARGV[1] == '' then return 1 end
-local told = redis.pcall(ARGV[1], KEYS[2], '0')
+if ARGV[2] == '' then return 1 end
+local told = redis.pcall(ARGV[2], KEYS[2], '0')
 if type(told) == 'table' and told.err then
   return {1, told.err}
 end

@@ -1,37 +1,47 @@
 -- Give back one hold of the owner; the last one frees the lock and wakes a waiter of every client.
 -- KEYS   1 the lock's hash   2 the lock's channel, where somebody is told
 -- ARGV   1 owner
---        2 hold count to be left to the owner; -1 = unknown, count one down
+--        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
---        4 publish command; empty = nobody is told
+--        4 how many holds the caller has left; -1 = unknown
+--        5 last moment in ms of the server's time; 0 = none
+--        6 publish command; empty = nobody is told
 -- Reply  n         n holds are left
 --        -n        free; n clients were told (on this node)
 --        {0, text} free, but nobody could be told: the server's reason
+--        {n, told, id}  for hold '*': n holds are left, so many clients were told, and the id of what was given back ('' for
+--                  one that was not listed)
+--        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock is free and was not ours
 --        text      held by this other owner
--- Idempotent where ARGV 2 is above 0. At 0 a repeat answers nil or another owner: the caller knows that it repeats.
+--        {-2, n}   the hold is not there, but n others of this owner are
+-- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
 -- Same state and message as Redisson's RLock (protocol 4.3), or its spin lock (4.5), without their latch key.
 
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  return redis.call('hkeys', KEYS[1])[1]
-end
+local owner, hold = ARGV[1], ARGV[2]
+local late = too_late(ARGV[5])
+if late then return late end
+if redis.call('hexists', KEYS[1], owner) == 0 then return somebody(KEYS[1]) end
 
-local left = tonumber(ARGV[2])
-if left < 0 then
-  -- HINCRBY is refused where memory is short, which must not be in the way of the last release.
-  left = redis.call('hget', KEYS[1], ARGV[1]) == '1' and 0 or redis.call('hincrby', KEYS[1], ARGV[1], -1)
-elseif left > 0 then
-  redis.call('hset', KEYS[1], ARGV[1], left)
-end
-if left > 0 then
-  redis.call('pexpire', KEYS[1], ARGV[3])
-  return left
+local gone
+if hold ~= '' then
+  local count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
+  local left
+  ids, left, gone = rest(ids, count, hold)
+  if not ids then return {-2, count} end
+  if left > 0 then
+    drop(KEYS[1], owner, left, ids)
+    rearm(KEYS[1], ARGV[3], left, ARGV[4])
+    return hold == '*' and {left, 0, gone} or left
+  end
 end
 
 redis.call('del', KEYS[1])
-if ARGV[4] == '' then return 0 end
-local told = redis.pcall(ARGV[4], KEYS[2], '0')
-if type(told) == 'table' and told.err then
-  return {0, told.err}
+local told = 0
+if ARGV[6] ~= '' then
+  told = redis.pcall(ARGV[6], KEYS[2], '0')
+  if type(told) == 'table' and told.err then
+    return {0, told.err}
+  end
 end
-return -told
+return hold == '*' and {0, told, gone} or -told

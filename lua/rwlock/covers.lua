@@ -41,12 +41,8 @@ local function longest(hash, tag, enough)
   return best
 end
 
--- Somebody in the hash, as an owner: for whoever wonders why the lock is not to be had.
 local function holder(hash)
-  for _, field in ipairs(redis.call('hkeys', hash)) do
-    if field ~= 'mode' then return (string.gsub(field, ':write$', '')) end
-  end
-  return 'nobody'
+  return somebody(hash) or 'nobody'
 end
 
 -- What is said of a hash without a mode: it is a lock of another kind, and to write into it would spoil it.

@@ -2,66 +2,86 @@
 -- KEYS   1 the lock's hash   2 the writers of ours that wait
 -- ARGV   1 owner
 --        2 lease in ms of this hold
---        3 hold count the owner is to have afterwards; 0 = unknown, count one up; -1 = unknown, and it must
---          hold nothing yet
---        4 tag
---        5 1 = gives way to writers that wait, unless the owner is in already
--- Reply  nil  held; the count stands and this hold's lease runs from now
---        n    busy: a writer's lease has n ms left; -1 = it has no end
---        -3   the owner wanted to come in again but holds nothing any more
---        -5   held back: a writer waits
---        -6   the owner holds one of the halves already (only for count -1)
--- Idempotent where ARGV 3 is above 0: a repeat finds the count it wants and at most starts the lease anew.
--- Same state as Redisson's read lock (protocol 10.1).
+--        3 hold (`common/holds.lua`): '' or an id
+--        4 a hold that the owner must have still, '' = none
+--        5 last moment in ms of the server's time; 0 = none
+--        6 1 = the owner must hold neither half
+--        7 tag
+--        8 1 = gives way to writers that wait, unless the owner is in already
+-- Reply  nil       held; the hold is counted and its lease runs from now
+--        n         busy: a writer's lease has n ms left; -1 = it has no end
+--        -3        the owner has not got the hold of ARGV 4 any more
+--        -5        held back: a writer waits
+--        -6        the owner holds one of the halves already (only for ARGV 6)
+--        {-7, at}  too late, nothing was done; at = the server's time in ms
+-- Idempotent: a repeat finds its hold counted and at most starts the lease anew.
+-- Same state as Redisson's read lock (protocol 10.1), but for the list of holds.
 
-local hash, owner, lease, want, tag = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local hash, owner, lease, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
+local late = too_late(ARGV[5])
+if late then return late end
 
 local function held_back()
-  if ARGV[5] ~= '1' or redis.call('exists', KEYS[2]) == 0 then return false end
-  local now = redis.call('time')
-  return redis.call('zcount', KEYS[2], now[1] * 1000 + math.floor(now[2] / 1000), '+inf') > 0
+  if ARGV[8] ~= '1' or redis.call('exists', KEYS[2]) == 0 then return false end
+  return redis.call('zcount', KEYS[2], clock(), '+inf') > 0
 end
 
-local fresh, count = redis.call('exists', hash) == 0, 0
+local fresh, count, ids, again = redis.call('exists', hash) == 0, 0, '', false
 if fresh then
-  if want > 1 then return -3 end
+  if earlier ~= '' then return -3 end
   if held_back() then return -5 end
 else
   local found = redis.call('hmget', hash, 'mode', owner, owner .. ':write')
   if not found[1] then return foreign() end
   count = tonumber(found[2]) or 0
   if found[1] ~= 'read' and not found[3] then return redis.call('pttl', hash) end
-  -- Holds whose leases are over do not count.
-  if count > 0 and want ~= 1 and covered(tag, owner, count, 1) <= 0 then count = 0 end
-  if want > 1 and count == 0 then return -3 end
-  if want < 0 and (count > 0 or found[3]) then return -6 end
-  if count == 0 and not found[3] and held_back() then return -5 end
+  if count > 0 then
+    if hold == '' then
+      again = true
+    else
+      ids = listed(hash, owner)
+      -- Holds whose leases are over do not count.
+      if covered(tag, owner, count, 1) <= 0 then count, ids = 0, '' end
+      again = place(ids, hold) ~= nil
+    end
+  end
+  if not again then
+    if earlier ~= '' and (count == 0 or not has(ids, count, earlier)) then return -3 end
+    if ARGV[6] == '1' and (count > 0 or found[3]) then return -6 end
+    if count == 0 and not found[3] and held_back() then return -5 end
+  end
 end
 
 -- A script is not rolled back: what may be refused (by the access list, say) comes first, or is undone.
-local n = want > 0 and ARGV[3] or tostring(count + 1)
+local n = again and count or count + 1
 local own = cover(tag, owner, n)
 -- As long is too short: a millisecond may go by before the cover is set, and the hash must not end before it.
 local short = fresh or redis.call('pttl', hash) <= tonumber(lease)
-local no = refused(redis.pcall('set', own, '1', 'px', lease))
-if no then return no end
+local no
+-- A repeat cuts no hold of this owner short.
+if not again or redis.call('pttl', own) < tonumber(lease) then
+  no = refused(redis.pcall('set', own, '1', 'px', lease))
+  if no then return no end
+end
 if fresh then
   no = refused(redis.pcall('hset', hash, 'mode', 'read', owner, n))
-elseif tonumber(n) ~= count then
+elseif not again then
   no = refused(redis.pcall('hset', hash, owner, n))
+end
+if not no and not again and hold ~= '' then
+  no = refused(redis.pcall('hset', hash, owner .. ':holds', ids .. ',' .. hold))
 end
 if short and not no then
   no = refused(redis.pcall('pexpire', hash, lease))
 end
-if no then
+if no and not again then
   redis.pcall('del', own)
   if fresh then
     redis.pcall('del', hash)
   elseif count > 0 then
-    redis.pcall('hset', hash, owner, count)
+    put_back(hash, owner, count, ids)
   else
-    redis.pcall('hdel', hash, owner)
+    redis.pcall('hdel', hash, owner, owner .. ':holds')
   end
-  return no
 end
-return nil
+return no

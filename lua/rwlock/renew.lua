@@ -1,14 +1,18 @@
 -- Make leases last so long from now for many locks, each only where its owner still holds it. Never creates anything.
 -- KEYS   the locks' hashes
 -- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then
---        and for KEYS[i], from 3i - 1 on: owner; write, read, or keep; tag
+--        2 last moment in ms of the server's time; 0 = none
+--        and for KEYS[i], from 4i - 1 on: owner; the holds that are relied on, as for `common/renew.lua`; write, read, or
+--        keep; tag
 --        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
--- Reply  a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this one
--- Idempotent. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
+-- Reply  as of `common/renew.lua`
+-- Idempotent until its last moment. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
 if exactly then lease = -lease end
+local late = too_late(ARGV[2])
+if late then return late end
 
 local function write(hash, owner, tag)
   local found = redis.call('hmget', hash, owner .. ':write', owner)
@@ -48,8 +52,16 @@ end
 
 local out = {}
 for i = 1, #KEYS do
-  local owner, half, tag = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
-  local ok, answer = pcall(half == 'write' and write or read, KEYS[i], owner, tag, half == 'keep')
+  local owner, holds, half, tag = ARGV[4 * i - 1], ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2]
+  local gone
+  local ok, answer = pcall(function()
+    if holds ~= '' then
+      gone = missing(KEYS[i], half == 'write' and owner .. ':write' or owner, holds)
+      if not gone then return 0 end
+    end
+    return (half == 'write' and write or read)(KEYS[i], owner, tag, half == 'keep')
+  end)
+  if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then
     -- Before Redis 7 an error is a text with the place in front.
     answer = type(answer) == 'table' and answer.err or tostring(answer)

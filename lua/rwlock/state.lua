@@ -14,7 +14,10 @@ local fields, longest_cover = redis.call('hgetall', hash), 0
 for i = 1, #fields, 2 do
   local field, count = fields[i], fields[i + 1]
   local writer = string.match(field, '^(.*):write$')
-  if ARGV[1] == 'write' then
+  if string.sub(field, -6) == ':holds' then
+    -- A list of holds is no holder.
+    count = nil
+  elseif ARGV[1] == 'write' then
     if writer and mode == 'write' then
       out[1] = left
       out[#out + 1] = writer

@@ -2,26 +2,30 @@
 -- KEYS   1 the lock's hash   2 the writers of ours that wait
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
---        3 hold count the owner is to have afterwards; 0 = unknown, count one up; -1 = unknown, and it must
---          hold nothing yet
---        4 tag
---        5 0, or for how many ms from now a writer that has to wait holds back readers that come
--- Reply  nil  held; the count stands and the lease runs from now
---        n    busy: n ms are left of the lease of the writer, or of the reader whose lease is the longest; -1 = no end
---        -3   the owner wanted to come in again but holds nothing any more
---        -6   the owner holds it for reading: it would wait for itself; or for writing (only for count -1)
--- Idempotent where ARGV 3 is above 0: a repeat finds the count it wants and at most starts the lease anew.
--- Same state as Redisson's write lock (protocol 10.2), but: coming in again takes the longer of both leases, not their
--- sum; where every reader is dead nobody is waited for.
+--        3 hold (`common/holds.lua`): '' or an id
+--        4 a hold that the owner must have still, '' = none
+--        5 last moment in ms of the server's time; 0 = none
+--        6 1 = the owner must hold neither half
+--        7 tag
+--        8 0, or for how many ms from now a writer that has to wait holds back readers that come
+-- Reply  nil       held; the hold is counted and the lease runs from now
+--        n         busy: n ms are left of the lease of the writer, or of the reader whose lease is the longest; -1 = no end
+--        -3        the owner has not got the hold of ARGV 4 any more
+--        -6        the owner holds it for reading: it would wait for itself; or for writing (only for ARGV 6)
+--        {-7, at}  too late, nothing was done; at = the server's time in ms
+-- Idempotent: a repeat finds its hold counted and at most starts the lease anew.
+-- Same state as Redisson's write lock (protocol 10.2), but for the list of holds; coming in again takes the longer of both
+-- leases, not their sum; where every reader is dead nobody is waited for.
 
-local hash, owner, want, tag = KEYS[1], ARGV[1], tonumber(ARGV[3]), ARGV[4]
-local field, lease, announce = owner .. ':write', ARGV[2], tonumber(ARGV[5])
+local hash, owner, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV[7]
+local field, lease, announce = owner .. ':write', ARGV[2], tonumber(ARGV[8])
+local late = too_late(ARGV[5])
+if late then return late end
 
 local function busy(left)
   if announce > 0 then
-    local now = redis.call('time')
     -- Where that is refused, readers are preferred. No mark without an end.
-    local mark = redis.pcall('zadd', KEYS[2], now[1] * 1000 + math.floor(now[2] / 1000) + announce, owner)
+    local mark = redis.pcall('zadd', KEYS[2], clock() + announce, owner)
     if not refused(mark) and redis.call('pttl', KEYS[2]) < announce
       and refused(redis.pcall('pexpire', KEYS[2], announce)) then
       redis.pcall('del', KEYS[2])
@@ -30,7 +34,7 @@ local function busy(left)
   return left
 end
 
-local fresh, count = redis.call('exists', hash) == 0, 0
+local fresh, count, ids, again = redis.call('exists', hash) == 0, 0, '', false
 if not fresh then
   local found = redis.call('hmget', hash, 'mode', field, owner)
   count = tonumber(found[2]) or 0
@@ -41,24 +45,29 @@ if not fresh then
     local left = redis.call('pttl', hash)
     local live = longest(hash, tag, left < 0 and math.huge or math.max(left, 1))
     if live > 0 then return busy(left < 0 and live or math.min(left, live)) end
-    if want > 1 then return -3 end
+    if earlier ~= '' then return -3 end
     redis.call('del', hash)
     fresh, count = true, 0
   elseif count == 0 then
     return busy(redis.call('pttl', hash))
-  elseif want < 0 then
-    return -6
+  elseif hold == '' then
+    again = true
+  else
+    ids = listed(hash, field)
+    again = place(ids, hold) ~= nil
+    if not again and ARGV[6] == '1' then return -6 end
+    if not again and earlier ~= '' and not has(ids, count, earlier) then return -3 end
   end
-elseif want > 1 then
+elseif earlier ~= '' then
   return -3
 end
 
-local n = want > 0 and ARGV[3] or tostring(count + 1)
 local short = fresh or redis.call('pttl', hash) < tonumber(lease)
 if fresh then
-  redis.call('hset', hash, 'mode', 'write', field, n)
-elseif tonumber(n) ~= count then
-  redis.call('hset', hash, field, n)
+  redis.call('hset', hash, 'mode', 'write', field, 1)
+  if hold ~= '' then redis.call('hset', hash, field .. ':holds', ',' .. hold) end
+elseif not again then
+  add(hash, field, count, ids, hold)
 end
 
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
@@ -70,8 +79,8 @@ end
 if no then
   if fresh then
     redis.call('del', hash)
-  else
-    redis.call('hset', hash, field, count)
+  elseif not again then
+    put_back(hash, field, count, ids)
   end
   return no
 end

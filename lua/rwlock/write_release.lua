@@ -2,45 +2,57 @@
 -- reading, and wakes all waiters of every client.
 -- KEYS   1 the lock's hash   2 its channel
 -- ARGV   1 owner
---        2 hold count to be left to the owner; -1 = unknown, count one down
+--        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
---        4 tag
---        5 publish command
+--        4 how many holds the caller has left; -1 = unknown
+--        5 last moment in ms of the server's time; 0 = none
+--        6 tag
+--        7 publish command
 -- Reply  n         n holds are left
 --        -n        not held for writing any more; n clients were told (on this node)
 --        {0, text} as -n, but nobody could be told: the server's reason
+--        {n, told, id}  for hold '*': n holds are left, so many clients were told, and the id of what was given back ('' for
+--                  one that was not listed)
+--        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock is free and was not ours
 --        text      held by this other owner, or by this one for reading
--- Idempotent where ARGV 2 is above 0. At 0 a repeat answers nil or an owner: the caller knows that it repeats.
+--        {-2, n}   the hold is not there, but n others of this owner for writing are
+-- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
 -- Same state and message as Redisson's write lock (protocol 10.4), without its latch key, but: what is left to readers is
 -- told, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
 
-local hash, owner, tag = KEYS[1], ARGV[1], ARGV[4]
+local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'
+local late = too_late(ARGV[5])
+if late then return late end
 local found = redis.call('hmget', hash, 'mode', field, owner)
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
-  redis.pcall(ARGV[5], KEYS[2], '1')
+  redis.pcall(ARGV[7], KEYS[2], '1')
   return nil
 end
 if mode ~= 'write' or count == 0 then return holder(hash) end
 
-local left = tonumber(ARGV[2])
-if left < 0 then left = count - 1 end
-if left > 0 then
-  if left ~= count then redis.call('hset', hash, field, left) end
-  redis.call('pexpire', hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)))
-  return left
+local gone
+if hold ~= '' then
+  local ids, left
+  ids, left, gone = rest(listed(hash, field), count, hold)
+  if not ids then return {-2, count} end
+  if left > 0 then
+    drop(hash, field, left, ids)
+    rearm(hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)), left, ARGV[4])
+    return hold == '*' and {left, 0, gone} or left
+  end
 end
 
 if reads > 0 and covered(tag, owner, reads, 1) > 0 then
-  redis.call('hdel', hash, field)
+  redis.call('hdel', hash, field, field .. ':holds')
   redis.call('hset', hash, 'mode', 'read')
 else
   redis.call('del', hash)
 end
-local told = redis.pcall(ARGV[5], KEYS[2], '1')
+local told = redis.pcall(ARGV[7], KEYS[2], '1')
 local no = refused(told)
 if no then return {0, no.err} end
-return -told
+return hold == '*' and {0, told, gone} or -told

@@ -154,7 +154,7 @@ impl<T: Holds> World<T> {
             }
             *server = before + 1;
         }
-        Some(self.table.open(hold, |book| book.open(book.count() + 1, None, NOW, UNTIL)))
+        Some(self.table.open(hold, |book| book.open(0, None, NOW, UNTIL)))
     }
 
     /// Another caller of the same owner, whose attempt has not begun.
@@ -207,7 +207,7 @@ impl<T: Holds> World<T> {
     pub(crate) fn pass_on(guard: Guard) -> Guard {
         let Guard { hold, level } = guard;
         hold.book().close(level);
-        let level = hold.book().open(1, None, 0, 0);
+        let level = hold.book().reopen(0);
         Guard { hold, level }
     }
 

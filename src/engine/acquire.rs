@@ -16,7 +16,7 @@ use super::names::LockName;
 use super::protocol::{Protocol, Turn};
 use super::registry::{Nap, Place, Until, Win};
 use super::transport::Moment;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
 pub(crate) use attempt::GRACE;
@@ -39,14 +39,28 @@ struct Wish {
     alone: bool,
     /// True when it is known to hold nothing.
     new: bool,
+    /// The number of the hold that is to be acquired; 0 where the owner will never have another.
+    number: u64,
     /// With a queue in Redis: where the owner is told that its turn has come.
     station: Option<Arc<LockName>>,
     began: Moment,
+    /// For how long the acquire that this is a part of had waited before.
+    waited: Duration,
     until: Option<Moment>,
 }
 
-/// Acquires as told; None when the wait ran out.
+/// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
+    let home = engine.home();
+    if home.is_here() {
+        let mut seeking = std::pin::pin!(seek(engine, protocol, how));
+        return std::future::poll_fn(|context| home.poll(seeking.as_mut(), context)).await;
+    }
+    let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
+    home.bring(async move { seek(&engine, &protocol, how).await }).await
+}
+
+async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     how.check()?;
     protocol.name().check()?;
     engine.check_open()?;
@@ -56,10 +70,6 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     if let Some(owner) = &given {
         // Who gave it may give it again: it is nobody else's, and not kept for others.
         owner.reveal();
-    }
-    if let Some(owner) = given.as_ref().filter(|owner| !how.grouped && !owner.is_of(&engine.id)) {
-        // Another client of this process made it, and may act as it too.
-        owner.share();
     }
     let until = how.wait.map(|wait| began + wait);
     let once = how.wait == Some(Duration::ZERO);
@@ -79,8 +89,10 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         fresh,
         alone: how.alone,
         new: fresh || how.new,
+        number: if fresh { 0 } else { engine.hold_number() },
         station,
         began,
+        waited: how.waited,
         until,
     };
     let name = &protocol.name().plain;
@@ -95,6 +107,9 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         }
     };
     let outcome = seeking.instrument(span).await;
+    if wish.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
+        wish.call();
+    }
     wish.tell(&outcome);
     outcome
 }
@@ -102,8 +117,12 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
 impl Wish {
     /// Asks once, past everybody who waits.
     async fn once(&self) -> Result<Option<Grant>> {
+        // A part of an acquire that has waited for long enough lets nobody go first any more. To a shared lock, which has no
+        // queue, the turn says no more than that.
+        let shared = self.protocol.is_shared() && !self.waited.is_zero();
+        let turn = if shared && self.waited >= self.engine.options.hold_back { Turn::Stay } else { Turn::Once };
         loop {
-            match self.bounded(self.attempt(&self.target(), false, Turn::Once)).await {
+            match self.bounded(self.attempt(&self.target(), false, turn)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(Tried::Busy(_) | Tried::Standing(_) | Tried::Marked(..) | Tried::Displaced | Tried::HeldBack) => {
                     return Ok(None);
@@ -142,24 +161,33 @@ impl Wish {
             Win::Alone
         };
         let mut place = self.engine.registry.enter(self.protocol.name(), may_hand.then(|| self.protocol.flavour()));
+        if self.may_meet_itself() {
+            place.name(&self.owner);
+        }
         while !place.has_turn() {
             self.engine.check_open()?;
             let joins = place.joins();
+            // Its owner may have come in since it asked, by another acquire.
+            let again = !joins && self.is_in();
             let patience = seek.patience();
-            if joins || (patience == Some(Duration::ZERO) && place.is_held_back()) {
+            let mut rest = Duration::MAX;
+            if joins || again || (patience == Some(Duration::ZERO) && place.is_held_back()) {
                 if let Some(grant) = seek.ask().await? {
                     place.won(&grant.hold, self.engine.now(), win);
                     return Ok(Some(grant));
                 }
-                if joins {
+                if again {
+                    rest = seek.nap;
+                } else if joins {
                     place.rejoin();
+                    continue;
                 } else {
                     // Not even so: somebody else holds it.
                     place.note_held_back(false);
+                    continue;
                 }
-                continue;
             }
-            let patience = patience.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
+            let patience = patience.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX).min(rest);
             let nap = place.nap(self.left(patience), Until::Turn).await;
             if nap == Nap::Over && self.is_over() {
                 return seek.give_up();
@@ -176,7 +204,8 @@ impl Wish {
     async fn contend(&self, place: &mut Place, seek: &mut Seek<'_>) -> Result<Option<Grant>> {
         let options = &self.engine.options;
         let mut pace = Pace::new(self.began);
-        let mut heard = false;
+        // The one before may have left before it looked.
+        let mut heard = place.is_woken();
         let mut looks = 0;
         loop {
             place.give_way().await;
@@ -203,12 +232,14 @@ impl Wish {
                 seek.nap = seek.nap.min(backoff.rest(looks, self.engine.random()));
                 looks = looks.saturating_add(1);
             } else if !seek.is_failing() && !listening {
-                place.listen(self.left(options.subscribe_timeout)).await;
+                // Until messages come in it polls, at the end of the lease at the latest.
+                let due = self.engine.now() + seek.nap.min(options.poll_cap / 10);
+                place.listen(self.left(due.since(self.engine.now()))).await;
                 if place.is_listening() {
                     // A release may have slipped in between.
                     continue;
                 }
-                seek.nap = seek.nap.min(options.poll_cap / 10);
+                seek.nap = due.since(self.engine.now());
             }
             // After a failure, the news that a connection is back cuts the pause short.
             let nap = place.nap(self.left(seek.nap), Until::Message).await;
@@ -222,6 +253,31 @@ impl Wish {
                     None => seek.give_up(),
                 };
             }
+        }
+    }
+
+    /// True when others may wait as its owner, and may come in beside it, or it beside them.
+    fn may_meet_itself(&self) -> bool {
+        !self.new && !self.alone
+    }
+
+    /// True when its owner holds what lets it in: by another acquire.
+    fn is_in(&self) -> bool {
+        let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
+        // Who writes may read.
+        let other = || self.protocol.other().filter(|_| self.protocol.is_shared());
+        self.may_meet_itself() && (holds(self.protocol.name()) || other().is_some_and(holds))
+    }
+
+    /// It came in: so may those who wait as the same owner.
+    fn call(&self) {
+        let registry = &self.engine.registry;
+        if self.protocol.queue().is_some() {
+            return registry.wake(&self.protocol.name().station(self.owner.text()));
+        }
+        registry.call(self.protocol.name(), &self.owner);
+        if let Some(other) = self.protocol.other().filter(|_| !self.protocol.is_shared()) {
+            registry.call(other, &self.owner);
         }
     }
 
@@ -273,8 +329,7 @@ impl Wish {
 pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<State> {
     protocol.name().check()?;
     engine.check_open()?;
-    let reply = engine.topology.node(protocol.name()).run(protocol.state()).await;
-    let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
+    let reply = engine.ask(protocol.name(), protocol.state()).await?;
     let (ttl, holders) = protocol.stated(reply)?;
     Ok(State { holders, remaining: u64::try_from(ttl).ok().map(Duration::from_millis) })
 }

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::Engine;
 use super::ledger::{Book, End, Entry, Table};
 use super::names::{LockName, ReadyHash};
-use super::protocol::Protocol;
+use super::protocol::{HoldId, Protocol};
 use super::sync::{Mutex, MutexGuard};
 use super::transport::Moment;
 use crate::owner::Owner;
@@ -96,19 +97,33 @@ impl Entry for Hold {
 pub(crate) struct Target {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
+    /// The number of the hold that is to be acquired; 0: it is not listed in Redis.
+    pub(crate) number: u64,
+    /// What a waiter in a queue is registered by.
+    pub(crate) nonce: Bytes,
     reserved: bool,
 }
 
 impl Target {
     /// For an owner that nobody else knows.
     pub(crate) fn fresh(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
-        Arc::new(Self { engine: Arc::clone(engine), hold, reserved: false })
+        Arc::new(Self { engine: Arc::clone(engine), hold, number: 0, nonce: Bytes::new(), reserved: false })
+    }
+
+    /// As `fresh`, for a waiter in a queue who is registered by this.
+    pub(crate) fn fresh_by(engine: &Arc<Engine>, hold: Arc<Hold>, nonce: Bytes) -> Arc<Self> {
+        Arc::new(Self { engine: Arc::clone(engine), hold, number: 0, nonce, reserved: false })
     }
 
     /// For an owner that may come again: the hold in the table, which may be another one than `hold`.
-    pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
+    pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
         let hold = engine.holds.reserve(hold.key(), hold);
-        Arc::new(Self { engine: Arc::clone(engine), hold, reserved: true })
+        Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: true })
+    }
+
+    /// How Redis knows the hold that is to be acquired.
+    pub(crate) fn id(&self) -> HoldId {
+        self.engine.hold_id(&self.hold.owner, self.number)
     }
 }
 

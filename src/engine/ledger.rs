@@ -24,6 +24,8 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug)]
 struct Level {
     id: u32,
+    /// The number of its hold in the server; 0 where that is not listed there.
+    hold: u64,
     /// None: kept by the watchdog.
     lease: Option<u64>,
     /// Until when it counts as held; for watchdog levels the book's `watched` says so.
@@ -41,24 +43,31 @@ pub(crate) struct Book {
     watched: u64,
     renewed: u64,
     end: Option<End>,
-    /// The guards that relied on it when it ended.
-    bereft: Vec<u32>,
+    /// The guards that relied on it when it ended, or their part of it did.
+    lost: Vec<(u32, End)>,
     /// How many times the server gave it to the owner anew.
     tenure: u32,
-    doubted: bool,
+    /// Holds whose acquires went without a reply once, so that a late copy may still reach the server.
+    doubts: Vec<u64>,
+    /// Holds whose releases the server refused, to be given back with the next.
+    owed: Vec<u64>,
+    /// Until then a command that shortens the lease may still reach the server.
+    cut_until: u64,
+    /// The tenure in which it was refuted while no guard relied on it.
+    refuted: Option<u32>,
     reserved: u32,
     closed: bool,
 }
 
 impl Book {
-    /// Adds a guard. `count` is what the server has now; `lease` is None for the watchdog.
-    pub(crate) fn open(&mut self, count: u32, lease: Option<u64>, sent: u64, until: u64) -> u32 {
+    /// Adds a guard for the hold of this number. `lease` is None for the watchdog.
+    pub(crate) fn open(&mut self, hold: u64, lease: Option<u64>, sent: u64, until: u64) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         if self.count == 0 {
             self.tenure = self.tenure.wrapping_add(1);
         }
-        self.count = count;
+        self.count += 1;
         if lease.is_none() {
             self.watched = until.max(self.watched);
             self.renewed = sent.max(self.renewed);
@@ -66,15 +75,27 @@ impl Book {
         if self.levels.is_empty() {
             self.levels.reserve_exact(1);
         }
-        self.levels.push(Level { id, lease, until, cap: u64::MAX });
+        self.levels.push(Level { id, hold, lease, until, cap: u64::MAX });
         id
     }
 
-    /// Takes a guard away: from here on it causes no renewal. False when it was gone already.
-    pub(crate) fn close(&mut self, id: u32) -> bool {
-        let before = self.levels.len();
-        self.levels.retain(|level| level.id != id);
-        self.levels.len() != before
+    /// Adds a guard in the place of one that was closed: the hold in the server stays.
+    pub(crate) fn reopen(&mut self, hold: u64) -> u32 {
+        let count = self.count;
+        let id = self.open(hold, None, 0, 0);
+        self.count = count;
+        id
+    }
+
+    /// Takes a guard away: from here on it causes no renewal. The number of its hold; None when it was gone already.
+    pub(crate) fn close(&mut self, id: u32) -> Option<u64> {
+        let at = self.levels.iter().position(|level| level.id == id)?;
+        Some(self.levels.swap_remove(at).hold)
+    }
+
+    /// The numbers of the holds that guards rely on.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = u64> {
+        self.levels.iter().map(|level| level.hold)
     }
 
     /// True when no guard relies on it.
@@ -104,6 +125,11 @@ impl Book {
         }
         let level = self.levels.iter().find(|level| level.id == id)?;
         Some(if level.lease.is_none() { self.watched } else { level.until }.min(level.cap))
+    }
+
+    /// The number of a guard's hold.
+    pub(crate) fn number(&self, id: u32) -> Option<u64> {
+        self.levels.iter().find(|level| level.id == id).map(|level| level.hold)
     }
 
     /// The lease of a guard: None for the watchdog's.
@@ -175,18 +201,17 @@ impl Book {
     /// A guard's lease was set to an explicit one.
     pub(crate) fn extended(&mut self, id: u32, lease: u64, until: u64) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
-            *level = Level { id, lease: Some(lease), until, cap: u64::MAX };
+            *level = Level { lease: Some(lease), until, cap: u64::MAX, ..*level };
         }
     }
 
-    /// The watchdog's renewal sent at `sent` was confirmed at `now`. False when it came too late: the hold had ended by
-    /// the local clock, which is final.
+    /// The watchdog's renewal sent at `sent` was confirmed at `now`. False when it came too late: what the watchdog kept
+    /// had ended by the local clock, which is final.
     pub(crate) fn renewed(&mut self, now: u64, sent: u64, until: u64) -> bool {
         if !self.is_watched() {
             return true;
         }
         if now >= self.watched {
-            self.finish(End::Expired);
             return false;
         }
         self.watched = self.watched.max(until);
@@ -206,14 +231,38 @@ impl Book {
             return false;
         }
         self.end = Some(end);
-        self.bereft = self.levels.iter().map(|level| level.id).collect();
+        self.lost.extend(self.levels.iter().map(|level| (level.id, end)));
         !self.levels.is_empty()
     }
 
+    /// Ends what some guards rely on, where others rely on the rest. The numbers of their holds.
+    pub(crate) fn lose(&mut self, end: End, which: impl Fn(u64, bool) -> bool) -> Vec<u64> {
+        let mut holds = Vec::new();
+        let lost = &mut self.lost;
+        self.levels.retain(|level| {
+            let ends = which(level.hold, level.lease.is_none());
+            if ends {
+                lost.push((level.id, end));
+                holds.push(level.hold);
+            }
+            !ends
+        });
+        holds
+    }
+
     /// The server was heard not to have this hold, in an answer to what was asked during `tenure`. As [`Book::finish`],
-    /// but an answer that comes in after a release says nothing of what was acquired since.
+    /// but an answer that comes in after a release says nothing of what was acquired since. Between two guards, when one
+    /// has given the hold back and it is not yet passed on, nobody is there to be told: [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
+        if self.tenure == tenure && self.is_idle() {
+            self.refuted = Some(tenure);
+        }
         self.tenure == tenure && !self.is_idle() && self.finish(End::Gone)
+    }
+
+    /// True when the server was heard not to have it while no guard relied on it: there is nothing to pass on.
+    pub(crate) fn is_refuted(&self) -> bool {
+        self.refuted == Some(self.tenure)
     }
 
     /// How many times the server gave it to the owner anew.
@@ -228,7 +277,7 @@ impl Book {
 
     /// How it ended for a guard: one that was released before has lost nothing.
     pub(crate) fn end_of(&self, id: u32) -> Option<End> {
-        self.end.filter(|_| self.bereft.contains(&id))
+        self.lost.iter().find(|(lost, _)| *lost == id).map(|(_, end)| *end)
     }
 
     /// How many holds this client has in the server.
@@ -243,14 +292,48 @@ impl Book {
         self.count
     }
 
-    /// True when an acquire of this hold went without a reply, so that a late copy of it may still reach the server.
+    /// True when an acquire of a hold here went without a reply, so that a late copy of it may still reach the server.
     pub(crate) fn doubted(&self) -> bool {
-        self.doubted
+        !self.doubts.is_empty()
     }
 
     /// Notes such an acquire.
-    pub(crate) fn doubt(&mut self) {
-        self.doubted = true;
+    pub(crate) fn doubt(&mut self, hold: u64) {
+        if !self.doubts.contains(&hold) {
+            self.doubts.push(hold);
+        }
+    }
+
+    /// Takes the note of such an acquire. True when there was one.
+    pub(crate) fn undoubt(&mut self, hold: u64) -> bool {
+        let before = self.doubts.len();
+        self.doubts.retain(|doubt| *doubt != hold);
+        self.doubts.len() != before
+    }
+
+    /// Takes all of them.
+    pub(crate) fn doubts(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.doubts)
+    }
+
+    /// The server refused to take this hold back.
+    pub(crate) fn owe(&mut self, holds: impl IntoIterator<Item = u64>) {
+        self.owed.extend(holds);
+    }
+
+    /// Takes the holds that the server refused to take back.
+    pub(crate) fn owed(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.owed)
+    }
+
+    /// A command that shortens the lease went without a reply: it may reach the server until then.
+    pub(crate) fn may_be_cut(&mut self, until: u64) {
+        self.cut_until = self.cut_until.max(until);
+    }
+
+    /// Until when such a command may reach the server.
+    pub(crate) fn cut_until(&self) -> u64 {
+        self.cut_until
     }
 
     /// True once the hold has left the table: nobody may open it again.
@@ -299,6 +382,20 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         self.shard(key).lock().get(key).map_or(0, |entry| entry.book().count())
     }
 
+    /// The hold of a key, if there is one.
+    pub(crate) fn get(&self, key: &K) -> Option<Arc<E>> {
+        self.shard(key).lock().get(key).map(Arc::clone)
+    }
+
+    /// True when somebody here relies on a hold of a key.
+    pub(crate) fn is_relied_on(&self, key: &K) -> bool {
+        let shard = self.shard(key).lock();
+        shard.get(key).is_some_and(|entry| {
+            let book = entry.book();
+            book.end().is_none() && !book.is_idle()
+        })
+    }
+
     /// Ends a reservation.
     pub(crate) fn unreserve(&self, key: &K, entry: &Arc<E>) {
         let mut shard = self.shard(key).lock();
@@ -325,7 +422,6 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         let mut shard = self.shard(key).lock();
         let mut book = entry.book();
         book.count = 0;
-        book.doubted = false;
         if book.end.is_some() || (book.is_idle() && book.reserved == 0) {
             Self::drop_out(&mut shard, key, entry, book);
         }

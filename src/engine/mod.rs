@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
 use crate::config::Options;
@@ -13,8 +14,10 @@ use crate::owner::Owner;
 
 pub(crate) mod acquire;
 pub(crate) mod channels;
+pub(crate) mod clock;
 pub(crate) mod coalesce;
 pub(crate) mod hold;
+pub(crate) mod home;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod names;
@@ -35,13 +38,17 @@ mod tests;
 pub(crate) mod topology;
 pub(crate) mod transport;
 
+use clock::ServerClock;
 use hold::{Hold, Holds};
-use ledger::End;
+use home::{Brought, Home};
+use ledger::{End, Entry as _};
+use names::LockName;
+use protocol::{HoldId, Protocol};
 use queue::Queues;
 use reaper::{Finished, Reaper};
 use registry::Registry;
 use topology::Topology;
-use transport::{Ear, Moment, Transport};
+use transport::{Call, Ear, Moment, Reply, Transport};
 
 /// How many parts the table of holds is locked in.
 const SHARDS: usize = 16;
@@ -56,7 +63,13 @@ pub(crate) struct Engine {
     pub(crate) reaper: Reaper,
     /// The client's uuid: version 8, so that scripts can tell our owners from Java's, which are version 4.
     pub(crate) id: Arc<str>,
+    /// What the ids of this client's holds begin with.
+    id_prefix: Box<str>,
+    /// The server's clock.
+    pub(crate) clock: ServerClock,
     owners: AtomicU64,
+    /// The number of the last hold of an owner that can be used again.
+    taken: AtomicU64,
     closing: watch::Sender<bool>,
     closed: AtomicBool,
 }
@@ -92,8 +105,11 @@ impl Engine {
             queues: Arc::clone(&queues),
             holds: Holds::new(SHARDS),
             reaper,
+            id_prefix: format!("{}{}.", &id[..8], &id[9..13]).into(),
             id: Arc::from(id),
+            clock: ServerClock::default(),
             owners: AtomicU64::new(1),
+            taken: AtomicU64::new(0),
             closing,
             closed: AtomicBool::new(false),
         });
@@ -106,9 +122,60 @@ impl Engine {
         self.topology.now()
     }
 
+    /// The runtime that this client lives on.
+    pub(crate) fn home(&self) -> &Home {
+        self.reaper.home()
+    }
+
+    /// Asks the server of a lock something that changes nothing.
+    pub(crate) fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Brought<Result<Reply>> {
+        let (engine, name) = (Arc::clone(self), Arc::clone(name));
+        self.home().bring(async move {
+            let reply = engine.topology.node(&name).run(call).await;
+            reply.map_err(|fault| Error::from_fault(&fault, &name.plain))
+        })
+    }
+
     /// A new owner, of a number never used before by this client.
     pub(crate) fn owner(&self) -> Owner {
         Owner::fresh(&self.id, self.owners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number for a hold that is about to be acquired, never used before by this client.
+    pub(crate) fn hold_number(&self) -> u64 {
+        self.taken.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// How Redis knows the hold of this number, whichever client asks: by the client's random part and the number.
+    pub(crate) fn hold_id(&self, owner: &Owner, number: u64) -> HoldId {
+        match number {
+            0 if owner.is_known() => HoldId::Unlisted,
+            0 => HoldId::Only,
+            number => HoldId::Listed(Bytes::from(format!("{}{number}", self.id_prefix))),
+        }
+    }
+
+    /// As a list: what a renewal is told of the holds that are relied on. Empty where there is but one, and will be.
+    pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
+        let mut ids = Vec::new();
+        for number in numbers {
+            match self.hold_id(owner, *number) {
+                HoldId::Listed(id) => ids.extend([b",", &id[..]].concat()),
+                HoldId::Unlisted => ids.extend(b",-"),
+                HoldId::Only | HoldId::Any => {}
+            }
+        }
+        Bytes::from(ids)
+    }
+
+    /// The number of a hold of this client's, from its id.
+    pub(crate) fn number_of(&self, id: &[u8]) -> Option<u64> {
+        std::str::from_utf8(id).ok()?.strip_prefix(&*self.id_prefix)?.parse().ok()
+    }
+
+    /// The last moment of a command sent now that may take as long as any, in the server's time.
+    pub(crate) fn last_ms(&self) -> i64 {
+        self.clock.last(self.now(), self.options.command_timeout)
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -121,7 +188,8 @@ impl Engine {
 
     /// How long an operation goes on in the face of errors that pass.
     pub(crate) fn patience(&self) -> Duration {
-        (self.options.command_timeout + self.options.retry_delay.1) * self.options.retry_attempts
+        let once = self.options.command_timeout.saturating_add(self.options.retry_delay.1);
+        once.saturating_mul(self.options.retry_attempts)
     }
 
     /// The pause after so many failures: brief the first time, then half fixed, half random (protocol §15).
@@ -149,6 +217,32 @@ impl Engine {
         }
     }
 
+    /// Ends what the watchdog kept of a hold. Guards with longer leases of their own go on.
+    pub(crate) fn expire(self: &Arc<Self>, hold: &Arc<Hold>) {
+        self.lose_some(hold, End::Expired, |_, watched| watched);
+    }
+
+    /// Ends some of the guards of a hold, told by their holds' numbers and whether the watchdog keeps them.
+    pub(crate) fn lose_some(self: &Arc<Self>, hold: &Arc<Hold>, end: End, which: impl Fn(u64, bool) -> bool) -> usize {
+        let lost = {
+            let mut book = hold.book();
+            if book.end().is_some() {
+                return 0;
+            }
+            let lost = book.lose(end, which);
+            if book.is_idle() && book.count() as usize == lost.len() {
+                // Nothing else is left of it.
+                let _ = book.finish(end);
+            }
+            lost
+        };
+        let count = lost.len();
+        if count > 0 {
+            self.tell_lost(hold, end, lost);
+        }
+        count
+    }
+
     /// The server said that it does not have this hold, asked during `tenure`. True when that is news.
     pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> bool {
         let news = hold.refuted(tenure);
@@ -159,14 +253,27 @@ impl Engine {
     }
 
     /// As [`Engine::lose`], for a hold whose book says already that it ended.
-    pub(crate) fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
+    fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
+        let lost = hold.book().holds().collect();
+        self.tell_lost(hold, end, lost);
+    }
+
+    /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
+    pub(crate) fn bereave(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, owner: &Owner, number: u64) {
+        if let Some(hold) = self.holds.get(&(Arc::clone(protocol.name()), owner.clone())) {
+            self.lose_some(&hold, End::Gone, |other, _| other == number);
+        }
+    }
+
+    /// Tells of holds, by their numbers, that are over for those who relied on them, and gives them back.
+    fn tell_lost(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>) {
         hold.changed.notify_waiters();
         if end != End::Closed {
             metrics::lost(hold.protocol.flavour());
             tracing::warn!(lock.name = %hold.name().plain, owner = hold.owner.text(), ?end, "lock lost");
         }
         self.registry.forget(hold);
-        release::relieve(self, hold, end);
+        release::relieve(self, hold, end, lost);
     }
 
     /// Shuts down: renewals stop, held locks are released, queued releases are sent, connections close. An error when

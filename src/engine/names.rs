@@ -3,8 +3,8 @@
 //! Source: protocol §2.1, §3.1.
 
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -23,9 +23,10 @@ const RW_CHANNEL: &str = "redisson_rwlock";
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
 
-/// The keys of a fair lock's queue and of its waiters' deadlines.
+/// The keys of a fair lock's queue, of its waiters' deadlines, and of those that are ours.
 const LOCK_QUEUE: &str = "redisson_lock_queue";
 const LOCK_TIMEOUT: &str = "redisson_lock_timeout";
+const LOCK_WAITERS: &str = "redisson_lock_waiters";
 
 /// A lock's name with all that derives from it, made once for a lock object.
 pub(crate) struct LockName {
@@ -59,7 +60,7 @@ const LOCK_TOKEN: &str = "redisson_lock_token";
 impl LockName {
     pub(crate) fn new(prefix: &str, plain: &str) -> Arc<Self> {
         let key = format!("{prefix}{plain}");
-        let hash = fnv(key.as_bytes());
+        let hash = seeded(key.as_bytes());
         let channel = Bytes::from(tagged(LOCK_CHANNEL, &key));
         // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
         let end = channel.len() - usize::from(!key.contains('{'));
@@ -95,7 +96,7 @@ impl LockName {
         channel.extend_from_slice(&self.channel);
         channel.push(b':');
         channel.extend_from_slice(owner.as_bytes());
-        let hash = fnv(&channel);
+        let hash = seeded(&channel);
         let channel = Bytes::from(channel);
         let (plain, lock) = (Arc::clone(&self.plain), Some(Arc::clone(self)));
         Arc::new(Self { plain, key: channel.clone(), channel, lock, half: Half::Whole, hash })
@@ -109,6 +110,12 @@ impl LockName {
     /// The key of the deadlines of a fair lock's waiters.
     pub(crate) fn deadlines(&self) -> Bytes {
         Bytes::from(tagged(LOCK_TIMEOUT, &self.raw()))
+    }
+
+    /// The key of a fair lock's waiters of ours. Unlike the queue it is this name's alone: `x` and `{x}` share that, as in
+    /// Redisson. Redisson knows none of the kind.
+    pub(crate) fn waiters(&self) -> Bytes {
+        Bytes::from(format!("{}:{}", tagged(LOCK_WAITERS, &self.raw()), self.raw()))
     }
 
     /// The key that counts a fenced lock's sections.
@@ -161,8 +168,31 @@ fn tagged(prefix: &str, raw: &str) -> String {
     if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
 }
 
-/// FNV-1a, finished by a multiplication so that the high bits depend on every byte. Names are hashed once; tables then
-/// take the value as it is.
+/// The hash of tables. None in a simulation, which must be the same in every run.
+static SEED: OnceLock<Option<RandomState>> = OnceLock::new();
+
+/// What names and owners are hashed by for tables: once each; tables then take the value as it is. Unlike in every other
+/// process, because names come from the outside world: by a hash that is known, thousands could be made to share a bucket.
+pub(crate) fn seeded(bytes: &[u8]) -> u64 {
+    match SEED.get_or_init(|| Some(RandomState::new())) {
+        Some(seed) => finished(seed.build_hasher(), bytes),
+        None => finished(DefaultHasher::new(), bytes),
+    }
+}
+
+fn finished(mut hasher: DefaultHasher, bytes: &[u8]) -> u64 {
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Has tables keep one order in every run of this program, unless something was hashed before.
+#[cfg(feature = "sim")]
+pub(crate) fn unseeded() {
+    let _ = SEED.set(None);
+}
+
+/// FNV-1a, finished by a multiplication so that the high bits depend on every byte: for what is promised to stay the same,
+/// the segment of a key. Not for tables.
 pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in bytes {
@@ -177,7 +207,7 @@ pub(crate) struct Ready(u64);
 
 impl Hasher for Ready {
     fn write(&mut self, bytes: &[u8]) {
-        self.0 = self.0.rotate_left(5) ^ fnv(bytes);
+        self.0 = self.0.rotate_left(5) ^ seeded(bytes);
     }
 
     fn write_u64(&mut self, value: u64) {
@@ -235,6 +265,16 @@ mod tests {
                 assert_eq!(half.waiting_writers(), format!("{}:rwlock_waiting", &suffix[1..]));
             }
         }
+    }
+
+    #[test]
+    fn tables_are_hashed_unlike_what_is_promised_to_stay() {
+        assert_eq!([fnv(b""), fnv(b"order:42")], [0x8570_e254_d5cb_36d5, 0x5101_ff75_141a_1583]);
+        // A text whose FNV-1a hash is 0, and stays so.
+        let (one, other) = ("77kepQFQ8Kl\0", "77kepQFQ8Kl\0\0");
+        assert_eq!(fnv(one.as_bytes()), fnv(other.as_bytes()));
+        assert_ne!(LockName::new("", one).hash, LockName::new("", other).hash);
+        assert_eq!(LockName::new("p:", "x").hash, LockName::new("", "p:x").hash);
     }
 
     #[test]

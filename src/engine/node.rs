@@ -27,6 +27,8 @@ use super::sync::Mutex;
 use super::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
 
 pub(crate) mod connect;
+#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+mod tls;
 
 /// After so many timeouts in a row a connection is taken for dead: fred itself notices only silent ones that are not
 /// being written to.

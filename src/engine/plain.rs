@@ -6,19 +6,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::names::LockName;
-use super::protocol::{Attempt, Count, Forced, PUBLISH, Protocol, Release, Renewal, Rest, Turn};
+use super::protocol::{Ask, Attempt, Forced, Giving, PUBLISH, Protocol, Release, Renewal};
 use super::script::Script;
 use super::transport::{Arg, Call, Reply};
 use crate::config::Backoff;
 use crate::error::{Error, Result};
-use crate::owner::Owner;
 
-static RENEW: Script = Script::new("common/renew", include_str!("../../lua/common/renew.lua"));
+static RENEW: Script = Script::new(
+    "common/renew",
+    concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/common/renew.lua")),
+);
 static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
 
+/// What a script answers, with the server's time, whose last moment has passed.
+pub(crate) const TOO_LATE: i64 = -7;
+
 /// How holds are renewed whose owners are fields of a hash under the lock's name.
-pub(crate) static PLAIN_RENEWAL: Renewal =
-    Renewal { script: &RENEW, about: |hold, words| words.push(Arg::Text(hold.owner.bytes())) };
+pub(crate) static PLAIN_RENEWAL: Renewal = Renewal { script: &RENEW, about: |_, _| {} };
 
 /// Asks who holds such a lock.
 pub(crate) fn plain_state(name: &LockName) -> Call {
@@ -56,6 +60,13 @@ pub(crate) fn plain_released(script: &Script, reply: Reply) -> Result<Release> {
         Reply::List(parts) => match parts.as_slice() {
             [Reply::Int(0), Reply::Text(reason)] => Ok(Release::Untold(String::from_utf8_lossy(reason).into_owned())),
             [Reply::Int(-1)] => Ok(Release::Others),
+            [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Release::TooLate(*at)),
+            [Reply::Int(-2), Reply::Int(others)] => Ok(Release::NotThere(u32::try_from(*others).unwrap_or(u32::MAX))),
+            [Reply::Int(left), Reply::Int(told), Reply::Text(id)] => match (u32::try_from(*left), u32::try_from(*told))
+            {
+                (Ok(left), Ok(told)) => Ok(Release::Taken { id: (!id.is_empty()).then(|| id.clone()), left, told }),
+                _ => Err(Error::odd_reply(script.name, &parts)),
+            },
             odd => Err(Error::odd_reply(script.name, &odd)),
         },
     }
@@ -67,7 +78,11 @@ pub(crate) fn plain_forced(script: &Script, reply: &Reply) -> Result<Forced> {
         Reply::Int(0) => Ok(Forced::Free),
         Reply::Int(1) => Ok(Forced::Freed),
         Reply::Int(2) => Ok(Forced::Other),
-        Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(1), Reply::Text(_)]) => Ok(Forced::Freed),
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Int(1), Reply::Text(_)] => Ok(Forced::Freed),
+            [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Forced::TooLate(*at)),
+            odd => Err(Error::odd_reply(script.name, &odd)),
+        },
         odd => Err(Error::odd_reply(script.name, odd)),
     }
 }
@@ -114,7 +129,7 @@ impl Plain {
     }
 
     fn call<const N: usize>(&self, script: &'static Script, second: Option<&Bytes>, args: [Arg; N]) -> Call {
-        let mut words = Vec::with_capacity(N + 2);
+        let mut words = Vec::with_capacity(N + 3);
         words.push(Arg::Text(self.name.key.clone()));
         words.extend(second.cloned().map(Arg::Text));
         let keys = words.len();
@@ -149,16 +164,16 @@ impl Protocol for Plain {
         self.backoff
     }
 
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, _turn: Turn) -> Call {
-        let args = [Arg::Text(owner.bytes()), Arg::Int(lease_ms), count.wanted()];
-        self.call(self.kind.acquire, self.counter.as_ref(), args)
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        self.call(self.kind.acquire, self.counter.as_ref(), ask.words())
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
         match &reply {
             Reply::Nil if self.counter.is_none() => Ok(Attempt::Held),
-            Reply::List(parts) if self.counter.is_some() => match parts.as_slice() {
-                [number] => number_of(number).map(Attempt::Numbered),
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Attempt::TooLate(*at)),
+                [number] if self.counter.is_some() => number_of(number).map(Attempt::Numbered),
                 _ => None,
             }
             .ok_or_else(|| Error::odd_reply(self.kind.acquire.name, &reply)),
@@ -170,10 +185,11 @@ impl Protocol for Plain {
         }
     }
 
-    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
+    fn release(&self, giving: &Giving<'_>) -> Call {
         let (channel, publish) = self.telling();
-        let args = [Arg::Text(owner.bytes()), count.left(), Arg::Int(rest.lease), Arg::Text(publish)];
-        self.call(self.kind.release, channel, args)
+        let mut call = self.call(self.kind.release, channel, giving.words());
+        call.words.push(Arg::Text(publish));
+        call
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
@@ -184,9 +200,9 @@ impl Protocol for Plain {
         &PLAIN_RENEWAL
     }
 
-    fn force(&self) -> Call {
+    fn force(&self, last_ms: i64) -> Call {
         let (channel, publish) = self.telling();
-        self.call(self.kind.force, channel, [Arg::Text(publish)])
+        self.call(self.kind.force, channel, [Arg::Int(last_ms), Arg::Text(publish)])
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {

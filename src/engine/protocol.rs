@@ -12,33 +12,82 @@ use crate::config::Backoff;
 use crate::error::Result;
 use crate::owner::Owner;
 
-/// What a script is told of an owner's hold count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
-    /// It shall be this afterwards: a repeat changes nothing.
-    Exactly(u32),
-    /// Somebody else may have changed it: move it by one. Never sent twice.
-    ByOne,
-    /// As `ByOne` for an acquire, but only if it was 0.
-    Fresh,
+/// Which hold of an owner a command is about. What a release gives back is bound to what an acquire took by it: a repeat,
+/// or a copy that comes late, changes nothing. `lua/common/holds.lua` has what scripts make of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HoldId {
+    /// The only one this owner will ever have: nobody else knows it.
+    Only,
+    /// The one that is not listed in Redis: the first of an owner that became known afterwards.
+    Unlisted,
+    /// Whichever there is, one that is not listed first.
+    Any,
+    /// The one that its acquire listed by this id.
+    Listed(Bytes),
 }
 
-impl Count {
-    /// As the scripts that acquire are told.
-    pub(crate) fn wanted(self) -> Arg {
-        Arg::Int(match self {
-            Self::Exactly(count) => i64::from(count),
-            Self::ByOne => 0,
-            Self::Fresh => -1,
+impl HoldId {
+    fn arg(&self) -> Arg {
+        Arg::Text(match self {
+            Self::Only => Bytes::new(),
+            Self::Unlisted => Bytes::from_static(b"-"),
+            Self::Any => Bytes::from_static(b"*"),
+            Self::Listed(id) => id.clone(),
         })
     }
+}
 
-    /// As the scripts that release are told.
-    pub(crate) fn left(self) -> Arg {
-        Arg::Int(match self {
-            Self::Exactly(count) => i64::from(count),
-            Self::ByOne | Self::Fresh => -1,
-        })
+/// What an attempt to acquire asks for.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) lease_ms: i64,
+    pub(crate) hold: &'a HoldId,
+    /// A hold that the owner must have still: it comes in again.
+    pub(crate) earlier: Option<HoldId>,
+    /// The moment of the server's time after which it has no effect; 0: none.
+    pub(crate) last_ms: i64,
+    /// True when the owner must have no other hold.
+    pub(crate) alone: bool,
+    pub(crate) turn: Turn,
+    /// What a waiter is registered by, where the flavour keeps a queue in Redis.
+    pub(crate) nonce: &'a Bytes,
+}
+
+impl Ask<'_> {
+    /// As every script that acquires is told.
+    pub(crate) fn words(&self) -> [Arg; 6] {
+        [
+            Arg::Text(self.owner.bytes()),
+            Arg::Int(self.lease_ms),
+            self.hold.arg(),
+            self.earlier.as_ref().map_or_else(|| Arg::Text(Bytes::new()), HoldId::arg),
+            Arg::Int(self.last_ms),
+            Arg::Int(i64::from(self.alone)),
+        ]
+    }
+}
+
+/// What is given back.
+#[derive(Debug)]
+pub(crate) struct Giving<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) hold: &'a HoldId,
+    pub(crate) rest: Rest,
+    /// The moment of the server's time after which it has no effect; 0: none.
+    pub(crate) last_ms: i64,
+}
+
+impl Giving<'_> {
+    /// As every script that releases is told.
+    pub(crate) fn words(&self) -> [Arg; 5] {
+        [
+            Arg::Text(self.owner.bytes()),
+            self.hold.arg(),
+            Arg::Int(self.rest.lease),
+            Arg::Int(self.rest.mine.map_or(-1, i64::from)),
+            Arg::Int(self.last_ms),
+        ]
     }
 }
 
@@ -76,22 +125,36 @@ pub(crate) enum Attempt {
     HeldBack,
     /// The owner holds the lock, or the other half of it, and would wait for itself.
     Deadlock,
+    /// Its last moment had passed: nothing was done. The server's time, in ms.
+    TooLate(i64),
 }
 
 /// The queue that a flavour keeps in Redis: how waiters are kept in it.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Keys: `keys` of every lock. Arguments: `wait_ms`, `first_lease_ms`, the publish command; for every lock the number
-    /// of waiters, and each with the server's time of its last answer. Replies the server's time; for every lock 1 when
+    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock the number of waiters, and each with
+    /// the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
     /// somebody was served (else 0, or an error text), then for every waiter: 1 it waits, 0 it does not, above that: it
     /// holds the lock for so many ms.
     pub(crate) refresh: &'static Script,
-    pub(crate) keys: [Bytes; 4],
+    pub(crate) keys: [Bytes; 5],
     /// How long a waiter that is not refreshed keeps its place.
     pub(crate) wait_ms: i64,
     /// For how long a lock is passed on.
     pub(crate) first_lease_ms: i64,
     pub(crate) publish: Bytes,
+    /// Redisson's `fairLockWaitTimeout`.
+    pub(crate) java_wait_ms: i64,
+    pub(crate) watchdog_ms: i64,
+}
+
+impl Queue {
+    /// What every script of the queue is told.
+    pub(crate) fn args(&self) -> [Arg; 5] {
+        let [wait, first_lease] = [self.wait_ms, self.first_lease_ms].map(Arg::Int);
+        let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);
+        [wait, first_lease, Arg::Text(self.publish.clone()), java_wait, watchdog]
+    }
 }
 
 /// What a release is to leave to the holds of the owner that stay, in ms.
@@ -101,6 +164,9 @@ pub(crate) struct Rest {
     pub(crate) least: i64,
     /// The lease, in full.
     pub(crate) lease: i64,
+    /// How many holds this client has left. Where the owner has more, they are others', whose leases are not to be cut.
+    /// None: unknown.
+    pub(crate) mine: Option<u32>,
 }
 
 /// What a release brought.
@@ -114,8 +180,14 @@ pub(crate) enum Release {
     Free(u32),
     /// Free, but the server refused to tell anybody.
     Untold(String),
-    /// The owner held nothing; `Some`: who holds it.
+    /// The hold was not there; `Some`: who holds it.
     NotHeld(Option<String>),
+    /// The hold was not there, but so many others of its owner are.
+    NotThere(u32),
+    /// Of any hold: which one it was (None: one that was not listed), how many are left, how many clients were told.
+    Taken { id: Option<Bytes>, left: u32, told: u32 },
+    /// Its last moment had passed: nothing was done. The server's time, in ms.
+    TooLate(i64),
 }
 
 /// What freeing a lock by force came to.
@@ -127,35 +199,45 @@ pub(crate) enum Forced {
     Free,
     /// Its other half is held, which was left alone.
     Other,
+    /// Its last moment had passed: nothing was done. The server's time, in ms.
+    TooLate(i64),
 }
 
 /// One hold, for a renewal.
 pub(crate) struct Renewed<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) owner: &'a Owner,
+    /// The holds that are relied on, one `,id` each; empty where it is the only one.
+    pub(crate) holds: Bytes,
     /// False: its own lease is not to be touched, only kept up against what others do.
     pub(crate) extend: bool,
 }
 
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 pub(crate) struct Renewal {
-    /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), then what `about` says of each hold.
-    /// Replies a list: 1, 0 or an error text a key.
+    /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), the last moment, then owner, holds and
+    /// what `about` says of each. Replies as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
     pub(crate) about: fn(&Renewed<'_>, &mut Vec<Arg>),
 }
 
 impl Renewal {
     /// One command for many holds.
-    pub(crate) fn call<'a>(&self, lease_ms: i64, holds: impl ExactSizeIterator<Item = Renewed<'a>>) -> Call {
+    pub(crate) fn call<'a>(
+        &self,
+        lease_ms: i64,
+        last_ms: i64,
+        holds: impl ExactSizeIterator<Item = Renewed<'a>>,
+    ) -> Call {
         let keys = holds.len();
-        let mut words = Vec::with_capacity(2 * keys + 1);
-        let mut about = Vec::with_capacity(keys);
+        let mut words = Vec::with_capacity(3 * keys + 2);
+        let mut about = Vec::with_capacity(2 * keys);
         for hold in holds {
             words.push(Arg::Text(hold.name.key.clone()));
+            about.extend([Arg::Text(hold.owner.bytes()), Arg::Text(hold.holds.clone())]);
             (self.about)(&hold, &mut about);
         }
-        words.push(Arg::Int(lease_ms));
+        words.extend([Arg::Int(lease_ms), Arg::Int(last_ms)]);
         words.append(&mut about);
         Call { script: self.script, keys, words }
     }
@@ -211,21 +293,22 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     }
 
     /// Takes the lock.
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call;
+    fn acquire(&self, ask: &Ask<'_>) -> Call;
 
     /// Reads what came of it.
     fn acquired(&self, reply: Reply) -> Result<Attempt>;
 
     /// Gives one hold back.
-    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call;
+    fn release(&self, giving: &Giving<'_>) -> Call;
 
     /// Reads what came of it.
     fn released(&self, reply: Reply) -> Result<Release>;
 
-    /// Undoes an acquire, whatever it has come to: the owner keeps `left` holds at the most, and no place in the queue.
-    /// `None`: others may act as this owner, its holds are left alone as far as they can be. Answered as a release.
-    fn undo(&self, owner: &Owner, rest: Rest, left: Option<u32>) -> Call {
-        self.release(owner, rest, left.map_or(Count::ByOne, Count::Exactly))
+    /// Undoes an acquire, whatever it has come to: its hold is given back, and so is the place in the queue of a waiter that
+    /// is registered by `nonce`. Answered as a release.
+    fn undo(&self, giving: &Giving<'_>, nonce: &Bytes) -> Call {
+        let _ = nonce;
+        self.release(giving)
     }
 
     /// The queue in Redis, for a flavour that keeps one.
@@ -236,8 +319,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// How its holds are renewed.
     fn renewal(&self) -> &'static Renewal;
 
-    /// Frees the lock whoever holds it.
-    fn force(&self) -> Call;
+    /// Frees the lock whoever holds it, until this moment of the server's time.
+    fn force(&self, last_ms: i64) -> Call;
 
     /// What came of it.
     fn forced(&self, reply: Reply) -> Result<Forced>;

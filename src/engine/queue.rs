@@ -281,11 +281,15 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else { return };
     let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
     let keys = words.len();
-    words.extend([Arg::Int(queue.wait_ms), Arg::Int(queue.first_lease_ms), Arg::Text(queue.publish.clone())]);
+    words.extend(queue.args());
     for (_, standing) in &batch {
         words.push(Arg::Int(i64::try_from(standing.len()).unwrap_or(i64::MAX)));
         for one in standing {
-            words.extend([Arg::Text(one.target.hold.owner.bytes()), Arg::Int(one.at.load(Ordering::Relaxed))]);
+            words.extend([
+                Arg::Text(one.target.hold.owner.bytes()),
+                Arg::Int(one.at.load(Ordering::Relaxed)),
+                Arg::Text(one.target.nonce.clone()),
+            ]);
         }
     }
     let sent = engine.now();

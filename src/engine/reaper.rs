@@ -1,15 +1,20 @@
 //! What must be finished although nobody waits for it: releases of dropped guards, clean-up after doubt, commands whose
-//! callers went away.
+//! callers went away. All of it on the client's own runtime: that of a caller may end before it is done.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
+
+use super::home::{Away, Gone, Home};
 
 /// One thing to finish.
 pub(crate) type Job = BoxFuture<'static, ()>;
@@ -21,6 +26,7 @@ pub(crate) struct Reaper(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    home: Home,
     jobs: mpsc::UnboundedSender<Job>,
     /// Jobs that must be done before the client may close, and commands under way that may become such jobs.
     busy: AtomicUsize,
@@ -37,8 +43,13 @@ impl Reaper {
         let (send, receive) = mpsc::unbounded_channel();
         let stop = Arc::new(Notify::new());
         tokio::spawn(work(receive, Arc::clone(&stop)));
-        let (busy, dozing) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Shared { jobs: send, busy, dozing, idle: Notify::new(), stop }))
+        let (home, busy, dozing) = (Home::of(Handle::current()), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self(Arc::new(Shared { home, jobs: send, busy, dozing, idle: Notify::new(), stop }))
+    }
+
+    /// The runtime that the jobs are done on.
+    pub(crate) fn home(&self) -> &Home {
+        &self.0.home
     }
 
     /// Has a job done that closing waits for.
@@ -47,6 +58,17 @@ impl Reaper {
         self.finish_whenever(Box::pin(async move {
             job.await;
             drop(busy);
+        }));
+    }
+
+    /// As `finish`, for a job that can be done anew: one that panics, which it should not, is done once more.
+    pub(crate) fn finish_surely(&self, job: impl Fn() -> Job + Send + 'static) {
+        self.finish(Box::pin(async move {
+            let first = AssertUnwindSafe(job());
+            if first.catch_unwind().await.is_err() {
+                tracing::warn!("a clean-up panicked, which is a bug: it is done once more");
+                job().await;
+            }
         }));
     }
 
@@ -119,26 +141,38 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
                 Some(job) => drop(jobs.spawn(job)),
                 None => break,
             },
-            Some(_) = jobs.join_next(), if !jobs.is_empty() => {}
+            Some(done) = jobs.join_next(), if !jobs.is_empty() => told(done),
             () = stop.notified() => incoming.close(),
         }
     }
-    while jobs.join_next().await.is_some() {}
+    while let Some(done) = jobs.join_next().await {
+        told(done);
+    }
+}
+
+/// A job that panics takes nothing with it but itself: the others go on, and nobody counts it as under way any more.
+fn told(done: Result<(), JoinError>) {
+    if done.is_err_and(|error| error.is_panic()) {
+        tracing::warn!("a clean-up panicked, which is a bug: what it was about ends with its lease");
+    }
 }
 
 /// A future that is carried through once it has begun: dropped half-way, it moves to the reaper and goes on there; its
-/// output is then dropped. Dropped before its first poll, it never begins.
-pub(crate) struct Finished<T: Send + 'static> {
+/// output is then dropped. Dropped before its first poll, it never begins. Polled on another runtime than the client's, it
+/// becomes a task on that one: timers that it made elsewhere would end with their runtime.
+pub(crate) struct Finished<T: Gone + Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
+    away: Option<Away<T>>,
     begun: bool,
     counted: bool,
     busy: Option<Busy>,
     reaper: Reaper,
 }
 
-impl<T: Send + 'static> Finished<T> {
+impl<T: Gone + Send + 'static> Finished<T> {
     pub(crate) fn new(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { future: Some(Box::pin(future)), begun: false, counted: true, busy: None, reaper: reaper.clone() }
+        let (future, reaper): (BoxFuture<'static, T>, _) = (Box::pin(future), reaper.clone());
+        Self { future: Some(future), away: None, begun: false, counted: true, busy: None, reaper }
     }
 
     /// As `new`, for work that is to be done even if this is dropped before its first poll.
@@ -162,25 +196,41 @@ impl<T: Send + 'static> Finished<T> {
     }
 }
 
-impl<T: Send + 'static> Future for Finished<T> {
+impl<T: Gone + Send + 'static> Future for Finished<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if !std::mem::replace(&mut self.begun, true) && self.counted {
             self.busy = Some(self.reaper.busy());
         }
-        let Some(future) = self.future.as_mut() else {
+        // Taken out: one that panics is not polled again.
+        if let Some(mut future) = self.future.take() {
+            if self.reaper.home().is_here() {
+                let polled = future.as_mut().poll(context);
+                match &polled {
+                    Poll::Pending => self.future = Some(future),
+                    Poll::Ready(_) => self.busy = None,
+                }
+                return polled;
+            }
+            let busy = self.busy.take();
+            self.away = Some(self.reaper.home().spawn(async move {
+                let output = future.await;
+                drop(busy);
+                output
+            }));
+        }
+        let Some(away) = self.away.as_mut() else {
             // Polled after it was done, which no caller in this crate does.
             return Poll::Pending;
         };
-        let output = std::task::ready!(future.as_mut().poll(context));
-        self.future = None;
-        self.busy = None;
+        let output = std::task::ready!(Pin::new(away).poll(context));
+        self.away = None;
         Poll::Ready(output)
     }
 }
 
-impl<T: Send + 'static> Drop for Finished<T> {
+impl<T: Gone + Send + 'static> Drop for Finished<T> {
     fn drop(&mut self) {
         if let (true, Some(future)) = (self.begun, self.future.take()) {
             let busy = self.busy.take();
@@ -216,6 +266,59 @@ mod tests {
             assert_eq!(done.load(Ordering::Relaxed), expected);
             assert_eq!(reaper.under_way(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_takes_no_other_with_it_and_is_done_anew_where_it_can_be() {
+        let reaper = Reaper::start();
+        let (tries, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        for _ in 0..3 {
+            reaper.finish(Box::pin(async { panic!("of the test") }));
+            let tries = Arc::clone(&tries);
+            reaper.finish_surely(move || {
+                let tries = Arc::clone(&tries);
+                Box::pin(async move {
+                    tokio::task::yield_now().await;
+                    assert!(tries.fetch_add(1, Ordering::Relaxed) % 2 == 1, "of the test");
+                })
+            });
+            let others = Arc::clone(&others);
+            reaper.finish(Box::pin(async move {
+                others.fetch_add(1, Ordering::Relaxed);
+            }));
+            reaper.drained().await;
+        }
+        assert_eq!((tries.load(Ordering::Relaxed), others.load(Ordering::Relaxed)), (6, 3));
+        // One that panics while its caller polls it is not polled again.
+        let mut work = Finished::new(&reaper, async move {
+            tokio::task::yield_now().await;
+            assert_eq!(tries.load(Ordering::Relaxed), 0, "of the test");
+        });
+        assert!(futures::poll!(&mut work).is_pending());
+        assert!(AssertUnwindSafe(&mut work).catch_unwind().await.is_err());
+        drop(work);
+        reaper.drained().await;
+    }
+
+    #[test]
+    fn what_was_begun_on_a_runtime_that_ends_is_finished_on_the_clients() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (home, there) = (runtime(), runtime());
+        let reaper = home.block_on(async { Reaper::start() });
+        let done = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&done);
+        let mut work = Finished::new(&reaper, async move {
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        there.block_on(async {
+            assert!(futures::poll!(&mut work).is_pending());
+        });
+        drop((work, there));
+        home.block_on(reaper.drained());
+        assert_eq!(done.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
 use super::channels::Channels;
@@ -21,6 +22,7 @@ use super::sync::{Mutex, MutexGuard};
 use super::topology::Topology;
 use super::transport::{Ear, Moment};
 use crate::config::Options;
+use crate::owner::Owner;
 
 mod place;
 mod slot;
@@ -31,6 +33,16 @@ pub(crate) use slot::Passed;
 use slot::{Listening, Seat, Slot};
 
 const SHARDS: usize = 16;
+
+/// What came of asking for a subscription.
+enum Subscribing {
+    /// It stands; or nobody has a use for it.
+    Done,
+    /// Somebody else is changing it. Whoever asked is told of every change from here on.
+    Elsewhere,
+    /// It is asked for by this, which is carried through in any case.
+    Begun(Finished<()>),
+}
 
 type Names = HashMap<Arc<LockName>, Slot, ReadyHash>;
 type Shard<'a> = MutexGuard<'a, Names>;
@@ -87,8 +99,10 @@ impl Registry {
             name: Arc::clone(name),
             seat: None,
             takes,
+            named: None,
             counted: false,
             left: false,
+            nonce: Bytes::new(),
         };
         let Some(slot) = shard.get_mut(name) else {
             shard.insert(Arc::clone(name), Slot { turn: true, ..Slot::default() });
@@ -180,6 +194,13 @@ impl Registry {
         });
     }
 
+    /// An owner has come in: others who wait as the same owner may come in beside it, whoever is before them.
+    pub(crate) fn call(&self, name: &LockName, owner: &Owner) {
+        if let Some(slot) = self.shard(name).lock().get(name) {
+            slot.call(&owner.bytes());
+        }
+    }
+
     /// Has the contender of a name look for itself.
     pub(crate) fn wake(&self, name: &LockName) {
         self.seat(name, Seat::wake);
@@ -212,15 +233,23 @@ impl Registry {
     }
 
     /// Subscribes to a name's channel if nobody has yet; the contender is told when that is done or has failed.
-    fn subscribe(self: &Arc<Self>, name: &Arc<LockName>) -> Option<Finished<()>> {
+    fn subscribe(self: &Arc<Self>, name: &Arc<LockName>, seat: &Seat) -> Subscribing {
         {
             let mut shard = self.shard(name).lock();
-            let slot = shard.get_mut(name).filter(|slot| slot.listening == Listening::Off)?;
-            slot.listening = Listening::Changing;
+            let Some(slot) = shard.get_mut(name) else { return Subscribing::Done };
+            match slot.listening {
+                Listening::Live => return Subscribing::Done,
+                Listening::Changing => {
+                    // Under the lock that every change is made under: one that came before was seen here.
+                    seat.state.lock().changed = false;
+                    return Subscribing::Elsewhere;
+                }
+                Listening::Off => slot.listening = Listening::Changing,
+            }
         }
         self.channels.add(name);
         let (registry, name) = (Arc::clone(self), Arc::clone(name));
-        Some(Finished::begun(&self.reaper, async move {
+        Subscribing::Begun(Finished::begun(&self.reaper, async move {
             let node = registry.topology.node(&name);
             match node.subscribe(name.channel.clone()).await {
                 Ok(()) => registry.listens(&name, Listening::Live),
@@ -334,13 +363,13 @@ impl Ear for Registry {
         for n in 0.. {
             let Some(name) = self.channels.nth(channel, n) else { return };
             self.seat(&name, |seat| {
-                // 0 and 1 are Redisson's: a hint. At a station, more than that is the lease of a lock passed on.
-                let lease = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
-                if let (Some(ms @ 2..), Some(_)) = (lease, &name.lock) {
-                    let mut state = seat.state.lock();
-                    state.passed = Some(Passed { lease: Duration::from_millis(ms), since: None });
+                // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
+                let mut state = seat.state.lock();
+                if let Some(lease) = passed(payload, &state.nonce) {
+                    state.passed = Some(Passed { lease, since: None });
                     state.heard = true;
                 }
+                drop(state);
                 seat.wake();
             });
         }
@@ -354,4 +383,11 @@ impl Ear for Registry {
         self.reconnected.notify_one();
         self.wake_all();
     }
+}
+
+/// The lease of a lock that was passed on, if a message says so to whoever is registered by this nonce.
+fn passed(payload: &[u8], nonce: &[u8]) -> Option<Duration> {
+    let (lease, proof) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    let lease = lease.parse().ok().map(Duration::from_millis)?;
+    (!nonce.is_empty() && proof.as_bytes() == nonce).then_some(lease)
 }

@@ -13,11 +13,11 @@ pub(crate) use doubt::{relieve, undo, waits_in_redis};
 use super::Engine;
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
-use super::protocol::{Count, Forced, Protocol, Release, Rest};
+use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
 use super::reaper::{Finished, Job};
-use super::transport::{Call, FaultKind, Moment, nanos};
+use super::transport::{Call, FaultKind, Moment, Reply, nanos};
 use crate::config::millis;
-use crate::error::{Error, Lost, NotHeld, Result};
+use crate::error::{Error, Lost, NotHeld, Result, Step};
 use crate::guard::Released;
 use crate::owner::Owner;
 
@@ -28,6 +28,8 @@ struct Before {
     held: bool,
     end: Option<End>,
     since: Moment,
+    /// The number of its hold.
+    number: u64,
 }
 
 /// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
@@ -38,8 +40,10 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         let mut book = hold.book();
         let until = book.until(level);
         let watched = book.lease(level).is_none();
-        let before = Before { held: until.is_some_and(|until| now.as_nanos() < until), end: book.end(), since };
-        book.close(level);
+        let held = until.is_some_and(|until| now.as_nanos() < until);
+        let end = book.end_of(level);
+        let number = book.close(level).unwrap_or_default();
+        let before = Before { held, end, since, number };
         (before, watched && book.is_idle() && book.count() == 1)
     };
     super::metrics::held(hold.protocol.flavour(), now.since(since));
@@ -53,10 +57,15 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         let Ok(_order) = hold.order.try_lock() else { return None };
         let mut book = hold.book();
         // Whoever gets it must have time to use it.
-        if book.end().is_some() || book.doubted() || !book.is_idle() || book.watched() < (now + spare).as_nanos() {
+        if book.end().is_some()
+            || book.is_refuted()
+            || book.doubted()
+            || !book.is_idle()
+            || book.watched() < (now + spare).as_nanos()
+        {
             return None;
         }
-        let level = book.open(1, None, 0, 0);
+        let level = book.reopen(before.number);
         drop(book);
         Some(Grant::new(Arc::clone(engine), Arc::clone(hold), level))
     });
@@ -66,12 +75,15 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
     let Some(before) = begin(engine, hold, level, since) else { return };
-    let job = give_back(Arc::clone(engine), Arc::clone(hold), before, true);
-    engine.reaper.finish(Box::pin(async move {
-        if let Err(error) = job.await {
-            tracing::debug!(%error, "a dropped guard's lock was not released as held");
-        }
-    }));
+    let (reaper, engine, hold) = (&engine.reaper, Arc::clone(engine), Arc::clone(hold));
+    reaper.finish_surely(move || {
+        let job = give_back(Arc::clone(&engine), Arc::clone(&hold), before, true);
+        Box::pin(async move {
+            if let Err(error) = job.await {
+                tracing::debug!(%error, "a dropped guard's lock was not released as held");
+            }
+        })
+    });
 }
 
 /// Releases a guard's share and says what became of it.
@@ -103,40 +115,51 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
     let apart = hold.protocol.leases_apart();
-    let (count, rest, doubted) = {
+    let (rest, cut_until) = {
         let book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
             return Err(lost(end.unwrap_or(End::Gone)));
         }
-        (book.count(), rest(&engine, &hold, &book), book.doubted())
+        (rest(&engine, &hold, &book, 1), book.cut_until())
     };
-    let change = if hold.owner.is_shared() { Count::ByOne } else { Count::Exactly(count - 1) };
+    let owed = hold.book().owed();
+    let id = if owed.is_empty() {
+        engine.hold_id(&hold.owner, before.number)
+    } else {
+        let all: Vec<u64> = owed.iter().copied().chain([before.number]).collect();
+        HoldId::Listed(engine.hold_ids(&hold.owner, &all))
+    };
     let patience = if patient { watchdog.max(span(rest.lease)) } else { engine.patience() };
     let sent = engine.now();
-    let outcome = send(&engine, &hold.protocol, &hold.owner, rest, change, sent + patience).await;
+    let outcome = send(&engine, &hold.protocol, &hold.owner, &id, rest, sent + patience).await;
     let repeated = outcome.as_ref().is_ok_and(|sent| sent.repeated);
+    let doubted = hold.book().undoubt(before.number);
+    if doubted {
+        look_again(&engine, &hold, before.number);
+    }
     let result = match outcome.map(|sent| sent.release) {
         Ok(Release::Left(left)) => {
             let mut book = hold.book();
             let ours = book.counted_down();
             let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
-            if !apart {
+            // A command that shortens it may come in still.
+            if !apart && sent.as_nanos() >= cut_until {
                 book.rearmed(sent.as_nanos(), until, nanos(watchdog));
             }
             drop(book);
             hold.changed.notify_waiters();
             if ours == 0 {
                 // What is left is held elsewhere, by the same owner.
-                engine.holds.released(&hold.key(), &hold);
+                gone(&engine, &hold);
             }
             Ok(Released::StillHeld(left))
         }
         Ok(Release::Others) => {
-            gone(&engine, &hold, doubted);
+            gone(&engine, &hold);
             Ok(Released::Free)
         }
         Ok(Release::Free(told)) => {
-            freed(&engine, &hold, doubted, told);
+            freed(&engine, &hold, told);
             if told > 0 {
                 engine.queues.look_after(&hold.protocol, engine.now());
             }
@@ -150,25 +173,35 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             let channel = String::from_utf8_lossy(&hold.name().channel);
             tracing::warn!(lock.name = %name, reason, %channel, "released, but waiters could not be told: they poll; \
                             grant this login the channel");
-            freed(&engine, &hold, doubted, 0);
+            freed(&engine, &hold, 0);
             Ok(Released::Free)
         }
         Ok(Release::NotHeld(holder)) => {
-            freed(&engine, &hold, doubted, 0);
+            freed(&engine, &hold, 0);
             let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
             super::metrics::release_failed(hold.protocol.flavour());
             return Err(Error::NotHeld { name, why });
         }
+        Ok(Release::NotThere(_)) => {
+            // Forced open, and come in again since; or given back by somebody else.
+            if hold.book().counted_down() == 0 {
+                gone(&engine, &hold);
+            }
+            super::metrics::release_failed(hold.protocol.flavour());
+            return Err(Error::NotHeld { name, why: NotHeld::LeaseOver });
+        }
+        Ok(odd @ (Release::Taken { .. } | Release::TooLate(_))) => return Err(Error::odd_reply("release", &odd)),
         Err(error) => {
             super::metrics::release_failed(hold.protocol.flavour());
-            let goes_on = !patient && error.is_retryable() && change != Count::ByOne;
+            let goes_on = !patient && error.is_retryable();
+            hold.book().owe(owed.into_iter().chain((!goes_on).then_some(before.number)));
             tracing::warn!(lock.name = %name, %error, goes_on, "release failed");
             if goes_on {
                 drop(order);
                 engine.reaper.finish(go_on(&engine, &hold, before));
             } else if hold.book().counted_down() == 0 {
                 // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.
-                freed(&engine, &hold, doubted, 0);
+                freed(&engine, &hold, 0);
             }
             return Err(error);
         }
@@ -188,20 +221,22 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
     Box::pin(async move { drop(job.await) })
 }
 
-/// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
-fn rest(engine: &Engine, hold: &Hold, book: &Book) -> Rest {
+/// What is to be left of a hold once so many of it are given back. The lease in full, for a renewal that is under way may
+/// have promised that.
+fn rest(engine: &Engine, hold: &Hold, book: &Book, less: u32) -> Rest {
     let watchdog = engine.options.watchdog;
+    let mine = Some(book.count().saturating_sub(less));
     let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
     if !hold.protocol.leases_apart() {
-        return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
+        return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))), mine };
     }
     let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
-    Rest { least: millis(promised), lease: millis(lease) }
+    Rest { least: millis(promised), lease: millis(lease), mine }
 }
 
-/// What is to be left of what an owner may hold that others act as.
+/// What is to be left of what an owner may hold elsewhere.
 fn rest_of_others(engine: &Engine) -> Rest {
-    Rest { least: 0, lease: millis(engine.options.watchdog) }
+    Rest { least: 0, lease: millis(engine.options.watchdog), mine: None }
 }
 
 fn span(ms: i64) -> Duration {
@@ -209,20 +244,21 @@ fn span(ms: i64) -> Duration {
 }
 
 /// The lock is free.
-fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool, told: u32) {
-    gone(engine, hold, doubted);
+fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, told: u32) {
+    gone(engine, hold);
     tell(engine, &hold.protocol, told);
 }
 
 /// The server has nothing for this hold any more.
-fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>, doubted: bool) {
+fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if !hold.book().is_idle() {
         // Another one freed it with all that is left of it; whoever still relies on it must know.
         engine.lose(hold, End::Gone);
     }
     engine.holds.released(&hold.key(), hold);
-    if doubted {
-        look_again(engine, hold);
+    let doubts = hold.book().doubts();
+    for number in doubts {
+        look_again(engine, hold, number);
     }
 }
 
@@ -241,28 +277,23 @@ struct Sent {
     repeated: bool,
 }
 
-/// Sends a release until it is answered, or `until` is reached. In doubt it is sent again where a repeat changes nothing.
+/// Sends a release until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
 async fn send(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
     owner: &Owner,
+    hold: &HoldId,
     rest: Rest,
-    count: Count,
     until: Moment,
 ) -> Result<Sent> {
-    let again = count != Count::ByOne;
-    let emptied = count == Count::Exactly(0);
-    repeat(engine, protocol, until, again, emptied, || protocol.release(owner, rest, count)).await
+    repeat(engine, protocol, until, || protocol.release(&Giving { owner, hold, rest, last_ms: 0 })).await
 }
 
-/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached. `again`: a repeat changes
-/// nothing; `emptied`: what is sent leaves the owner nothing.
+/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
 async fn repeat(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
     until: Moment,
-    again: bool,
-    emptied: bool,
     call: impl Fn() -> Call,
 ) -> Result<Sent> {
     let node = engine.topology.node(protocol.name());
@@ -270,17 +301,18 @@ async fn repeat(
     loop {
         let fault = match node.run(call()).await {
             Ok(reply) => {
-                let release = protocol.released(reply)?;
-                // A repeat finds nothing where the first one was carried out.
-                let done = doubted && emptied && matches!(release, Release::NotHeld(_));
-                let release = if done { Release::Free(0) } else { release };
+                let release = match protocol.released(reply)? {
+                    // A repeat finds nothing where the first one was carried out.
+                    Release::NotThere(others) if doubted => Release::Left(others),
+                    Release::NotHeld(_) if doubted => Release::Free(0),
+                    release => release,
+                };
                 return Ok(Sent { release, repeated: doubted });
             }
             Err(fault) => fault,
         };
         let error = Error::from_fault(&fault, &protocol.name().plain);
-        let again = error.is_retryable() && (again || !fault.in_doubt());
-        if !again || fault.kind == FaultKind::Closed {
+        if !error.is_retryable() || fault.kind == FaultKind::Closed {
             return Err(error);
         }
         doubted |= fault.in_doubt();
@@ -293,17 +325,69 @@ async fn repeat(
     }
 }
 
+/// Asks for something that must be counted once or not at all: sent until it was in time, and never again once it may have
+/// been carried out.
+async fn in_time<T>(
+    engine: &Arc<Engine>,
+    protocol: &Arc<dyn Protocol>,
+    call: impl Fn(i64) -> Call,
+    read: impl Fn(Reply) -> Result<T>,
+    too_late: impl Fn(&T) -> Option<i64>,
+) -> Result<T> {
+    let until = engine.now() + engine.patience();
+    let (mut failures, mut refusals) = (0, 0);
+    loop {
+        match engine.topology.node(protocol.name()).run(call(engine.last_ms())).await {
+            Ok(reply) => {
+                let outcome = read(reply)?;
+                let Some(at) = too_late(&outcome) else { return Ok(outcome) };
+                engine.clock.learn(at, engine.now());
+                refusals += 1;
+                if refusals > 3 {
+                    return Err(Error::Timeout { step: Step::Command });
+                }
+            }
+            Err(fault) => {
+                let error = Error::from_fault(&fault, &protocol.name().plain);
+                let pause = engine.pause(failures);
+                if fault.in_doubt() || !error.is_retryable() || engine.now() + pause >= until {
+                    return Err(error);
+                }
+                failures += 1;
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
 /// Gives back one hold of an owner that has no guard here.
 pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
     protocol.name().check()?;
     engine.check_open()?;
-    owner.share();
     let (engine, protocol, owner) = (Arc::clone(engine), Arc::clone(protocol), owner.clone());
+    owner.reveal();
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
         let name = Arc::clone(&protocol.name().plain);
-        let until = engine.now() + engine.patience();
-        match send(&engine, &protocol, &owner, rest_of_others(&engine), Count::ByOne, until).await?.release {
+        let rest = rest_of_others(&engine);
+        let call = |last_ms| protocol.release(&Giving { owner: &owner, hold: &HoldId::Any, rest, last_ms });
+        let too_late = |release: &Release| match release {
+            Release::TooLate(at) => Some(*at),
+            _ => None,
+        };
+        match in_time(&engine, &protocol, call, |reply| protocol.released(reply), too_late).await? {
+            Release::Taken { id, left, .. } => {
+                if let Some(number) = id.and_then(|id| engine.number_of(&id)) {
+                    // A guard of this client's relied on it.
+                    engine.bereave(&protocol, &owner, number);
+                }
+                if left > 0 {
+                    return Ok(Released::StillHeld(left));
+                }
+                tell(&engine, &protocol, 0);
+                engine.queues.look_after(&protocol, engine.now());
+                Ok(Released::Free)
+            }
             Release::Free(_) | Release::Untold(_) => {
                 tell(&engine, &protocol, 0);
                 engine.queues.look_after(&protocol, engine.now());
@@ -315,6 +399,7 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
                 let why = holder.map_or(NotHeld::Never, |owner| NotHeld::HeldBy { owner });
                 Err(Error::NotHeld { name, why })
             }
+            odd @ (Release::TooLate(_) | Release::NotThere(_)) => Err(Error::odd_reply("release", &odd)),
         }
     })
     .await
@@ -328,12 +413,16 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
         // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
-        let mut holds = engine.holds.collect(|book| !book.is_idle());
+        // One that is between two guards, given back by the first and not yet passed on to the second, is among them.
+        let mut holds = engine.holds.collect(|book| book.count() > 0);
         holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
-        let reply = engine.topology.node(protocol.name()).run(protocol.force()).await;
-        let reply = reply.map_err(|fault| Error::from_fault(&fault, &protocol.name().plain))?;
-        let forced = protocol.forced(reply)?;
+        let too_late = |forced: &Forced| match forced {
+            Forced::TooLate(at) => Some(*at),
+            _ => None,
+        };
+        let call = |last_ms| protocol.force(last_ms);
+        let forced = in_time(&engine, &protocol, call, |reply| protocol.forced(reply), too_late).await?;
         if forced == Forced::Other {
             return Ok(false);
         }

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
@@ -17,6 +18,7 @@ use super::protocol::Renewed;
 use super::transport::{FaultKind, Reply};
 use crate::config::millis;
 use crate::error::Error;
+use crate::owner::Owner;
 
 /// How a round went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +84,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
         let over = book.is_watched() && now.as_nanos() >= book.watched();
         drop(book);
         if over {
-            engine.lose(hold, End::Expired);
+            engine.expire(hold);
         }
         !over
     });
@@ -130,16 +132,14 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     let Some(first) = holds.first() else { return Ok(Round::default()) };
     let watchdog = engine.options.watchdog;
     // What an answer of "not held" is about: by then some may have been released, and acquired anew.
-    let (tenures, watched): (Vec<u32>, Vec<bool>) = holds
-        .iter()
-        .map(|hold| {
-            let book = hold.book();
-            (book.tenure(), book.is_watched())
-        })
-        .unzip();
-    let each =
-        holds.iter().zip(watched).map(|(hold, extend)| Renewed { name: hold.name(), owner: &hold.owner, extend });
-    let call = first.protocol.renewal().call(millis(watchdog), each);
+    let asked: Vec<Asked> = holds.iter().map(|hold| Asked::of(hold)).collect();
+    let each = holds.iter().zip(&asked).map(|(hold, asked)| Renewed {
+        name: hold.name(),
+        owner: &hold.owner,
+        holds: asked.ids(engine, &hold.owner),
+        extend: asked.watched,
+    });
+    let call = first.protocol.renewal().call(millis(watchdog), 0, each);
     let sent = engine.now();
     let reply = engine.topology.node(first.name()).run(call).await.map_err(|fault| {
         if fault.kind == FaultKind::Closed { Error::Closed } else { Error::from_fault(&fault, &first.name().plain) }
@@ -150,7 +150,16 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     };
     let until = valid_until(sent, watchdog).as_nanos();
     let mut round = Round::default();
-    for ((hold, tenure), entry) in holds.iter().zip(tenures).zip(entries) {
+    for ((hold, asked), entry) in holds.iter().zip(asked).zip(entries) {
+        let tenure = asked.tenure;
+        let entry = match entry {
+            // Somebody else gave back some of these holds.
+            Reply::List(gone) => {
+                round.lost += asked.lose(engine, hold, &gone);
+                Reply::Int(1)
+            }
+            entry => entry,
+        };
         match entry {
             Reply::Int(1) => {
                 let now = engine.now().as_nanos();
@@ -166,7 +175,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
                     round.renewed += 1;
                     hold.changed.notify_waiters();
                 } else {
-                    engine.ended(hold, End::Expired);
+                    engine.expire(hold);
                     round.lost += 1;
                 }
             }
@@ -181,4 +190,40 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         }
     }
     Ok(round)
+}
+
+/// What an answer is about: by then some of it may have been released, and acquired anew.
+struct Asked {
+    tenure: u32,
+    watched: bool,
+    numbers: Vec<u64>,
+}
+
+impl Asked {
+    fn of(hold: &Hold) -> Self {
+        let book = hold.book();
+        let mut numbers = Vec::new();
+        // The only hold of an owner is told by its owner.
+        if hold.owner.is_known() || book.holds().any(|number| number > 0) {
+            numbers.extend(book.holds());
+        }
+        Self { tenure: book.tenure(), watched: book.is_watched(), numbers }
+    }
+
+    fn ids(&self, engine: &Engine, owner: &Owner) -> Bytes {
+        engine.hold_ids(owner, &self.numbers)
+    }
+
+    /// Ends those that the server says are gone, by their places in the list. How many guards that concerns.
+    fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[Reply]) -> usize {
+        let number = |place: &Reply| match place {
+            Reply::Int(place) => self.numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied(),
+            _ => None,
+        };
+        let gone: Vec<u64> = gone.iter().filter_map(number).collect();
+        if hold.book().tenure() != self.tenure {
+            return 0;
+        }
+        engine.lose_some(hold, End::Gone, |number, _| gone.contains(&number))
+    }
 }

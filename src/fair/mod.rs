@@ -10,7 +10,7 @@
 //! waiters, with one command for up to 500 of them. When the client dies, is cut off or freezes, its places are lost within
 //! [`Options::fair_wait`](crate::Options::fair_wait), 5 s, and the next is served. A waiter that was only frozen takes a
 //! new place at the end. Waiters of Java keep Redisson's rules: a place lasts for 5 minutes beyond what those ahead may
-//! take (`fairLockWaitTimeout`), alive or dead.
+//! take (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)), alive or dead.
 //!
 //! Whoever gives up (its wait is over, its future is dropped, an error, a shutdown) leaves the queue in the background at
 //! once; if the lock is free then, the next is served.
@@ -27,7 +27,8 @@
 //! | `<name>` | hash `{<owner>: count}`, with a lease, as of the reentrant lock |
 //! | `redisson_lock_queue:{<name>}` | list of the owners that wait, the head first |
 //! | `redisson_lock_timeout:{<name>}` | sorted set of their deadlines, in ms of the server's time |
-//! | `redisson_lock__channel:{<name>}:<owner>` | the channel of one waiter: `0` = take the lock; `n` above 1 (to ours alone): it is yours, for `n` ms until you renew it |
+//! | `redisson_lock_waiters:{<name>}:<name>` | hash of the waiters of ours: owner and nonce, which nobody else knows. Redisson has none |
+//! | `redisson_lock__channel:{<name>}:<owner>` | the channel of one waiter: `0` = take the lock; `n nonce` (to ours alone): it is yours, for `n` ms until you renew it |
 //!
 //! Deadlines as Redisson's: that of the one ahead plus the own wait; who gets the lock or gives up takes its own wait off
 //! those of Java behind it. Where they differ: a deadline of ours is *now* + 4 s, plus the waits of the waiters of Java
@@ -36,20 +37,25 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::names::LockName;
-use crate::engine::plain::{PLAIN_RENEWAL, plain_forced, plain_released, plain_state, plain_stated};
-use crate::engine::protocol::{self, Attempt, Count, Forced, PUBLISH, Protocol, Release, Renewal, Rest, Turn};
+use crate::engine::plain::{PLAIN_RENEWAL, TOO_LATE, plain_forced, plain_released, plain_state, plain_stated};
+use crate::engine::protocol::{self, Ask, Attempt, Forced, Giving, PUBLISH, Protocol, Release, Renewal, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
-use crate::owner::Owner;
 
 /// A script behind what all scripts of this flavour share.
 macro_rules! script {
     ($file:literal) => {
-        concat!(include_str!("../../lua/fair/queue.lua"), include_str!(concat!("../../lua/fair/", $file, ".lua")))
+        concat!(
+            include_str!("../../lua/common/holds.lua"),
+            include_str!("../../lua/fair/queue.lua"),
+            include_str!(concat!("../../lua/fair/", $file, ".lua"))
+        )
     };
 }
 
@@ -60,6 +66,7 @@ pub use waiters::{Queue, Waiter};
 static MANY: Script = Script::new(
     "fair/many",
     concat!(
+        include_str!("../../lua/common/holds.lua"),
         include_str!("../../lua/fair/queue.lua"),
         include_str!("../../lua/common/many/begin.lua"),
         include_str!("../../lua/fair/acquire.lua"),
@@ -113,21 +120,24 @@ impl Fair {
     fn new(name: Arc<LockName>, options: &Options) -> Self {
         let queue = protocol::Queue {
             refresh: &REFRESH,
-            keys: [name.key.clone(), name.queue(), name.deadlines(), name.channel.clone()],
+            keys: [name.key.clone(), name.queue(), name.deadlines(), name.channel.clone(), name.waiters()],
             wait_ms: millis(options.place()),
             first_lease_ms: millis(options.first_lease()),
             publish: PUBLISH,
+            java_wait_ms: millis(options.java_fair_wait),
+            watchdog_ms: millis(options.watchdog),
         };
         Self { name, queue }
     }
 
     /// A call with what every script of this flavour is told at its end.
-    fn call<const N: usize>(&self, script: &'static Script, args: [Arg; N]) -> Call {
-        let Self { queue: protocol::Queue { keys, wait_ms, first_lease_ms, publish, .. }, .. } = self;
-        let mut words = Vec::with_capacity(keys.len() + N + 3);
+    fn call<const N: usize, const M: usize>(&self, script: &'static Script, args: [Arg; N], own: [Arg; M]) -> Call {
+        let (keys, told) = (&self.queue.keys, self.queue.args());
+        let mut words = Vec::with_capacity(keys.len() + N + M + told.len());
         words.extend(keys.iter().cloned().map(Arg::Text));
         words.extend(args);
-        words.extend([Arg::Int(*wait_ms), Arg::Int(*first_lease_ms), Arg::Text(publish.clone())]);
+        words.extend(own);
+        words.extend(told);
         Call { script, keys: keys.len(), words }
     }
 }
@@ -141,13 +151,13 @@ impl Protocol for Fair {
         &self.name
     }
 
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
-        let turn = match turn {
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        let turn = match ask.turn {
             Turn::Once => 0,
             Turn::Join => 1,
             Turn::Stay => 2,
         };
-        self.call(&ACQUIRE, [Arg::Text(owner.bytes()), Arg::Int(lease_ms), count.wanted(), Arg::Int(turn)])
+        self.call(&ACQUIRE, ask.words(), [Arg::Int(turn), Arg::Text(ask.nonce.clone())])
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
@@ -158,6 +168,7 @@ impl Protocol for Fair {
             Reply::Int(-4) => Ok(Attempt::Displaced),
             Reply::Int(-6) => Ok(Attempt::Deadlock),
             Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Attempt::TooLate(*at)),
                 [Reply::Int(ttl), Reply::Int(at)] => Ok(Attempt::Busy(u64::try_from(*ttl).ok(), *at)),
                 odd => Err(Error::odd_reply(ACQUIRE.name, &odd)),
             },
@@ -165,16 +176,17 @@ impl Protocol for Fair {
         }
     }
 
-    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
-        self.call(&RELEASE, [Arg::Text(owner.bytes()), count.left(), Arg::Int(rest.lease)])
+    fn release(&self, giving: &Giving<'_>) -> Call {
+        self.call(&RELEASE, giving.words(), [])
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
         plain_released(&RELEASE, reply)
     }
 
-    fn undo(&self, owner: &Owner, rest: Rest, left: Option<u32>) -> Call {
-        self.call(&LEAVE, [Arg::Text(owner.bytes()), Arg::Int(left.map_or(-1, i64::from)), Arg::Int(rest.lease)])
+    fn undo(&self, giving: &Giving<'_>, nonce: &Bytes) -> Call {
+        let [owner, hold, lease, mine, _] = giving.words();
+        self.call(&LEAVE, [owner, hold, lease, mine], [Arg::Text(nonce.clone())])
     }
 
     fn queue(&self) -> Option<&protocol::Queue> {
@@ -185,8 +197,8 @@ impl Protocol for Fair {
         &PLAIN_RENEWAL
     }
 
-    fn force(&self) -> Call {
-        self.call(&FORCE, [])
+    fn force(&self, last_ms: i64) -> Call {
+        self.call(&FORCE, [Arg::Int(last_ms)], [])
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {

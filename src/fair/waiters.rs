@@ -60,8 +60,7 @@ impl FairLock {
         name.check()?;
         let engine = self.client.engine();
         engine.check_open()?;
-        let reply = engine.topology.node(name).run(call(name)).await;
-        let reply = reply.map_err(|fault| Error::from_fault(&fault, &name.plain))?;
+        let reply = engine.ask(name, call(name)).await?;
         read(&reply).ok_or_else(|| Error::odd_reply(WAITERS.name, &reply))
     }
 

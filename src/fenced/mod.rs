@@ -53,6 +53,7 @@ use crate::engine::protocol::Protocol;
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
+use crate::reentrant::script;
 
 /// Takes the lock as the reentrant one is taken, and numbers the section.
 macro_rules! acquire {
@@ -68,6 +69,7 @@ macro_rules! acquire {
 static MANY: Script = Script::new(
     "fenced/many",
     concat!(
+        include_str!("../../lua/common/holds.lua"),
         include_str!("../../lua/common/many/begin.lua"),
         acquire!(),
         include_str!("../../lua/common/many/next.lua"),
@@ -75,9 +77,10 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/run.lua"),
     ),
 );
-static ACQUIRE: Script = Script::step("fenced/acquire", acquire!(), &MANY, 1);
-static RELEASE: Script = Script::step("fenced/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
-static FORCE: Script = Script::new("fenced/force", include_str!("../../lua/reentrant/force.lua"));
+static ACQUIRE: Script =
+    Script::step("fenced/acquire", concat!(include_str!("../../lua/common/holds.lua"), acquire!()), &MANY, 1);
+static RELEASE: Script = Script::step("fenced/release", script!("release"), &MANY, 2);
+static FORCE: Script = Script::new("fenced/force", script!("force"));
 static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua"));
 
 static KIND: Kind =
@@ -120,8 +123,7 @@ impl FencedLock {
         name.check()?;
         engine.check_open()?;
         let call = Call { script: &LAST, keys: 1, words: vec![Arg::Text(name.counter())] };
-        let reply = engine.topology.node(name).run(call).await;
-        let reply = reply.map_err(|fault| Error::from_fault(&fault, &name.plain))?;
+        let reply = engine.ask(name, call).await?;
         match &reply {
             Reply::Nil => Ok(0),
             _ => number_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::future::{BoxFuture, FutureExt as _};
+use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt as _, Shared};
 use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::config::check_lease;
+use crate::engine::reaper::Reaper;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Lost, Result};
 use crate::group::{enough, released, renamed};
@@ -19,22 +20,84 @@ use crate::owner::Owner;
 /// Several guards that count as one while enough of them are held. Dropped, each of them is released in the background.
 ///
 /// Once too few are held it is over for good: a guard never comes back to life, and no further one is taken in then. As long
-/// as any two sets of enough members have one in common, nobody else can have held enough meanwhile.
+/// as any two sets of enough members have one in common, nobody else can have held enough meanwhile. Those that are left are
+/// of no use to anybody any more, and would be renewed, in everybody else's way, for as long as the guard lives: they are
+/// given back at that moment.
 pub(crate) struct Held {
     name: Arc<str>,
     owner: Owner,
     needed: usize,
     /// How many there could be.
     size: usize,
+    inside: Mutex<Inside>,
+    /// Told when one comes in later, and when it is lost.
+    changed: Arc<Notify>,
+    /// Ends the wait for the loss.
+    watch: AbortHandle,
+}
+
+/// What is left of it.
+#[derive(Default)]
+struct Inside {
     /// None once they were given back, or up.
-    guards: Mutex<Option<Vec<Guard>>>,
-    /// Told when one comes in later.
-    joined: Arc<Notify>,
+    guards: Option<Vec<Guard>>,
+    lost: Option<Loss>,
+}
+
+/// How it was lost.
+#[derive(Clone)]
+struct Loss {
+    why: Error,
+    /// As they were, but held no more.
+    members: Vec<Member>,
+    /// Done when the servers have said that those that were left are free.
+    freed: Shared<BoxFuture<'static, ()>>,
 }
 
 impl Held {
     pub(crate) fn new(name: Arc<str>, owner: Owner, needed: usize, size: usize, guards: Vec<Guard>) -> Arc<Self> {
-        Arc::new(Self { name, owner, needed, size, guards: Mutex::new(Some(guards)), joined: Arc::default() })
+        let reaper = guards.iter().find_map(Guard::reaper);
+        let inside = Mutex::new(Inside { guards: Some(guards), lost: None });
+        let (watch, end) = AbortHandle::new_pair();
+        let held = Arc::new(Self { name, owner, needed, size, inside, changed: Arc::default(), watch });
+        let (weak, loss) = (Arc::downgrade(&held), held.watch(|_| Duration::ZERO));
+        let job = async move {
+            let why = loss.await;
+            let Some(freed) = weak.upgrade().and_then(|held| held.lose(why)) else { return };
+            freed.await;
+        };
+        let job = Abortable::new(job, end).map(drop);
+        // On the client's runtime, that may outlive the caller's.
+        match reaper {
+            Some(reaper) => reaper.finish_whenever(Box::pin(job)),
+            None => drop(tokio::spawn(job)),
+        }
+        held
+    }
+
+    /// Gives back what is left of it, once too few are held.
+    fn lose(&self, why: Error) -> Option<Shared<BoxFuture<'static, ()>>> {
+        let mut inside = self.inside.lock();
+        let guards = inside.guards.take_if(|guards| !self.counts(guards))?;
+        let members =
+            guards.iter().flat_map(Guard::members).map(|member| Member { is_held: false, ..member }).collect();
+        // Those whose leases are over are given back in the background: their servers may be gone.
+        let (left, over): (Vec<_>, Vec<_>) = guards.into_iter().partition(Guard::is_held);
+        let freed = futures::future::join_all(left.into_iter().map(Guard::unlocking)).map(drop).boxed().shared();
+        inside.lost = Some(Loss { why, members, freed: freed.clone() });
+        drop(inside);
+        // Before any of them is given back, of which no watch ever tells.
+        self.changed.notify_waiters();
+        drop(over);
+        Some(freed)
+    }
+
+    pub(crate) fn reaper(&self) -> Option<Reaper> {
+        self.inside.lock().guards.iter().flatten().find_map(Guard::reaper)
+    }
+
+    fn lost(&self) -> Option<Loss> {
+        self.inside.lock().lost.clone()
     }
 
     pub(crate) const fn name(&self) -> &Arc<str> {
@@ -46,7 +109,7 @@ impl Held {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.guards.lock().as_ref().is_some_and(|guards| self.counts(guards))
+        self.inside.lock().guards.as_ref().is_some_and(|guards| self.counts(guards))
     }
 
     fn counts(&self, guards: &[Guard]) -> bool {
@@ -55,10 +118,13 @@ impl Held {
 
     /// What each of them says.
     fn each<T>(&self, say: impl Fn(&Guard) -> T) -> Vec<T> {
-        self.guards.lock().iter().flatten().map(say).collect()
+        self.inside.lock().guards.iter().flatten().map(say).collect()
     }
 
     pub(crate) fn members(&self) -> Vec<Member> {
+        if let Some(lost) = self.lost() {
+            return lost.members;
+        }
         self.each(Guard::members).into_iter().flatten().collect()
     }
 
@@ -71,10 +137,10 @@ impl Held {
 
     /// Takes in one that was granted later; unless it is over, or given back.
     pub(crate) fn join(&self, guard: Guard) {
-        let mut guards = self.guards.lock();
-        if let Some(guards) = guards.as_mut().filter(|guards| self.counts(guards)) {
+        let mut inside = self.inside.lock();
+        if let Some(guards) = inside.guards.as_mut().filter(|guards| self.counts(guards)) {
             guards.push(guard);
-            self.joined.notify_waiters();
+            self.changed.notify_waiters();
         }
     }
 
@@ -84,19 +150,24 @@ impl Held {
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
     ) -> impl Future<Output = Error> + Send + 'static {
         let each = move |held: &Self| -> Option<FuturesUnordered<BoxFuture<'static, Error>>> {
-            Some(held.guards.lock().as_ref()?.iter().map(|guard| guard.watch(early).boxed()).collect())
+            Some(held.inside.lock().guards.as_ref()?.iter().map(|guard| guard.watch(early).boxed()).collect())
         };
         let mut watches = each(self).unwrap_or_default();
-        let (weak, joined) = (Arc::downgrade(self), Arc::clone(&self.joined));
+        let (weak, changed) = (Arc::downgrade(self), Arc::clone(&self.changed));
         let (name, needed) = (Arc::clone(&self.name), self.needed);
         async move {
             let mut last = Error::Lost { name: Arc::clone(&name), why: Lost::Expired };
             loop {
-                let mut news = std::pin::pin!(joined.notified());
+                let mut news = std::pin::pin!(changed.notified());
                 news.as_mut().enable();
                 // With those that came in meanwhile. What was given back is never lost: its watches never end.
-                if let Some(news) = weak.upgrade().and_then(|held| each(&held)) {
-                    watches = news;
+                if let Some(held) = weak.upgrade() {
+                    if let Some(lost) = held.lost() {
+                        return lost.why;
+                    }
+                    if let Some(news) = each(&held) {
+                        watches = news;
+                    }
                 }
                 let mut left = watches.len();
                 loop {
@@ -117,6 +188,9 @@ impl Held {
     }
 
     pub(crate) fn why_lost(&self) -> Error {
+        if let Some(lost) = self.lost() {
+            return lost.why;
+        }
         let lost = self.each(|guard| (!guard.is_held()).then(|| guard.why_lost())).into_iter().flatten().next();
         renamed(lost.unwrap_or(Error::Lost { name: Arc::clone(&self.name), why: Lost::Expired }), &self.name)
     }
@@ -136,8 +210,18 @@ impl Held {
 
     /// Releases all of them, whatever becomes of each. Done when enough are known to be released.
     pub(crate) fn unlock(&self) -> BoxFuture<'static, Result<Released>> {
+        self.watch.abort();
         let lost = (!self.is_held()).then(|| self.why_lost());
-        let guards = self.guards.lock().take().into_iter().flatten();
+        let (guards, known) = {
+            let mut inside = self.inside.lock();
+            (inside.guards.take().into_iter().flatten(), inside.lost.clone())
+        };
+        if let Some(Loss { why, freed, .. }) = known {
+            return Box::pin(async move {
+                freed.await;
+                Err(why)
+            });
+        }
         if let Some(lost) = lost {
             // Those whose leases are over are given back in the background: their servers may be gone.
             let all: Vec<_> = guards.filter(Guard::is_held).map(Guard::unlocking).collect();
@@ -156,11 +240,18 @@ impl Held {
 
     /// Gives all of them up without releasing them.
     pub(crate) fn give_up(&self) -> Owner {
-        self.owner.share();
-        let guards = self.guards.lock().take();
+        self.owner.reveal();
+        self.watch.abort();
+        let guards = self.inside.lock().guards.take();
         for guard in guards.into_iter().flatten() {
             drop(guard.into_owner());
         }
         self.owner.clone()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.watch.abort();
     }
 }

@@ -41,9 +41,10 @@ pub(crate) fn ask(
 }
 
 /// How an acquire of several locks asks for one of them, which its owner does not hold if that was made for it.
-pub(crate) fn how(owner: &Owner, asked: &Acquire) -> Acquire {
+pub(crate) fn how(owner: &Owner, asked: &Acquire, budget: Budget) -> Acquire {
     let new = asked.owner.is_none() && Owner::current().is_none();
-    Acquire { wait: None, lease: asked.lease, owner: Some(owner.clone()), alone: asked.alone, new, grouped: true }
+    let (owner, waited) = (Some(owner.clone()), budget.waited());
+    Acquire { wait: None, lease: asked.lease, owner, alone: asked.alone, new, grouped: true, waited }
 }
 
 /// How long an acquire of several locks may take, and what is left of it. Only for the wait: what is held has clocks of its
@@ -52,11 +53,23 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire) -> Acquire {
 pub(crate) struct Budget {
     began: Instant,
     wait: Option<Duration>,
+    /// For how long the acquire that this one is a part of had waited before.
+    before: Duration,
 }
 
 impl Budget {
-    pub(crate) fn new(wait: Option<Duration>) -> Self {
-        Self { began: Instant::now(), wait }
+    pub(crate) fn new(asked: &Acquire) -> Self {
+        Self { began: Instant::now(), wait: asked.wait, before: asked.waited }
+    }
+
+    /// For how long the whole acquire has waited.
+    pub(crate) fn waited(&self) -> Duration {
+        self.before + self.began.elapsed()
+    }
+
+    /// The moment `wait` after the beginning.
+    pub(crate) fn after(&self, wait: Duration) -> Option<Instant> {
+        self.began.checked_add(wait)
     }
 
     /// True when there is one attempt and no waiting.
@@ -91,7 +104,8 @@ pub(crate) fn jitter(most: Duration) -> Duration {
 
 /// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.
 pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
-    let each = locks.iter().filter_map(|lock| lock.part()).map(|part| part.client.engine().patience());
+    let parts = locks.iter().flat_map(|lock| lock.parts());
+    let each = parts.map(|part| part.client.engine().patience());
     each.max().unwrap_or(Duration::from_secs(20))
 }
 

@@ -7,13 +7,16 @@ use std::time::Duration;
 use crate::client::Handle;
 use crate::config::{check_lease, millis};
 use crate::engine::acquire;
+use crate::engine::clock::over;
 use crate::engine::hold::{Grant, lease_until, valid_until};
+use crate::engine::home::Home;
 use crate::engine::ledger::{End, Entry as _};
+use crate::engine::plain::TOO_LATE;
 use crate::engine::protocol::Renewed;
-use crate::engine::reaper::Finished;
+use crate::engine::reaper::{Finished, Reaper};
 use crate::engine::release;
 use crate::engine::transport::{Moment, Reply, nanos};
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Lost, Result, Step};
 use crate::guard::Released;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -37,6 +40,10 @@ impl Single {
         &self.grant.hold.owner
     }
 
+    pub(super) fn reaper(&self) -> Reaper {
+        self.grant.engine.reaper.clone()
+    }
+
     pub(super) const fn token(&self) -> Option<u64> {
         self.grant.number
     }
@@ -47,6 +54,11 @@ impl Single {
 
     pub(super) fn remaining(&self) -> Duration {
         self.grant.until().map_or(Duration::ZERO, |until| until.since(self.grant.engine.now()))
+    }
+
+    /// The runtime of the client.
+    pub(super) fn home(&self) -> &Home {
+        self.grant.engine.home()
     }
 
     /// Done when the hold has ended, or only `early` of its lease is left.
@@ -92,7 +104,7 @@ impl Single {
 
     pub(super) fn why_lost(&self) -> Error {
         let name = Arc::clone(&self.grant.hold.name().plain);
-        match self.grant.hold.book().end() {
+        match self.grant.hold.book().end_of(self.grant.level) {
             Some(End::Gone) => Error::Lost { name, why: Lost::Gone },
             Some(End::Closed) => Error::Closed,
             Some(End::Expired) | None => Error::Lost { name, why: Lost::Expired },
@@ -110,32 +122,61 @@ impl Single {
         let reaper = engine.reaper.clone();
         Ok(Finished::new(&reaper, async move {
             let _order = hold.order.lock().await;
-            let (others, kept) = {
-                let book = hold.book();
-                (Moment::from_nanos(book.until_others(level)), book.is_watched_without(level))
+            let cut_until = Moment::from_nanos(hold.book().cut_until());
+            // One before it may come in late, and shorten the lease behind this one.
+            tokio::time::sleep(cut_until.since(engine.now())).await;
+            let Some(number) = hold.book().number(level) else {
+                return Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone });
             };
-            let sent = engine.now();
-            let armed = lease.max(lease_until(sent, others));
-            let until = valid_until(sent, lease).as_nanos();
-            // Without a reply the lease may be the shorter of both.
-            let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
-            let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
             let renewal = hold.protocol.renewal();
-            // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
-            // renewal that is under way may have promised that one more.
-            let armed = if kept { millis(armed) } else { -millis(armed) };
-            let each = Renewed { name: hold.name(), owner: &hold.owner, extend: true };
-            let call = renewal.call(armed, std::iter::once(each));
-            let reply = engine.topology.node(hold.name()).run(call).await;
-            let reply = reply.map_err(|fault| {
-                if fault.in_doubt() {
-                    // A late copy may shorten the lease of whatever this owner holds then.
-                    hold.book().doubt();
-                } else {
-                    hold.book().uncapped(level, before);
+            let mut refusals = 0;
+            let (sent, before, reply) = loop {
+                let (others, kept) = {
+                    let book = hold.book();
+                    (Moment::from_nanos(book.until_others(level)), book.is_watched_without(level))
+                };
+                let sent = engine.now();
+                let armed = lease.max(lease_until(sent, others));
+                let until = valid_until(sent, lease).as_nanos();
+                // Without a reply the lease may be the shorter of both.
+                let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
+                let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
+                // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
+                // renewal that is under way may have promised that one more.
+                let (armed, last_ms) = if kept { (millis(armed), 0) } else { (-millis(armed), engine.last_ms()) };
+                let holds = engine.hold_ids(&hold.owner, &[number]);
+                let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };
+                let call = renewal.call(armed, last_ms, std::iter::once(each));
+                let reply = engine.topology.node(hold.name()).run(call).await;
+                let reply = reply.map_err(|fault| {
+                    if fault.in_doubt() {
+                        // A late copy may shorten the lease of whatever this owner holds then.
+                        let mut book = hold.book();
+                        book.doubt(number);
+                        if !kept {
+                            book.may_be_cut(over(sent, engine.options.command_timeout).as_nanos());
+                        }
+                    } else {
+                        hold.book().uncapped(level, before);
+                    }
+                    Error::from_fault(&fault, &hold.name().plain)
+                })?;
+                match &reply {
+                    Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(TOO_LATE), Reply::Int(_)]) => {
+                        // Not carried out: the server's clock was not known, or stepped.
+                        hold.book().uncapped(level, before);
+                        if let [_, Reply::Int(at)] = parts.as_slice() {
+                            engine.clock.learn(*at, engine.now());
+                        }
+                        refusals += 1;
+                        if refusals > 3 {
+                            return Err(Error::Timeout { step: Step::Command });
+                        }
+                    }
+                    _ => break (sent, before, reply),
                 }
-                Error::from_fault(&fault, &hold.name().plain)
-            })?;
+            };
+            let until = valid_until(sent, lease).as_nanos();
             match &reply {
                 Reply::List(entries) if entries == &[Reply::Int(1)] => {
                     hold.book().extended(level, nanos(lease), until);
@@ -143,10 +184,13 @@ impl Single {
                     Ok(())
                 }
                 Reply::List(entries) if entries == &[Reply::Int(0)] => {
-                    engine.lose(&hold, End::Gone);
+                    engine.lose_some(&hold, End::Gone, |other, _| other == number);
                     Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone })
                 }
-                odd => Err(Error::odd_reply(renewal.script.name, odd)),
+                odd => {
+                    hold.book().uncapped(level, before);
+                    Err(Error::odd_reply(renewal.script.name, odd))
+                }
             }
         }))
     }
@@ -203,7 +247,7 @@ impl Single {
         let Grant { engine, hold, level, .. } = &self.grant;
         let (engine, hold, level) = (Arc::clone(engine), Arc::clone(hold), *level);
         let owner = hold.owner.clone();
-        owner.share();
+        owner.reveal();
         if self.grant.take() {
             let mut book = hold.book();
             book.close(level);

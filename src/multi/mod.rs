@@ -1,13 +1,16 @@
 //! The multi lock: several locks as one, all or none. Redisson's `RedissonMultiLock` (protocol §8).
 //!
 //! Any mix of locks, of one client or of several, others of this kind and [RedLocks](crate::RedLock) included. All are asked
-//! for at the same time; what is free on one server and plain is taken by one script, all or nothing. Where some are busy, it
+//! for at the same time; what is free on one server and plain is taken by one script, all or nothing, and by several where
+//! there are more than 500: one after the other in the order of their keys, so that no script keeps the server's other users
+//! waiting for long. What the first of them took is given back when a later one finds a busy lock. Where some are busy, it
 //! waits for them one after the other in one order for all callers (by key, whatever order they were listed in), holding only
 //! those that come before: two callers with reversed lists cannot wait for one another. Against those who keep to another
 //! order (Redisson's multi lock, or two addresses of one server) it does not hold while it waits for longer than half a second
 //! or so, then gives all back and begins anew. Name a server by one address: a lock that is listed by two is not known to be one.
 //!
-//! It is held while all of its members are. Giving it back gives back every one, whatever becomes of the others.
+//! It is held while all of its members are; once one is lost, the others are given back at once, in the background, whatever
+//! becomes of the guard. Giving it back gives back every one, whatever becomes of the others.
 //!
 //! What Redisson's does and this does not (protocol §8.5): members have the lease that was asked for from the start, not twice
 //! the wait; the counter of a fenced member, and the queue of a fair one, get no end; an unlock does not stop at the first
@@ -26,13 +29,17 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use crate::client::Client;
+use crate::engine::home::{self, Home};
 use crate::error::{Error, Result};
-use crate::group::{common, each, released, renamed};
+use crate::group::{Part, common, each, released, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
 
 mod seek;
+
+/// The most locks that can be held as one.
+const MOST: usize = 65_536;
 
 /// # Multi locks
 impl Client {
@@ -46,10 +53,11 @@ impl Client {
     }
 }
 
-/// Several locks as one: held when all of them are. See the [module](self).
+/// Several locks as one: held when all of them are. See the [module](self). At most 65 536: a longer list is refused by
+/// [`Error::Config`] when it is acquired.
 ///
-/// *Cost*: free, one command for all plain ones (reentrant, spin) of one client, and one for each other lock, all at once.
-/// Releasing is one command for each, many of them sent together.
+/// *Cost*: free, one command for up to 500 plain ones (reentrant, spin) of one client, and one for each other lock, all at
+/// once; longer lists, one such command after the other. Releasing is one command for each, many of them sent together.
 #[derive(Clone)]
 pub struct MultiLock {
     name: Arc<str>,
@@ -100,7 +108,16 @@ impl DistLock for MultiLock {
     }
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
-        Box::pin(self.seek(how))
+        let lock = self.clone();
+        home::bring(self.home(), async move { lock.seek(how).await })
+    }
+
+    fn home(&self) -> Option<&Home> {
+        self.locks.iter().find_map(|lock| lock.home())
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        self.locks.iter().flat_map(|lock| lock.parts()).collect()
     }
 
     /// Who holds all of them.
@@ -122,7 +139,7 @@ impl DistLock for MultiLock {
     /// Gives back one hold of each of them, whatever becomes of the others.
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
-            owner.share();
+            owner.reveal();
             let each = self
                 .each(|lock| {
                     let owner = owner.clone();
@@ -169,6 +186,9 @@ impl Place {
 fn check(locks: &[(Place, Arc<dyn DistLock>)]) -> Result<()> {
     if locks.is_empty() {
         return Err(Error::config("a multi lock needs locks: the list is empty"));
+    }
+    if locks.len() > MOST {
+        return Err(Error::config(format!("a multi lock of {} locks: at most {MOST} are allowed", locks.len())));
     }
     for pair in locks.windows(2) {
         let [(a, lock), (b, _)] = pair else { continue };

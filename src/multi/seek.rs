@@ -1,11 +1,11 @@
 //! One acquire of a multi lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
 use super::{HOLD, MultiLock};
@@ -20,31 +20,51 @@ use crate::owner::Owner;
 /// What is held of the locks, by their numbers.
 type Got = BTreeMap<usize, Guard>;
 
-/// Some of the locks that one script takes, by their numbers.
+/// The most locks that one script takes: while it runs, the server does nothing else.
+const PART: usize = 500;
+
+/// What scripts have taken of the locks of one client, and the first that somebody else holds.
 struct Together {
-    all: Vec<usize>,
-    outcome: Result<Option<Vec<Guard>>>,
-    /// The first that somebody else holds.
-    busy: Option<usize>,
+    got: Vec<(usize, Guard)>,
+    outcome: Result<Option<usize>>,
+}
+
+/// As whom an acquire asks.
+struct Asker {
+    given: Option<Owner>,
+    owner: Owner,
+    /// What this owner has held before. Its release may be under way, and a script for many must not come between.
+    past: HashSet<usize>,
+}
+
+impl Asker {
+    fn new(given: Option<Owner>) -> Self {
+        let owner = given.clone().unwrap_or_else(Owner::of_group);
+        Self { given, owner, past: HashSet::new() }
+    }
+
+    /// From here on as an owner without a past, where none was given.
+    fn renew(&mut self) {
+        *self = Self::new(self.given.take());
+    }
 }
 
 impl MultiLock {
     pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
-        let budget = Budget::new(asked.wait);
-        let given = asked.owner.clone().or_else(Owner::current);
-        let mut owner = given.clone().unwrap_or_else(Owner::of_group);
+        let budget = Budget::new(&asked);
+        let mut asker = Asker::new(asked.owner.clone().or_else(Owner::current));
         let mut got = Got::new();
-        let mut together = given.is_none();
+        let mut together = asker.given.is_none();
         let mut failing: Option<(Instant, u32)> = None;
         let mut last: Option<Error> = None;
         loop {
             let waited_for = got.len();
-            let busy = match self.ask_all(&asked, &owner, &mut got, together && waited_for == 0, budget).await {
+            let busy = match self.ask_all(&asked, &asker, &mut got, together, budget).await {
                 Ok(busy) => busy,
                 Err(error) => {
-                    self.give_back(&mut got, 0, budget).await;
+                    self.give_back(&mut got, 0, &mut asker, budget).await;
                     // An attempt that the end of the wait cuts off says less than those before it.
                     let cut_off = matches!(error, Error::Timeout { .. }) && budget.is_over();
                     let error = last.take().filter(|_| cut_off).unwrap_or(error);
@@ -52,6 +72,7 @@ impl MultiLock {
                     if together && error.crosses_slots() {
                         // A cluster behind a proxy: names of several slots do not go together.
                         together = false;
+                        asker.renew();
                         continue;
                     }
                     let (since, failures) = *failing.get_or_insert_with(|| (Instant::now(), 0));
@@ -61,7 +82,7 @@ impl MultiLock {
                     }
                     failing = Some((since, failures + 1));
                     tokio::time::sleep(budget.left(pause(failures))).await;
-                    owner = given.clone().unwrap_or_else(Owner::of_group);
+                    asker.renew();
                     continue;
                 }
             };
@@ -75,7 +96,7 @@ impl MultiLock {
                 }
                 let size = self.locks.len();
                 let guards = std::mem::take(&mut got).into_values().collect();
-                let held = Held::new(Arc::clone(&self.name), owner.clone(), size, size, guards);
+                let held = Held::new(Arc::clone(&self.name), asker.owner.clone(), size, size, guards);
                 if held.is_held() {
                     return Ok(Some(Guard::of(held)));
                 }
@@ -85,7 +106,7 @@ impl MultiLock {
                 if budget.is_over() || since.elapsed() >= patience(&self.locks) {
                     return Err(Error::too_late());
                 }
-                owner = given.clone().unwrap_or_else(Owner::of_group);
+                asker.renew();
                 continue;
             };
             (failing, last) = (None, None);
@@ -93,15 +114,14 @@ impl MultiLock {
                 // Given back in the background.
                 return Ok(None);
             }
-            self.give_back(&mut got, busy, budget).await;
-            if !self.wait_for(busy, &asked, &owner, &mut got, budget).await? {
+            self.give_back(&mut got, busy, &mut asker, budget).await;
+            if !self.wait_for(busy, &asked, &mut asker, &mut got, budget).await? {
                 return Ok(None);
             }
             // What ended while another one was waited for is asked for anew.
-            got.retain(|_, guard| guard.is_held());
+            got.retain(|at, guard| guard.is_held() || !asker.past.insert(*at));
             if got.is_empty() {
-                // Its release is under way, and a batch must not come between: that is for an owner without a past.
-                owner = given.clone().unwrap_or_else(Owner::of_group);
+                asker.renew();
             }
         }
     }
@@ -110,20 +130,21 @@ impl MultiLock {
     async fn ask_all(
         &self,
         asked: &Acquire,
-        owner: &Owner,
+        asker: &Asker,
         got: &mut Got,
         together: bool,
         budget: Budget,
     ) -> Result<Option<usize>> {
+        let owner = &asker.owner;
         let mut missing: Vec<usize> = (0..self.locks.len()).filter(|at| !got.contains_key(at)).collect();
         let mut batches = FuturesUnordered::new();
         if together {
-            for all in self.batches(&mut missing) {
-                batches.push(self.batch(all, asked, owner));
+            for all in self.batches(&mut missing, &asker.past) {
+                batches.push(self.together(all, asked, owner));
             }
         }
-        let mut asking: Asking =
-            missing.into_iter().map(|at| ask(&self.locks[at], at, how(owner, asked).wait(Duration::ZERO))).collect();
+        let once = |at: usize| ask(&self.locks[at], at, how(owner, asked, budget).wait(Duration::ZERO));
+        let mut asking: Asking = missing.into_iter().map(once).collect();
         let (mut busy, mut failed): (Option<usize>, Option<Error>) = (None, None);
         let first = |busy: Option<usize>, at: usize| Some(busy.map_or(at, |busy| busy.min(at)));
         let answers = async {
@@ -142,9 +163,9 @@ impl MultiLock {
                         Err(error) => Err(error),
                     },
                     Some(batch) = batches.next(), if !batches.is_empty() => {
-                        let Together { all, outcome, busy: at } = batch;
-                        busy = at.map_or(busy, |at| first(busy, at));
-                        outcome.map(|guards| got.extend(all.into_iter().zip(guards.into_iter().flatten())))
+                        let Together { got: more, outcome } = batch;
+                        got.extend(more);
+                        outcome.map(|at| busy = at.map_or(busy, |at| first(busy, at)))
                     }
                     else => break,
                 };
@@ -170,10 +191,10 @@ impl MultiLock {
         }
     }
 
-    /// The plain locks that may be taken by one script, client by client; taken out of `missing`.
-    fn batches(&self, missing: &mut Vec<usize>) -> Vec<Vec<usize>> {
+    /// The plain locks that may be taken by scripts for many, client by client; taken out of `missing`.
+    fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
         let mut clients: Vec<(*const (), Vec<usize>)> = Vec::new();
-        for at in missing.iter() {
+        for at in missing.iter().filter(|at| !past.contains(at)) {
             let Some(part) = self.locks[*at].part().filter(|part| part.protocol.in_batch()) else { continue };
             let engine = Arc::as_ptr(part.client.engine()).cast::<()>();
             match clients.iter_mut().find(|(known, _)| *known == engine) {
@@ -182,40 +203,43 @@ impl MultiLock {
             }
         }
         let batches: Vec<_> = clients.into_iter().map(|(_, all)| all).filter(|all| all.len() > 1).collect();
-        let taken: std::collections::HashSet<usize> = batches.iter().flatten().copied().collect();
+        let taken: HashSet<usize> = batches.iter().flatten().copied().collect();
         missing.retain(|at| !taken.contains(at));
         batches
     }
 
-    /// Takes these locks by one script.
-    fn batch(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> futures::future::BoxFuture<'static, Together> {
-        let parts: Vec<_> = all.iter().filter_map(|at| self.locks[*at].part()).collect();
-        let Some(client) = parts.first().map(|part| part.client.clone()) else {
-            return std::future::ready(Together { all: Vec::new(), outcome: Ok(None), busy: None }).boxed();
-        };
-        let protocols = parts.iter().map(|part| Arc::clone(part.protocol)).collect();
-        let asking = batch(client.engine(), protocols, owner.clone(), asked.lease);
-        async move {
-            match asking.await {
+    /// Takes these locks of one client, by one script after the other, up to the first that somebody else holds. Side by
+    /// side two callers would each take some that the other one wants; and the server would run them in one go.
+    async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
+        let mut got = Vec::with_capacity(all.len());
+        for all in all.chunks(PART) {
+            let parts: Vec<_> = all.iter().filter_map(|at| self.locks[*at].part()).collect();
+            let Some(client) = parts.first().map(|part| part.client.clone()) else { break };
+            let protocols = parts.iter().map(|part| Arc::clone(part.protocol)).collect();
+            match batch(client.engine(), protocols, owner.clone(), asked.lease).await {
                 Ok(Batch::Held(grants)) => {
-                    let guards = grants.into_iter().map(|grant| Guard::new(grant, client.handle())).collect();
-                    Together { all, outcome: Ok(Some(guards)), busy: None }
+                    let guards = grants.into_iter().map(|grant| Guard::part(grant, client.handle()));
+                    got.extend(all.iter().copied().zip(guards));
                 }
-                Ok(Batch::Busy(at)) => {
-                    let busy = all.get(at).copied();
-                    Together { all, outcome: Ok(None), busy }
-                }
-                Err(error) => Together { all, outcome: Err(error), busy: None },
+                Ok(Batch::Busy(at)) => return Together { got, outcome: Ok(all.get(at).copied()) },
+                Err(error) => return Together { got, outcome: Err(error) },
             }
         }
-        .boxed()
+        Together { got, outcome: Ok(None) }
     }
 
     /// Waits for one lock, holding those before it for a while, and then none. False when the wait is over.
-    async fn wait_for(&self, at: usize, asked: &Acquire, owner: &Owner, got: &mut Got, budget: Budget) -> Result<bool> {
+    async fn wait_for(
+        &self,
+        at: usize,
+        asked: &Acquire,
+        asker: &mut Asker,
+        got: &mut Got,
+        budget: Budget,
+    ) -> Result<bool> {
         loop {
             let holds = !got.is_empty();
-            let mut how = how(owner, asked);
+            let mut how = how(&asker.owner, asked, budget);
             how.wait = if holds { Some(budget.left(HOLD + jitter(HOLD))) } else { budget.rest() };
             let (_, outcome) = ask(&self.locks[at], at, how).await;
             match outcome {
@@ -224,20 +248,23 @@ impl MultiLock {
                     return Ok(true);
                 }
                 Ok(None) if budget.is_over() => return Ok(false),
-                Ok(None) if holds => self.give_back(got, 0, budget).await,
+                Ok(None) if holds => {}
                 Ok(None) => return Ok(false),
                 // That wait was cut short, and so was its patience.
-                Err(error) if holds && error.is_retryable() && !budget.is_over() => {
-                    self.give_back(got, 0, budget).await
-                }
+                Err(error) if holds && error.is_retryable() && !budget.is_over() => {}
                 Err(error) => return Err(error),
             }
+            self.give_back(got, 0, asker, budget).await;
+            // All the others are then to be had by scripts for many again.
+            asker.renew();
         }
     }
 
     /// Gives back those from this number on, so that whoever comes next finds them free.
-    async fn give_back(&self, got: &mut Got, from: usize, budget: Budget) {
-        let all: Vec<_> = got.split_off(&from).into_values().map(Guard::unlocking).collect();
+    async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker, budget: Budget) {
+        let back = got.split_off(&from);
+        asker.past.extend(back.keys());
+        let all: Vec<_> = back.into_values().map(Guard::unlocking).collect();
         if !all.is_empty() {
             // What is not done by then goes on in the background.
             let _ = tokio::time::timeout(budget.left(HOLD), futures::future::join_all(all)).await;

@@ -10,7 +10,8 @@
 //!   never answered included.
 //! - Servers may be down, paused or cut off, fewer than half of them: they cost nothing but their own timeouts, off the
 //!   caller's path. With more, an acquire ends with [`Error::NoQuorum`] within its wait.
-//! - The watchdog renews on every server by itself. [`Guard::lost`] tells when no majority can be proven any more.
+//! - The watchdog renews on every server by itself. [`Guard::lost`] tells when no majority can be proven any more; what is
+//!   left of the votes is given back at that moment, whatever becomes of the guard: it would only be in the way of others.
 //! - Two holders at a time are impossible *as long as any two majorities share a server that kept its data and its clock*. A
 //!   server that loses the lock within the lease (it restarted without its file, or with a file that lacks the last second; a
 //!   replica was promoted) may give it to another, and the first holder finds out at its next renewal, a third of the watchdog
@@ -32,21 +33,24 @@
 //! one server under two addresses is never counted twice. Redisson's `RedissonRedLock` over the same servers and names and
 //! this one keep each other out.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use crate::client::Client;
+use crate::engine::home::{self, Home};
+use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
-use crate::group::{common, enough, released, renamed};
+use crate::group::{Part, common, enough, released, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::owner::{Owner, moved};
 
+mod look;
 mod round;
 mod seek;
 
@@ -56,13 +60,15 @@ const MOST: usize = 255;
 /// One lock over several independent servers: held by who holds most of them. See the [module](self) for what is promised.
 ///
 /// *Cost*: one command for each server and acquire, and one for each release, all at once: one round trip to the slowest of
-/// the majority. Waiting: at the first server that somebody else holds, by messages; about once a second one command for each
-/// server looks whether that is still right.
+/// the majority. Waiting: at the first server that somebody else holds, by messages; one command for each server (two for a
+/// writer) looks after 20 to 60 ms, and then about once a second, whether that is still right.
 #[derive(Clone)]
 pub struct RedLock {
     name: Arc<str>,
     nodes: Arc<[Arc<dyn DistLock>]>,
     node_timeout: Duration,
+    /// What looks have found out of late, for all who wait by this object or its clones.
+    known: Arc<Mutex<look::Known>>,
     odd: Option<Error>,
 }
 
@@ -85,7 +91,8 @@ impl RedLock {
     #[must_use]
     pub fn of(name: &str, locks: Vec<Arc<dyn DistLock>>) -> Self {
         let odd = check(name, &locks).err();
-        Self { name: Arc::from(name), nodes: locks.into(), node_timeout: Duration::from_millis(500), odd }
+        let (name, node_timeout) = (Arc::from(name), Duration::from_millis(500));
+        Self { name, nodes: locks.into(), node_timeout, known: Arc::default(), odd }
     }
 
     /// How long a server may take to answer an attempt before it counts as away for that attempt. Matters only where the
@@ -118,8 +125,11 @@ impl RedLock {
             .iter()
             .enumerate()
             .map(|(at, lock)| {
-                let asking = tokio::time::timeout(within, ask(at, Arc::clone(lock)));
-                asking.map(|answer| answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))).boxed()
+                let asking = ask(at, Arc::clone(lock));
+                home::bring(self.home(), async move {
+                    let answer = tokio::time::timeout(within, asking).await;
+                    answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
+                })
             })
             .collect();
         enough(all, self.quorum(), true).await.map_err(|why| match renamed(why, &self.name) {
@@ -137,32 +147,45 @@ impl DistLock for RedLock {
     }
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
-        Box::pin(self.seek(how))
+        let lock = self.clone();
+        home::bring(self.home(), async move { lock.seek(how).await })
+    }
+
+    fn home(&self) -> Option<&Home> {
+        self.nodes.iter().find_map(|lock| lock.home())
+    }
+
+    fn parts(&self) -> Vec<Part<'_>> {
+        self.nodes.iter().flat_map(|lock| lock.parts()).collect()
     }
 
     /// Who holds most of the servers. Where nobody does, and yet nobody could (Redisson's holders have another name on every
-    /// server), all who hold any.
+    /// server), all who hold any, by the names that they have there.
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let needed = self.quorum();
-            let mut states = self
-                .each(|at, lock| {
-                    Box::pin(async move {
-                        let mut state = lock.state().await?;
-                        for (holder, _) in &mut state.holders {
-                            *holder = moved(holder, at);
-                        }
-                        Ok(state)
-                    })
-                })
-                .await?;
-            let most = common(states.clone(), needed);
-            states.retain(State::is_locked);
-            if most.is_locked() || states.len() <= self.nodes.len() - needed {
+            let states =
+                self.each(|at, lock| Box::pin(async move { Ok::<_, Error>((at, lock.state().await?)) })).await?;
+            // As owners of the whole, which those are that hold as a RedLock of this crate.
+            let whole = |(at, state): &(usize, State)| {
+                let holders = state.holders.iter().map(|(holder, count)| (moved(holder, *at), *count)).collect();
+                State { holders, remaining: state.remaining }
+            };
+            let wholes: Vec<_> = states.iter().map(whole).collect();
+            let most = common(wholes.clone(), needed);
+            let locked = wholes.iter().filter(|state| state.is_locked()).count();
+            if most.is_locked() || locked <= self.nodes.len() - needed {
                 return Ok(most);
             }
-            let remaining = common(states.clone(), 1).remaining;
-            let mut holders: Vec<_> = states.into_iter().flat_map(|state| state.holders).collect();
+            let remaining = common(wholes.clone(), 1).remaining;
+            // Of a name that stands on one server nobody knows whether it is that of a whole.
+            let several = common(wholes.clone(), 2).holders;
+            let is_several = |holder: &String| several.iter().any(|(known, _)| known == holder);
+            let each = states.into_iter().zip(wholes).flat_map(|((_, state), whole)| {
+                let both = state.holders.into_iter().zip(whole.holders);
+                both.map(|(there, whole)| if is_several(&whole.0) { whole } else { there }).collect::<Vec<_>>()
+            });
+            let mut holders: Vec<_> = each.collect();
             holders.sort_unstable();
             holders.dedup();
             Ok(State { holders, remaining })
@@ -179,7 +202,7 @@ impl DistLock for RedLock {
 
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
-            owner.share();
+            owner.reveal();
             let each = self
                 .each(|at, lock| {
                     let owner = owner.at(at);
@@ -202,17 +225,17 @@ fn check(name: &str, nodes: &[Arc<dyn DistLock>]) -> Result<()> {
     if nodes.is_empty() || nodes.len() > MOST {
         return Err(Error::config(format!("a RedLock over {} servers: 1 to {MOST} are allowed", nodes.len())));
     }
-    let mut places: Vec<_> = nodes
-        .iter()
-        .filter_map(|lock| lock.part())
-        .map(|part| part.client.engine().topology.node(part.protocol.name()).address().to_owned())
-        .collect();
-    places.sort_unstable();
-    match places.windows(2).find(|pair| pair[0] == pair[1]) {
-        None => Ok(()),
-        Some(twice) => Err(Error::config(format!(
-            "the RedLock {name:?} names the server {} twice: its servers have to be independent",
-            twice[0]
-        ))),
+    // Each of them may be made of several locks, of one server or more.
+    let mut places = HashMap::new();
+    for (at, lock) in nodes.iter().enumerate() {
+        for part in lock.parts() {
+            let server = part.client.engine().topology.node(part.protocol.name()).address().to_owned();
+            if *places.entry(server.clone()).or_insert(at) != at {
+                return Err(Error::config(format!(
+                    "the RedLock {name:?} names the server {server} twice: its servers have to be independent"
+                )));
+            }
+        }
     }
+    Ok(())
 }

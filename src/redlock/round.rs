@@ -111,7 +111,7 @@ impl RedLock {
                 round.failed += 1;
                 continue;
             }
-            let how = how(&owner.at(at), &wish.asked).wait(Duration::ZERO);
+            let how = how(&owner.at(at), &wish.asked, wish.budget).wait(Duration::ZERO);
             open.insert(at);
             round.asking.push(ask(lock, at, how));
         }
@@ -119,7 +119,7 @@ impl RedLock {
         let within = if wish.budget.is_once() {
             self.node_timeout
         } else {
-            (wish.budget.left(self.node_timeout) + GRACE).min(self.node_timeout)
+            wish.budget.left(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
         };
         let mut timer = std::pin::pin!(tokio::time::sleep(within));
         let (began, mut heard) = (Instant::now(), Duration::ZERO);

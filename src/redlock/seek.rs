@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use super::RedLock;
+use super::look::{Look, Looks};
 use super::round::{Late, Round, Wish};
 use crate::error::{Error, Result, Step};
 use crate::group::{Budget, Held, ask, how, jitter, patience, pause};
@@ -15,8 +15,6 @@ use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
 
-/// How often one who waits at a server looks whether the others are free.
-const LOOK: Duration = Duration::from_secs(1);
 /// The longest first back-off after a vote that was split, and the longest of all.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 
@@ -24,12 +22,12 @@ impl RedLock {
     pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
-        let budget = Budget::new(asked.wait);
+        let budget = Budget::new(&asked);
         let owner = asked.owner.clone().or_else(Owner::current);
         let wish = Wish { owner, asked, budget };
         let needed = self.quorum();
         let most_away = self.nodes.len() - needed;
-        let mut late = Late::default();
+        let (mut late, mut looks) = (Late::default(), Looks::default());
         let mut first = None;
         let mut failing: Option<Instant> = None;
         let (mut failures, mut splits) = (0_u32, 0_u32);
@@ -77,8 +75,8 @@ impl RedLock {
                     splits += 1;
                     late.beside(tokio::time::sleep(budget.left(jitter(span)))).await;
                 }
-                if let Some(at) = busy.iter().min() {
-                    first = self.wait_at(*at, &wish, &next, &mut late).await?.map(|guard| (*at, guard));
+                if !busy.is_empty() {
+                    first = self.wait(busy, &wish, &next, &mut looks, &mut late).await?;
                     if first.is_none() && budget.is_over() {
                         return Ok(None);
                     }
@@ -110,54 +108,53 @@ impl RedLock {
         Guard::of(held)
     }
 
-    /// Waits for the lock at one server, until it is had there, or most of the others are found to be free.
-    async fn wait_at(&self, at: usize, wish: &Wish, owner: &Owner, late: &mut Late) -> Result<Option<Guard>> {
-        if wish.budget.is_over() {
-            return Ok(None);
-        }
-        let mut how = how(&owner.at(at), &wish.asked);
-        how.wait = wish.budget.rest();
-        let elsewhere = async {
-            loop {
-                tokio::time::sleep(LOOK / 2 + jitter(LOOK)).await;
-                if self.looks_free(at).await {
-                    return;
+    /// Waits for the lock at one of the servers where somebody else holds it, until it is had there, or most of the others
+    /// are found to be free.
+    ///
+    /// At one and not at all of them: there all who wait stand in one line, and whoever comes first goes on to the others.
+    /// Told of a release by every server, all would come back to every server at once, for a split vote. At which one all of
+    /// them agree: the first where somebody is who holds most of them, which a look finds out; before that, simply the first.
+    async fn wait(
+        &self,
+        busy: Vec<usize>,
+        wish: &Wish,
+        owner: &Owner,
+        looks: &mut Looks,
+        late: &mut Late,
+    ) -> Result<Option<(usize, Guard)>> {
+        let Some(mut at) = self.first_of(&busy) else { return Ok(None) };
+        looks.begin(self.is_settled(at));
+        loop {
+            if wish.budget.is_over() {
+                return Ok(None);
+            }
+            let mut how = how(&owner.at(at), &wish.asked, wish.budget);
+            how.wait = wish.budget.rest();
+            let elsewhere = async {
+                loop {
+                    tokio::time::sleep(looks.pause()).await;
+                    match self.look(at, &busy, looks).await {
+                        Look::Stay => {}
+                        Look::Free => return None,
+                        Look::At(other) => return Some(other),
+                    }
                 }
-            }
-        };
-        let outcome = late.beside(async {
-            tokio::select! {
-                biased;
-                (_, outcome) = ask(&self.nodes[at], at, how) => Some(outcome),
-                () = elsewhere => None,
-            }
-        });
-        match outcome.await {
-            Some(Ok(guard)) => Ok(guard),
-            Some(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => Err(error),
-            // The next round tells whether there are enough others. Dropped, the place at this one is left.
-            Some(Err(_)) | None => Ok(None),
-        }
-    }
-
-    /// True when the others look as if most could be had without this one, or when most are away.
-    async fn looks_free(&self, at: usize) -> bool {
-        let mut states: FuturesUnordered<_> = self
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(node, lock)| async move { (node, tokio::time::timeout(self.node_timeout, lock.is_locked()).await) })
-            .collect();
-        let (mut free, mut away) = (0, 0);
-        let needed = self.quorum();
-        while let Some((node, answer)) = states.next().await {
-            match answer {
-                Ok(Ok(false)) if node != at => free += 1,
-                Ok(Ok(_)) => {}
-                _ => away += 1,
+            };
+            let outcome = late.beside(async {
+                tokio::select! {
+                    biased;
+                    (_, outcome) = ask(&self.nodes[at], at, how) => Ok(outcome),
+                    elsewhere = elsewhere => Err(elsewhere),
+                }
+            });
+            match outcome.await {
+                Ok(Ok(guard)) => return Ok(guard.map(|guard| (at, guard))),
+                Ok(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => return Err(error),
+                // The next round tells whether there are enough others. Dropped, the place at this one is left.
+                Ok(Err(_)) | Err(None) => return Ok(None),
+                Err(Some(other)) => at = other,
             }
         }
-        free >= needed || away > self.nodes.len() - needed
     }
 
     /// Gives back what was granted in vain, so that the next round does not find it in its way.

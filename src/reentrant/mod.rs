@@ -25,6 +25,7 @@ use crate::engine::script::Script;
 static MANY: Script = Script::new(
     "reentrant/many",
     concat!(
+        include_str!("../../lua/common/holds.lua"),
         include_str!("../../lua/common/many/begin.lua"),
         include_str!("../../lua/reentrant/acquire.lua"),
         include_str!("../../lua/common/many/next.lua"),
@@ -32,11 +33,20 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/run.lua"),
     ),
 );
-pub(crate) static ACQUIRE: Script =
-    Script::step("reentrant/acquire", include_str!("../../lua/reentrant/acquire.lua"), &MANY, 1);
-pub(crate) static RELEASE: Script =
-    Script::step("reentrant/release", include_str!("../../lua/reentrant/release.lua"), &MANY, 2);
-pub(crate) static FORCE: Script = Script::new("reentrant/force", include_str!("../../lua/reentrant/force.lua"));
+/// A script of this flavour's, behind what all share that take and give back holds.
+macro_rules! script {
+    ($file:literal) => {
+        concat!(
+            include_str!("../../lua/common/holds.lua"),
+            include_str!(concat!("../../lua/reentrant/", $file, ".lua"))
+        )
+    };
+}
+pub(crate) use script;
+
+pub(crate) static ACQUIRE: Script = Script::step("reentrant/acquire", script!("acquire"), &MANY, 1);
+pub(crate) static RELEASE: Script = Script::step("reentrant/release", script!("release"), &MANY, 2);
+pub(crate) static FORCE: Script = Script::new("reentrant/force", script!("force"));
 
 static KIND: Kind =
     Kind { flavour: "reentrant", acquire: &ACQUIRE, release: &RELEASE, force: &FORCE, tells: true, in_batch: true };

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::engine::names::{Half, LockName};
-use crate::engine::plain::{plain_forced, plain_released, plain_stated};
-use crate::engine::protocol::{Attempt, Count, Forced, PUBLISH, Protocol, Release, Renewal, Rest, Turn};
+use crate::engine::plain::{TOO_LATE, plain_forced, plain_released, plain_stated};
+use crate::engine::protocol::{Ask, Attempt, Forced, Giving, PUBLISH, Protocol, Release, Renewal, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
-use crate::owner::Owner;
 
 /// A file of this flavour's.
 macro_rules! part {
@@ -19,10 +18,17 @@ macro_rules! part {
     };
 }
 
+/// What all of them share.
+macro_rules! covers {
+    () => {
+        concat!(include_str!("../../lua/common/holds.lua"), part!("covers"))
+    };
+}
+
 static MANY: Script = Script::new(
     "rwlock/many",
     concat!(
-        part!("covers"),
+        covers!(),
         include_str!("../../lua/common/many/begin.lua"),
         part!("read"),
         include_str!("../../lua/common/many/next.lua"),
@@ -34,16 +40,15 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/run.lua"),
     ),
 );
-static READ: Script = Script::step("rwlock/read", concat!(part!("covers"), part!("read")), &MANY, 1);
-static READ_RELEASE: Script =
-    Script::step("rwlock/read_release", concat!(part!("covers"), part!("read_release")), &MANY, 2);
-static WRITE: Script = Script::step("rwlock/write", concat!(part!("covers"), part!("write")), &MANY, 3);
+static READ: Script = Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1);
+static READ_RELEASE: Script = Script::step("rwlock/read_release", concat!(covers!(), part!("read_release")), &MANY, 2);
+static WRITE: Script = Script::step("rwlock/write", concat!(covers!(), part!("write")), &MANY, 3);
 static WRITE_RELEASE: Script =
-    Script::step("rwlock/write_release", concat!(part!("covers"), part!("write_release")), &MANY, 4);
-static LEAVE: Script = Script::new("rwlock/leave", concat!(part!("covers"), part!("leave"), part!("write_release")));
-static FORCE: Script = Script::new("rwlock/force", concat!(part!("covers"), part!("force")));
-static STATE: Script = Script::new("rwlock/state", concat!(part!("covers"), part!("state")));
-static RENEW: Script = Script::new("rwlock/renew", concat!(part!("covers"), part!("renew")));
+    Script::step("rwlock/write_release", concat!(covers!(), part!("write_release")), &MANY, 4);
+static LEAVE: Script = Script::new("rwlock/leave", concat!(covers!(), part!("leave"), part!("write_release")));
+static FORCE: Script = Script::new("rwlock/force", concat!(covers!(), part!("force")));
+static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("state")));
+static RENEW: Script = Script::new("rwlock/renew", concat!(covers!(), part!("renew")));
 
 /// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so
 /// that a reader's longer one has to be kept up.
@@ -56,17 +61,24 @@ static RENEWAL: Renewal = Renewal {
             (Half::Write | Half::Whole, _) => "write",
         };
         let half = Bytes::from_static(half.as_bytes());
-        words.extend([hold.owner.bytes(), half, hold.name.tag()].map(Arg::Text));
+        words.extend([half, hold.name.tag()].map(Arg::Text));
     },
 };
 
 /// A call about one half: its hash, perhaps a second key, what is told.
-fn call<const N: usize>(script: &'static Script, name: &LockName, key: Option<Bytes>, args: [Arg; N]) -> Call {
-    let mut words = Vec::with_capacity(N + 2);
+fn call<const N: usize, const M: usize>(
+    script: &'static Script,
+    name: &LockName,
+    key: Option<Bytes>,
+    args: [Arg; N],
+    own: [Arg; M],
+) -> Call {
+    let mut words = Vec::with_capacity(N + M + 2);
     words.push(Arg::Text(name.key.clone()));
     words.extend(key.map(Arg::Text));
     let keys = words.len();
     words.extend(args);
+    words.extend(own);
     Call { script, keys, words }
 }
 
@@ -78,18 +90,21 @@ fn acquired(script: &Script, reply: &Reply) -> Result<Attempt> {
         Reply::Int(-5) => Ok(Attempt::HeldBack),
         Reply::Int(-6) => Ok(Attempt::Deadlock),
         Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Attempt::TooLate(*at)),
+            odd => Err(Error::odd_reply(script.name, &odd)),
+        },
         odd => Err(Error::odd_reply(script.name, odd)),
     }
 }
 
 fn state(name: &LockName, mode: &'static str) -> Call {
-    call(&STATE, name, None, [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())])
+    call(&STATE, name, None, [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())], [])
 }
 
-fn force(name: &LockName, mode: &'static str, message: &'static str) -> Call {
+fn force(name: &LockName, mode: &'static str, message: &'static str, last_ms: i64) -> Call {
     let args = [mode, message].map(|text| Arg::Text(Bytes::from_static(text.as_bytes())));
-    let [mode, message] = args;
-    call(&FORCE, name, Some(name.channel.clone()), [mode, message, Arg::Text(PUBLISH)])
+    call(&FORCE, name, Some(name.channel.clone()), args, [Arg::Int(last_ms), Arg::Text(PUBLISH)])
 }
 
 /// How the reading half speaks to Redis.
@@ -127,27 +142,19 @@ impl Protocol for Reading {
         true
     }
 
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
-        let gives_way = i64::from(turn != Turn::Stay);
-        let args = [
-            Arg::Text(owner.bytes()),
-            Arg::Int(lease_ms),
-            count.wanted(),
-            Arg::Text(self.name.tag()),
-            Arg::Int(gives_way),
-        ];
-        call(&READ, &self.name, Some(self.waiting.clone()), args)
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        let gives_way = i64::from(ask.turn != Turn::Stay);
+        let own = [Arg::Text(self.name.tag()), Arg::Int(gives_way)];
+        call(&READ, &self.name, Some(self.waiting.clone()), ask.words(), own)
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
         acquired(&READ, &reply)
     }
 
-    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
-        let (least, lease) = (Arg::Int(rest.least), Arg::Int(rest.lease));
-        let args =
-            [Arg::Text(owner.bytes()), count.left(), least, Arg::Text(self.name.tag()), Arg::Text(PUBLISH), lease];
-        call(&READ_RELEASE, &self.name, Some(self.name.channel.clone()), args)
+    fn release(&self, giving: &Giving<'_>) -> Call {
+        let own = [Arg::Text(self.name.tag()), Arg::Int(giving.rest.least), Arg::Text(PUBLISH)];
+        call(&READ_RELEASE, &self.name, Some(self.name.channel.clone()), giving.words(), own)
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
@@ -158,8 +165,8 @@ impl Protocol for Reading {
         &RENEWAL
     }
 
-    fn force(&self) -> Call {
-        force(&self.name, "read", "0")
+    fn force(&self, last_ms: i64) -> Call {
+        force(&self.name, "read", "0", last_ms)
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {
@@ -212,43 +219,32 @@ impl Protocol for Writing {
         Some(Arc::new(Reading::new(&self.other, &self.name)))
     }
 
-    fn acquire(&self, owner: &Owner, lease_ms: i64, count: Count, turn: Turn) -> Call {
-        let mark = if turn == Turn::Once { 0 } else { self.mark };
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        let mark = if ask.turn == Turn::Once { 0 } else { self.mark };
         let waiting = self.marks().then(|| self.waiting.clone());
-        let args =
-            [Arg::Text(owner.bytes()), Arg::Int(lease_ms), count.wanted(), Arg::Text(self.name.tag()), Arg::Int(mark)];
-        call(&WRITE, &self.name, waiting, args)
+        call(&WRITE, &self.name, waiting, ask.words(), [Arg::Text(self.name.tag()), Arg::Int(mark)])
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
         acquired(&WRITE, &reply)
     }
 
-    fn release(&self, owner: &Owner, rest: Rest, count: Count) -> Call {
-        let args = [
-            Arg::Text(owner.bytes()),
-            count.left(),
-            Arg::Int(rest.lease),
-            Arg::Text(self.name.tag()),
-            Arg::Text(PUBLISH),
-        ];
-        call(&WRITE_RELEASE, &self.name, Some(self.name.channel.clone()), args)
+    fn release(&self, giving: &Giving<'_>) -> Call {
+        let own = [Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
+        call(&WRITE_RELEASE, &self.name, Some(self.name.channel.clone()), giving.words(), own)
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
         plain_released(&WRITE_RELEASE, reply)
     }
 
-    fn undo(&self, owner: &Owner, rest: Rest, left: Option<u32>) -> Call {
-        if !self.marks() {
-            return self.release(owner, rest, left.map_or(Count::ByOne, Count::Exactly));
+    fn undo(&self, giving: &Giving<'_>, _nonce: &Bytes) -> Call {
+        let mut call = self.release(giving);
+        if self.marks() {
+            call.script = &LEAVE;
+            call.words.insert(call.keys, Arg::Text(self.waiting.clone()));
+            call.keys += 1;
         }
-        let left = Arg::Int(left.map_or(-2, i64::from));
-        let args =
-            [Arg::Text(owner.bytes()), left, Arg::Int(rest.lease), Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
-        let mut call = call(&LEAVE, &self.name, Some(self.name.channel.clone()), args);
-        call.words.insert(call.keys, Arg::Text(self.waiting.clone()));
-        call.keys += 1;
         call
     }
 
@@ -256,8 +252,8 @@ impl Protocol for Writing {
         &RENEWAL
     }
 
-    fn force(&self) -> Call {
-        force(&self.name, "write", "1")
+    fn force(&self, last_ms: i64) -> Call {
+        force(&self.name, "write", "1", last_ms)
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {

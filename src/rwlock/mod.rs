@@ -41,7 +41,7 @@
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::config::{Prefer, millis};
+use crate::config::{LONGEST_LEASE, Prefer, millis};
 use crate::engine::names::LockName;
 use crate::engine::protocol::Protocol;
 
@@ -98,7 +98,7 @@ impl RwLock {
         let mark = match self.prefer {
             Prefer::Readers => 0,
             // A waiter looks for itself that often, and sets its mark anew.
-            Prefer::Writers => millis(self.client.options().poll_cap * 2),
+            Prefer::Writers => millis(self.client.options().poll_cap.saturating_mul(2).min(LONGEST_LEASE)),
         };
         let protocol = Writing::new(&self.write, &self.read, mark);
         WriteLock { client: self.client.clone(), protocol: Arc::new(protocol) }

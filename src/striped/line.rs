@@ -23,10 +23,16 @@ type Grant = (usize, Guard);
 #[derive(Default)]
 pub(super) struct Lines(Mutex<HashMap<Option<Duration>, Arc<Line>>>);
 
+/// One who stands in a line, and how long it has waited.
+struct Waiter {
+    tell: oneshot::Sender<Result<Grant>>,
+    budget: Budget,
+}
+
 /// A line. Gone once nobody stands in it.
 #[derive(Default)]
 struct Line {
-    waiting: Mutex<VecDeque<oneshot::Sender<Result<Grant>>>>,
+    waiting: Mutex<VecDeque<Waiter>>,
     /// Told when somebody has left.
     left: Notify,
 }
@@ -73,7 +79,7 @@ impl Lines {
         budget: Budget,
     ) -> Result<Option<Grant>> {
         loop {
-            let mut place = self.enter(segments, begin, lease);
+            let mut place = self.enter(segments, begin, lease, budget);
             let told = match budget.rest() {
                 None => (&mut place.told).await,
                 Some(rest) => match tokio::time::timeout(rest, &mut place.told).await {
@@ -92,15 +98,22 @@ impl Lines {
         }
     }
 
-    fn enter(self: &Arc<Self>, segments: &Arc<[Arc<dyn DistLock>]>, begin: usize, lease: Option<Duration>) -> Place {
+    fn enter(
+        self: &Arc<Self>,
+        segments: &Arc<[Arc<dyn DistLock>]>,
+        begin: usize,
+        lease: Option<Duration>,
+        budget: Budget,
+    ) -> Place {
         let (tell, told) = oneshot::channel();
+        let waiter = Waiter { tell, budget };
         let mut lines = self.0.lock();
         if let Some(line) = lines.get(&lease) {
-            line.waiting.lock().push_back(tell);
+            line.waiting.lock().push_back(waiter);
             return Place { line: Arc::clone(line), told };
         }
         let line = Arc::new(Line::default());
-        line.waiting.lock().push_back(tell);
+        line.waiting.lock().push_back(waiter);
         lines.insert(lease, Arc::clone(&line));
         drop(lines);
         tokio::spawn(Arc::clone(self).serve(Arc::clone(&line), Arc::clone(segments), begin, lease));
@@ -117,11 +130,11 @@ impl Lines {
     ) {
         let serving = Serving { lines: self, line, lease };
         let (lines, line) = (&serving.lines, &serving.line);
-        let how = Acquire { lease, ..Acquire::new() };
-        let ask_for = |at: usize| ask(&segments[at], at, how.clone());
+        // For whoever stands first.
+        let ask_for = |at: usize| ask(&segments[at], at, Acquire { lease, waited: line.waited(), ..Acquire::new() });
         let mut asking: Asking = (0..segments.len()).map(|n| ask_for(begin.wrapping_add(n) % segments.len())).collect();
         // Those that could not be asked, to be asked again once another one answers.
-        let mut failed = Vec::new();
+        let (mut failed, mut why) = (Vec::new(), None);
         loop {
             tokio::select! {
                 biased;
@@ -130,16 +143,23 @@ impl Lines {
                         line.hand((at, guard));
                         asking.push(ask_for(at));
                         asking.extend(failed.drain(..).map(ask_for));
+                        why = None;
                     }
                     Ok(None) => asking.push(ask_for(at)),
                     Err(error) => {
-                        if error.is_retryable() {
+                        // Of several reasons, one that passes: it may be worth another try.
+                        let passes = error.is_retryable();
+                        if passes {
                             failed.push(at);
+                        }
+                        if passes || why.is_none() {
+                            why = Some(error.clone());
                         }
                         if asking.is_empty() {
                             lines.close(line, lease);
-                            for waiting in std::mem::take(&mut *line.waiting.lock()) {
-                                let _ = waiting.send(Err(error.clone()));
+                            let why = why.unwrap_or(error);
+                            for waiter in std::mem::take(&mut *line.waiting.lock()) {
+                                let _ = waiter.tell.send(Err(why.clone()));
                             }
                             return;
                         }
@@ -164,7 +184,7 @@ impl Lines {
     fn close_if_empty(&self, line: &Arc<Line>, lease: Option<Duration>) -> bool {
         let mut lines = self.0.lock();
         let mut waiting = line.waiting.lock();
-        waiting.retain(|waiting| !waiting.is_closed());
+        waiting.retain(|waiter| !waiter.tell.is_closed());
         let empty = waiting.is_empty();
         if empty {
             lines.remove(&lease);
@@ -174,12 +194,17 @@ impl Lines {
 }
 
 impl Line {
+    /// For how long the first of them has waited.
+    fn waited(&self) -> Duration {
+        self.waiting.lock().front().map(|first| first.budget.waited()).unwrap_or_default()
+    }
+
     /// Gives a segment to the first who still waits; to nobody, it is given back.
     fn hand(&self, grant: Grant) {
         let mut grant = Ok(grant);
         loop {
             let Some(first) = self.waiting.lock().pop_front() else { return };
-            match first.send(grant) {
+            match first.tell.send(grant) {
                 Ok(()) => return,
                 Err(back) => grant = back,
             }

@@ -4,6 +4,9 @@
 //! behind a segment, *n* holders work side by side: take [any](Striped) free segment and work on its part; the one
 //! [of a key](Striped::of), as a sharded map does; or [all](Striped::all) of them, for what concerns the whole.
 //!
+//! A segment that cannot be had (its key is something else) fails nobody whom another one can serve. *Busy* is told only where
+//! all that can be had are known to be held by others; where that is not known, the error that kept it from being known.
+//!
 //! # Wire format
 //!
 //! Segment *i* of `name` is the lock `name:i`, of whatever flavour. In a cluster they lie in different slots, unless the name
@@ -16,12 +19,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
+use tokio::time::Instant;
 
 use crate::client::Client;
+use crate::engine::acquire::GRACE;
+use crate::engine::home::{self, Home};
 use crate::engine::names::fnv;
-use crate::error::{Deadlock, Error, NotHeld, Result};
-use crate::group::{Asking, Budget, ask, each};
+use crate::error::{Deadlock, Error, NotHeld, Result, Step};
+use crate::group::{Asking, Budget, Part, ask, each};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::multi::MultiLock;
@@ -103,55 +110,88 @@ impl Striped {
     ///
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
+        let lock = self.clone();
+        home::bring(self.home(), async move { lock.seek(how).await }).await
+    }
+
+    async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         how.check()?;
         self.check()?;
-        let budget = Budget::new(how.wait);
+        let budget = Budget::new(&how);
         let given = how.owner.clone().or_else(Owner::current);
+        // Asked once, all segments together take no longer than a command may.
+        let until = match how.wait {
+            Some(Duration::ZERO) => self.command_timeout().and_then(|most| budget.after(most + GRACE)),
+            Some(wait) => budget.after(wait.saturating_add(GRACE)),
+            None => None,
+        };
         if let Some(owner) = given.as_ref().filter(|_| how.alone)
-            && self.is_held_by(owner).await?
+            && self.holds_any(owner, until).await?
         {
             return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });
         }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
+        let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
         // Whoever else of this process waits came first.
         let behind = given.is_none() && !budget.is_once() && self.lines.is_waiting(how.lease);
-        for n in 0..if behind { 0 } else { self.segments.len() } {
-            let at = begin.wrapping_add(n) % self.segments.len();
-            let how = how.clone().wait(Duration::ZERO);
-            match self.segments[at].acquire(how).await {
+        let mut vain = Vain::default();
+        for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
+            let once = Acquire { waited: budget.waited(), ..how.clone().wait(Duration::ZERO) };
+            match within(until, self.segments[at].acquire(once)).await {
                 Ok(Some(guard)) => return Ok(Some((at, guard))),
-                Ok(None) => {}
-                Err(error) if error.is_retryable() && !budget.is_once() => break,
-                Err(error) => return Err(error),
+                outcome => vain.note(outcome.map(drop))?,
             }
-            if budget.is_over() && !budget.is_once() {
-                return Ok(None);
+            let over =
+                if budget.is_once() { until.is_some_and(|until| Instant::now() >= until) } else { budget.is_over() };
+            // Those that wait ask all segments side by side, and again.
+            if over || (vain.passing.is_some() && !budget.is_once()) {
+                break;
             }
         }
-        if budget.is_over() {
-            return Ok(None);
+        if budget.is_over() || (!behind && vain.is_hopeless()) {
+            return vain.told();
         }
-        let Some(given) = given else {
+        // One who has met with errors that pass, and does not wait for ever, waits by itself: it has to know at the end what
+        // became of its own attempts. Nor will another's attempts do for an owner of its own.
+        if given.is_none() && (vain.passing.is_none() || how.wait.is_none()) {
             return self.lines.wait(&self.segments, begin, how.lease, budget).await;
+        }
+        let wish = |at| {
+            let wish = Acquire { wait: budget.rest(), owner: given.clone(), waited: budget.waited(), ..how.clone() };
+            ask(&self.segments[at], at, wish)
         };
-        // An owner of its own: nobody else's attempts will do.
-        let mut asking: Asking = (0..self.segments.len())
-            .map(|n| {
-                let at = begin.wrapping_add(n) % self.segments.len();
-                let wish = Acquire { wait: budget.rest(), owner: Some(given.clone()), ..how.clone() };
-                ask(&self.segments[at], at, wish)
-            })
-            .collect();
-        let mut failed = None;
+        let mut asking: Asking = (0..self.segments.len()).map(from).map(wish).collect();
+        let mut vain = Vain::default();
         while let Some((at, outcome)) = asking.next().await {
             match outcome {
                 // Dropped, the others leave their queues; what one of them gets meanwhile is given back.
                 Ok(Some(guard)) => return Ok(Some((at, guard))),
-                Ok(None) => {}
-                Err(error) => failed = Some(error),
+                outcome => vain.note(outcome.map(drop))?,
             }
         }
-        failed.map_or(Ok(None), Err)
+        vain.told()
+    }
+
+    /// How long a command may take.
+    fn command_timeout(&self) -> Option<Duration> {
+        let part = self.segments.first().and_then(|segment| segment.part());
+        part.map(|part| part.client.engine().options.command_timeout)
+    }
+
+    /// True when this owner holds any segment. Not of those that are no locks.
+    async fn holds_any(&self, owner: &Owner, until: Option<Instant>) -> Result<bool> {
+        let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
+        let mut vain = Vain::default();
+        while let Some(held) = within(until, async { asking.next().await.transpose() }).await.transpose() {
+            match held {
+                Ok(true) => return Ok(true),
+                outcome => vain.note(outcome.map(drop))?,
+            }
+            if vain.passing.is_some() {
+                break;
+            }
+        }
+        vain.passing.map_or(Ok(false), Err)
     }
 
     fn check(&self) -> Result<()> {
@@ -170,13 +210,75 @@ impl Striped {
     }
 }
 
+/// What became of segments that were asked in vain.
+#[derive(Default)]
+struct Vain {
+    /// True when somebody else holds one.
+    busy: bool,
+    /// Why one could not be asked.
+    passing: Option<Error>,
+    /// Why one cannot be had, now or later.
+    bad: Option<Error>,
+}
+
+impl Vain {
+    /// One more. The error that every other segment would give too.
+    fn note(&mut self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Ok(()) => self.busy = true,
+            Err(
+                error @ (Error::Config { .. }
+                | Error::Closed
+                | Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }),
+            ) => return Err(error),
+            Err(error) if error.is_retryable() => self.passing = Some(error),
+            Err(error) => {
+                tracing::warn!(%error, "a segment cannot be had, and is passed over");
+                self.bad = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// True when no segment is worth waiting for.
+    const fn is_hopeless(&self) -> bool {
+        !self.busy && self.passing.is_none() && self.bad.is_some()
+    }
+
+    /// Busy only where that is known of all that can be had.
+    fn told<T>(self) -> Result<Option<T>> {
+        match self {
+            Self { passing: Some(error), .. } | Self { busy: false, bad: Some(error), .. } => Err(error),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Work that has to be done by then.
+async fn within<T>(until: Option<Instant>, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match until {
+        None => work.await,
+        Some(until) => {
+            tokio::time::timeout_at(until, work).await.unwrap_or(Err(Error::Timeout { step: Step::Command }))
+        }
+    }
+}
+
 impl DistLock for Striped {
     fn name(&self) -> &str {
         &self.name
     }
 
+    fn parts(&self) -> Vec<Part<'_>> {
+        self.segments.iter().flat_map(|segment| segment.parts()).collect()
+    }
+
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
+    }
+
+    fn home(&self) -> Option<&Home> {
+        self.segments.iter().find_map(|lock| lock.home())
     }
 
     /// Who holds any of the segments, and how often; and the time until the last of them ends.
@@ -204,13 +306,16 @@ impl DistLock for Striped {
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             self.check()?;
+            let mut bad = None;
             for segment in self.segments.iter() {
                 match segment.release(owner).await {
                     Err(Error::NotHeld { .. }) => {}
+                    // Not one that may have happened: another one would be a second release.
+                    Err(error @ (Error::WrongType { .. } | Error::Server { .. })) => bad = Some(error),
                     outcome => return outcome,
                 }
             }
-            Err(Error::NotHeld { name: Arc::clone(&self.name), why: NotHeld::Never })
+            Err(bad.unwrap_or(Error::NotHeld { name: Arc::clone(&self.name), why: NotHeld::Never }))
         })
     }
 }

@@ -38,6 +38,11 @@ impl Events {
         Self { heard, task }
     }
 
+    /// How often a message that begins so came on this channel.
+    pub fn count_of(&self, channel: &str, begins: &str) -> usize {
+        self.heard.lock().iter().filter(|(on, what)| on == channel && what.starts_with(begins)).count()
+    }
+
     /// How often this message came on this channel.
     pub fn count(&self, channel: &str, message: &str) -> usize {
         self.heard.lock().iter().filter(|(on, what)| on == channel && what == message).count()

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 pub mod events;
 pub mod harm;
+pub mod wire;
 
 /// No test takes longer; one that does hangs.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -34,7 +34,7 @@ async fn a_release_makes_the_head_the_owner() {
         let (guard, _) = first.await.unwrap();
         assert!(guard.is_held() && guard.remaining() <= secs(4), "{:?}", guard.remaining());
         // For as long as it is passed on: what is left of the time for which it may be silent, 4 s at the most.
-        let told = async || (3000..=4000).map(|ms| events.count(&on, &ms.to_string())).sum::<usize>() == 1;
+        let told = async || (3000..=4000).map(|ms| events.count_of(&on, &format!("{ms} "))).sum::<usize>() == 1;
         eventually("it was told", secs(1), told).await;
         let long = eventually("it lasts", secs(3), async || bed.admin.pttl("a").await > 20_000).await;
         println!("renewed {long:?} after it was passed on");

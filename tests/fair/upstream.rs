@@ -141,7 +141,8 @@ async fn the_prefix_is_in_the_names_of_all_keys() {
         let guard = client.fair("a").lock().await.unwrap();
         let next = waiter(&client, "a");
         queued(bed, "app:a", 1).await;
-        let keys = ["app:a", "redisson_lock_queue:{app:a}", "redisson_lock_timeout:{app:a}"];
+        let queue_keys = ["redisson_lock_queue:{app:a}", "redisson_lock_timeout:{app:a}"];
+        let keys = ["app:a", queue_keys[0], queue_keys[1], "redisson_lock_waiters:{app:a}:app:a"];
         assert_eq!(bed.admin.keys().await, keys);
         let own = format!("redisson_lock__channel:{{app:a}}:{}", queue(bed, "app:a").await[0]);
         eventually("it listens", secs(5), async || bed.admin.channels().await == [own.as_str()]).await;

@@ -1,7 +1,7 @@
 //! What somebody does, on the servers and in the model.
 
-use super::{Java, KEYS, OURS, Story, Waiter};
-use crate::model::{LONG, Reply, ours};
+use super::{JAVA, Java, KEYS, OURS, Story, Waiter};
+use crate::model::{JAVA_LEASE, LONG, Reply, ours};
 
 /// Waits of Java's: what it queues with, and what it takes off when it gives up (a `tryLock` in seconds without a lease
 /// queues with the bare number of them).
@@ -19,7 +19,8 @@ const JAVA_WAITS: [(i64, i64); 8] = [
 impl Story<'_> {
     /// The common arguments behind a script's own.
     pub(super) fn args(&self, own: &[String]) -> Vec<String> {
-        [own, &[self.model.wait.to_string(), self.model.first_lease.to_string(), "publish".into()]].concat()
+        let told = [LONG, JAVA_LEASE].map(|ms| ms.to_string());
+        [own, &[self.model.wait.to_string(), self.model.first_lease.to_string(), "publish".into()], &told].concat()
     }
 
     pub(super) fn acquire(&mut self, owner: &'static str, lease: i64, want: i64, turn: u8) -> Reply {
@@ -103,12 +104,26 @@ impl Story<'_> {
 
     pub(super) fn java(&mut self, what: &str, owner: &'static str, lease: i64, wait: i64) -> Reply {
         let args = vec![what.into(), owner.into(), lease.to_string(), wait.to_string()];
+        let behind: Vec<String> = self.model.queue.iter().skip_while(|other| *other != owner).cloned().collect();
         let reply = self.run(&format!("java {what} {owner}"), &self.scripts.java, args, |model| match what {
             "long" => model.java_try(owner, lease, wait, true),
             "once" => model.java_try(owner, lease, wait, false),
             "unlock" => model.java_unlock(owner, lease),
             _ => model.java_fail(owner, wait),
         });
+        if what == "fail" && self.java_waiting.get(owner).is_some_and(|(came_with, _)| wait > *came_with) {
+            let cut: Vec<_> = JAVA.into_iter().filter(|other| behind.iter().any(|one| one == other)).collect();
+            for owner in OURS.iter().flatten() {
+                let place = behind.iter().position(|one| one == owner);
+                if place.is_some_and(|place| behind[..place].iter().any(|one| cut.contains(&one.as_str())))
+                    && let Some(waiter) = self.waiting.get_mut(owner)
+                {
+                    waiter.guessed = true;
+                }
+            }
+            self.cut.extend(cut);
+        }
+        self.cut.retain(|other| *other != owner || self.model.due.contains_key(owner));
         if what == "fail" || self.model.holds(owner) > 0 {
             self.java_waiting.remove(owner);
         }

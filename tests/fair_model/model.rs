@@ -11,7 +11,7 @@ pub const LONG: i64 = 300_000;
 pub const MS: i64 = 4096;
 
 /// What a lock that was just taken may be held for.
-const JAVA_LEASE: i64 = 30_000;
+pub const JAVA_LEASE: i64 = 30_000;
 
 /// A waiter is refreshed once a second.
 const SILENT: i64 = 4_000;
@@ -48,18 +48,53 @@ pub fn ours(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'8')
 }
 
-/// What one of Java's will take off those behind it, as far as that can be told. `gap`: to the one ahead of it.
-fn worth(gap: Option<i64>, left: Option<i64>) -> i64 {
-    const MOST: i64 = LONG * MS;
-    const HALF: i64 = MOST / 2;
-    const MORE: i64 = MOST + 2 * JAVA_LEASE * MS;
-    match (gap, left) {
-        (Some(..0), _) => MOST,
-        (Some(gap), _) if gap < 1000 * MS => (gap * 1000).min(MOST),
-        (Some(gap), _) => gap,
-        (None, None) => MOST,
-        (None, Some(left)) if HALF < left && left < MORE => MOST,
-        (None, Some(left)) => left.max(0),
+/// What those of Java ahead will take off those behind them.
+#[derive(Default)]
+struct Ahead {
+    java: bool,
+    /// The waits that can be told.
+    sum: i64,
+    /// What the others may be, from and to.
+    low: i64,
+    high: i64,
+    /// What they may take off beyond their waits: a tiny one may be of seconds.
+    beyond: i64,
+}
+
+impl Ahead {
+    /// One more. `gap`: to the one ahead of it.
+    fn add(&mut self, gap: Option<i64>, left: Option<i64>) {
+        const MOST: i64 = LONG * MS;
+        self.java = true;
+        match (gap, left) {
+            (Some(gap @ 0..), _) => {
+                self.sum += gap;
+                self.beyond += if gap < 1000 * MS { gap * 1000 } else { 0 };
+            }
+            (Some(_), _) => {
+                self.high += MOST;
+                self.beyond += JAVA_LEASE * MS;
+            }
+            (None, left) => {
+                let low = match left {
+                    Some(left) if left > MOST / 2 && left < MOST + 2 * JAVA_LEASE * MS => MOST,
+                    Some(left) => left.max(0),
+                    None => MOST,
+                };
+                self.beyond += if low < (JAVA_LEASE + 1000) * MS { JAVA_LEASE * MS } else { 0 };
+                self.low += low;
+                self.high += low.max(MOST);
+            }
+        }
+    }
+
+    fn room(&self, wait: i64, had: Option<i64>) -> i64 {
+        if !self.java {
+            return 0;
+        }
+        let unknown = (had.unwrap_or(0) - self.sum).max(self.low).min(self.high);
+        let beyond = self.beyond.min((JAVA_LEASE - wait) * MS);
+        (self.sum + unknown.max(beyond)).max(SILENT / 2 * MS)
     }
 }
 
@@ -140,44 +175,65 @@ impl Model {
 
     /// The room that one at the end of the queue needs.
     fn room(&self) -> i64 {
-        (0..self.queue.len()).fold(0, |sum, place| {
-            let left = self.due.get(&self.queue[place]).map(|due| self.until(*due));
+        let (mut ahead, mut had) = (Ahead::default(), 0);
+        for (place, owner) in self.queue.iter().enumerate() {
+            let left = self.due.get(owner).map(|due| self.until(*due));
+            let gap = self.gap(place);
             match left {
-                _ if !ours(&self.queue[place]) => sum + worth(self.gap(place), left),
-                Some(left) if sum > 0 => sum.max(left - self.wait * MS),
-                _ => sum,
+                _ if !ours(owner) => {
+                    ahead.add(gap, left);
+                    had += gap.unwrap_or(0).max(0);
+                }
+                Some(left) => had = left - self.wait * MS,
+                None => {}
             }
-        })
+        }
+        ahead.room(self.wait, Some(had))
     }
 
     /// Java's waiters from a place on, up to one of ours, move by what the one ahead of them took with it; the first is
-    /// not moved below `least`, nor any other more than it.
-    fn nearer(&mut self, from: usize, by: i64, least: Option<i64>) {
-        let (mut by, mut least) = (by, least);
+    /// not moved below `least`, nor any other more than it. Where that one was the head, the first is moved to as far from
+    /// `least` as it was from it, at the furthest.
+    fn nearer(&mut self, from: usize, by: i64, least: Option<i64>, gone: Option<i64>) {
+        let (mut by, mut least, mut gone) = (by, least, gone);
         for owner in self.queue.iter().skip(from).take_while(|owner| !ours(owner)) {
             if let Some(due) = self.due.get_mut(owner) {
+                if let (Some(least), Some(gone)) = (least, gone.take()) {
+                    by = by.max(*due - least - (*due - gone).max(0));
+                }
                 by = least.take().map_or(by, |least| by.min(*due - least));
                 *due -= by;
             }
         }
     }
 
-    fn drop_head(&mut self) {
+    /// Its deadline.
+    fn drop_head(&mut self) -> Option<i64> {
         let owner = self.queue.remove(0);
-        self.due.remove(&owner);
+        self.due.remove(&owner)
     }
 
     /// The head has the lock now.
     fn advance(&mut self) {
-        self.drop_head();
-        self.nearer(0, self.wait * MS, Some((self.now + JAVA_LEASE) * MS));
+        let gone = self.drop_head();
+        self.nearer(0, self.wait * MS, Some((self.now + JAVA_LEASE) * MS), gone);
+    }
+
+    /// When the lease of now is over.
+    fn lease_over(&self) -> i64 {
+        (self.now + self.left().max(0)) * MS
     }
 
     /// The head once those out of date and the dead are gone.
     fn head(&mut self) -> Option<String> {
         while let Some(owner) = self.queue.first().cloned() {
             match self.due.get(&owner) {
-                Some(due) if self.until(*due) <= 0 || (ours(&owner) && self.life(*due) <= 0) => self.drop_head(),
+                Some(due) if self.until(*due) <= 0 || (ours(&owner) && self.life(*due) <= 0) => {
+                    let gone = self.drop_head();
+                    if ours(&owner) {
+                        self.nearer(0, 0, Some(self.lease_over()), gone);
+                    }
+                }
                 Some(_) => return Some(owner),
                 None => {
                     self.due.insert(owner.clone(), self.deadline(0));
@@ -300,9 +356,10 @@ impl Model {
         let waited = !self.queue.is_empty();
         while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
             let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };
-            let least = (place == 0).then(|| (self.now + self.left().max(0)) * MS);
+            let least = (place == 0).then(|| self.lease_over());
             self.queue.remove(place);
-            self.nearer(place, by.unwrap_or(0), least);
+            let gone = self.due.get(owner).copied().filter(|_| place == 0);
+            self.nearer(place, by.unwrap_or(0), least, gone);
         }
         self.due.remove(owner);
         if waited && self.hold.is_none() {
@@ -325,8 +382,8 @@ impl Model {
             seen.push(owner.clone());
             first
         });
-        // The waits of Java ahead, and those of them that are known for sure; the deadline of the one ahead that stays.
-        let (mut sum, mut sure, mut java, mut ahead) = (0, 0, false, None);
+        // The waits of Java ahead; the deadline of the one ahead that stays, or of what stands for it.
+        let (mut java, mut ahead) = (Ahead::default(), None);
         let mut dead = Vec::new();
         for (place, owner) in self.queue.iter().enumerate() {
             let due = old.get(owner).copied();
@@ -335,20 +392,18 @@ impl Model {
                 match (alive.iter().rev().find(|(other, _)| other == owner), due) {
                     (None, Some(due)) if self.life(due) <= 0 => {
                         dead.push(owner.clone());
+                        ahead = ahead.or_else(|| Some(self.lease_over()));
                         continue;
                     }
                     (None, Some(due)) => due,
-                    (Some(_), _) if !java => self.deadline(0),
                     (Some((_, last @ 1..)), Some(due)) => {
                         let had = (due.div_euclid(MS) - last - self.wait) * MS;
-                        self.deadline(had.max(if sum >= LONG * MS { sum } else { sure }))
+                        self.deadline(java.room(self.wait, Some(had)))
                     }
-                    (_, _) => self.deadline(sum),
+                    (_, _) => self.deadline(java.room(self.wait, None)),
                 }
             } else {
-                java = true;
-                sum += worth(gap, due.map(|due| self.until(due)));
-                sure += gap.map_or(0, |gap| worth(Some(gap), None));
+                java.add(gap, due.map(|due| self.until(due)));
                 match (gap, due, ahead) {
                     (Some(gap), _, Some(ahead)) => ahead + gap,
                     (_, Some(due), _) => due,

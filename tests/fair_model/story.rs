@@ -3,9 +3,9 @@
 mod acts;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{LONG, Model, Reply, ours};
+use crate::model::{JAVA_LEASE, LONG, Model, Reply, ours};
 use crate::rig::{Rig, Script, Scripts};
 
 const KEYS: [&str; 4] = ["lock", "queue", "deadlines", "channel:{lock}"];
@@ -80,6 +80,8 @@ pub struct Story<'a> {
     set: BTreeMap<&'static str, i64>,
     /// Those of Java that queued and have not been seen to go, with their waits.
     java_waiting: BTreeMap<&'static str, (i64, i64)>,
+    /// Those of Java whose deadlines tell less than their waits: one ahead gave up with more than it had come with.
+    cut: BTreeSet<&'static str>,
     refreshed: i64,
     /// Waits of Java that went without taking anything off, since the queue was last without Java.
     stale: i64,
@@ -106,6 +108,7 @@ impl<'a> Story<'a> {
             waiting: BTreeMap::new(),
             set: BTreeMap::new(),
             java_waiting: BTreeMap::new(),
+            cut: BTreeSet::new(),
             refreshed: now,
             stale: 0,
             log: Vec::new(),
@@ -227,9 +230,16 @@ impl<'a> Story<'a> {
         self.model.queue.iter().any(|other| other == owner)
     }
 
-    /// Whether somebody of Java ahead of this place has a wait that the scripts can only guess.
+    /// Whether somebody of Java ahead of this place has a wait that the scripts can only guess, or those ahead may take off
+    /// more beyond their waits than there is in reserve.
     fn guessed(&self, owner: &str) -> bool {
         let places = self.model.queue.iter().take_while(|other| *other != owner);
+        let beyond = |other: &String| self.java_waiting.get(other.as_str()).map_or(0, |(wait, most)| most - wait);
+        if places.clone().map(beyond).sum::<i64>() > JAVA_LEASE - self.model.wait
+            || places.clone().any(|other| self.cut.contains(other.as_str()))
+        {
+            return true;
+        }
         places.enumerate().any(|(place, other)| {
             let known = place > 0
                 && self.model.due.contains_key(&self.model.queue[place - 1])

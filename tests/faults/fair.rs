@@ -22,7 +22,7 @@ async fn fair_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
 
 /// The requests that run a script of the fair lock by its hash.
 fn script(name: &str) -> Matcher {
-    runs(&["fair/queue", &format!("fair/{name}")])
+    runs(&["common/holds", "fair/queue", &format!("fair/{name}")])
 }
 
 /// Has every script run once, so that the server knows it.

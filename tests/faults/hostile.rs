@@ -202,9 +202,9 @@ async fn forged_counts_are_survived() {
             }
             idle(&client).await;
             let outcome = lock.release(&owner).await;
-            let number = count.parse::<i64>().is_ok();
             match outcome {
-                Err(Error::NotHeld { .. }) if number => {}
+                // Counted by its list of holds, a forged number goes with the last of them.
+                Err(Error::NotHeld { .. }) => {}
                 Err(Error::Server { message }) => assert!(message.starts_with("ERR "), "{count:?}: {message}"),
                 outcome => panic!("{count:?}: {outcome:?}"),
             }

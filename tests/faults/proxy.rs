@@ -189,7 +189,7 @@ async fn a_wait_that_ends_in_doubt_is_not_busy() {
             proxy.on_request(script("acquire").containing(&name), action);
             let error = lock.lock_for(ms(200)).await.expect_err("not busy");
             assert!(error.outcome_unknown(), "{action:?}: {error:?}");
-            let ran = async || bed.admin.commandstats().await.get("hincrby").is_some_and(|calls| *calls > n as u64);
+            let ran = async || bed.admin.commandstats().await.get("hset").is_some_and(|calls| *calls > n as u64);
             eventually("the acquire runs", secs(2), ran).await;
             eventually("it is undone", secs(3), async || !bed.admin.exists(&name).await).await;
             idle(&client).await;

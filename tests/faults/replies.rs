@@ -156,7 +156,7 @@ async fn one(fake: &Fake, reply: &str) {
 
 /// A guard of a server that is well for a moment.
 async fn held(fake: &Fake, client: &Client) -> Guard {
-    let acquire = sha(&["reentrant/acquire"]).into_bytes();
+    let acquire = sha(&["common/holds", "reentrant/acquire"]).into_bytes();
     fake.set(move |words| Some(if words.contains(&acquire) { b"_\r\n".to_vec() } else { b":0\r\n".to_vec() }));
     let taken = client.reentrant("a").lock_for(secs(10)).await;
     taken.unwrap_or_else(|error| panic!("{error:?}")).expect("nil means held")

@@ -31,7 +31,7 @@ pub fn brisk(url: &str) -> Builder {
 
 /// The requests that run a script of the reentrant lock by its hash.
 pub fn script(name: &str) -> Matcher {
-    runs(&[format!("reentrant/{name}")])
+    runs(&["common/holds", &format!("reentrant/{name}")])
 }
 
 /// Has every script of the lock run once, so that the server knows it.

@@ -10,7 +10,7 @@ use crate::rig::{counter, fenced, token};
 
 /// The requests that take the lock.
 fn acquires() -> Matcher {
-    runs(&["fenced/begin", "reentrant/acquire", "fenced/number"])
+    runs(&["common/holds", "fenced/begin", "reentrant/acquire", "fenced/number"])
 }
 
 /// The guard's number is the last that was counted, and the one hold is its own.

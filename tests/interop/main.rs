@@ -20,6 +20,9 @@ mod fair_share;
 mod fair_state;
 mod fenced;
 mod fenced_quirks;
+mod fleet;
+mod fleet_parts;
+mod fleet_processes;
 mod force;
 mod group_kills;
 mod mapper;
@@ -115,6 +118,8 @@ beside!(redisson_4_7_0, "4.7.0":
     spin::spin_releases_wake_nobody,
     nonreentrant::nonreentrant_states_are_the_same, nonreentrant::nonreentrant_locks_exclude_each_other,
     group_kills::killed_java_holders_are_succeeded, group_kills::our_killed_holders_are_succeeded,
+    fleet::fleet_of_reentrant_locks, fleet::fleet_of_fair_locks, fleet::fleet_of_read_write_locks,
+    fleet::fleet_of_fenced_locks, fleet::fleet_of_spin_locks, fleet::fleet_of_multi_locks,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -137,9 +142,12 @@ beside!(redisson_3_52_0, "3.52.0":
     multi::multi_states_are_the_same,
     fenced::fenced_tokens_grow_over_both, fenced::fenced_states_are_the_same,
     spin::spin_states_are_the_same,
+    fleet::fleet_of_reentrant_locks, fleet::fleet_of_fair_locks, fleet::fleet_of_read_write_locks,
+    fleet::fleet_of_fenced_locks, fleet::fleet_of_spin_locks, fleet::fleet_of_multi_locks,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.
 async fn in_time(body: impl AsyncFn()) {
-    tokio::time::timeout(Duration::from_secs(240), undisturbed(body)).await.expect("the test hangs");
+    let limit = Duration::from_secs(240) + 2 * fleet::playtime();
+    tokio::time::timeout(limit, undisturbed(body)).await.expect("the test hangs");
 }

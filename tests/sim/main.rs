@@ -4,6 +4,7 @@
 
 mod actor;
 mod cases;
+mod company;
 mod enumeration;
 mod group;
 mod history;

@@ -39,11 +39,16 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let owner = d.mostly(&QUEUERS, 7);
     let (wait, first_lease) = (d.of(&WAITS), d.of(&["4000", "15000", "15000", "15000", "x", "-1"]));
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
+    let (long, watchdog) = (d.of(&["300000", "5000"]), d.of(&["30000", "3000"]));
     let lease = d.mostly(&LEASES, 4);
     let s = |text: &str| text.to_owned();
     let at = |source: &str| source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000));
     let call = |source: &str, args: &[String]| {
-        script(&at(source), &names, &[args, &[wait.clone(), first_lease.clone(), publish.clone()]].concat())
+        script(
+            &at(source),
+            &names,
+            &[args, &[wait.clone(), first_lease.clone(), publish.clone(), long.clone(), watchdog.clone()]].concat(),
+        )
     };
     let due = (now + 1000 * (d.roll(40) as i64 - 10) + 500).to_string();
     match d.roll(33) {
@@ -56,7 +61,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         17 => call(FAIR_FORCE, &[]),
         18 => script(&at(FAIR_WAITERS), &[queue, deadlines], &[]),
         19..25 => {
-            let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish]);
+            let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish, long, watchdog]);
             for names in &FAIR[d.roll(2)..=1] {
                 keys.extend(names.iter().map(|name| (*name).to_owned()));
                 let n = d.roll(4);

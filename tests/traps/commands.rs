@@ -33,7 +33,7 @@ async fn trap_01_options_hold_for_scripts() {
             assert!(took >= TIMEOUT && took < TIMEOUT + secs(2), "by hash: {by_hash}, {took:?}");
             assert!(armed.has_fired());
             // Once the acquire; the rest undoes it and changes no count.
-            assert_eq!(bed.admin.calls("hincrby").await, 1);
+            assert_eq!(bed.admin.calls("hset").await, 1);
             eventually("it is undone", secs(3), async || !bed.admin.exists("a").await).await;
         }
     })
@@ -122,7 +122,7 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
             } else {
                 bed.server.restart();
             }
-            let ran = async || bed.admin.calls("hincrby").await >= 3;
+            let ran = async || bed.admin.calls("hset").await >= 3;
             eventually("the commands arrive after all", secs(10), ran).await;
             idle(&client).await;
             assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "hung: {hung}");
@@ -143,7 +143,7 @@ async fn trap_04_an_acquire_that_timed_out_is_undone() {
         let error = client.reentrant("a").try_lock().await.unwrap_err();
         assert!(matches!(error, Error::Timeout { step: Step::Command }) && error.outcome_unknown(), "{error:?}");
         bed.server.cont();
-        eventually("the acquire has run", secs(2), async || bed.admin.calls("hincrby").await == 1).await;
+        eventually("the acquire has run", secs(2), async || bed.admin.calls("hset").await == 1).await;
         let gone = eventually("it is undone", secs(2), async || !bed.admin.exists("a").await).await;
         println!("undone after {gone:?}");
         idle(&client).await;

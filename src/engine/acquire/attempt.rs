@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::Wish;
 use crate::config::millis;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::names::LockName;
-use crate::engine::protocol::{Attempt, Count, Turn};
+use crate::engine::protocol::{Ask, Attempt, HoldId, Turn};
 use crate::engine::queue::Stand;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
@@ -17,6 +19,9 @@ use crate::error::{Deadlock, Error, Result, Step};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 pub(crate) const GRACE: Duration = Duration::from_millis(15);
+
+/// How often an attempt is sent again that the server found too late: its clock becomes known by that.
+const TRIES: u32 = 3;
 
 /// What one attempt brought.
 pub(super) enum Tried {
@@ -46,7 +51,7 @@ pub(super) struct Placed {
 pub(super) struct Failed {
     pub(super) error: Error,
     pub(super) doubt: Option<Undo>,
-    /// True when another attempt might count a second time.
+    /// True when another attempt would bring the same.
     pub(super) last: bool,
 }
 
@@ -108,13 +113,26 @@ impl Wish {
     /// What attempts are made for.
     pub(super) fn target(&self) -> Arc<Target> {
         let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
-        if self.fresh { Target::fresh(&self.engine, hold) } else { Target::reserve(&self.engine, hold) }
+        if self.fresh {
+            let Some(_) = self.protocol.queue() else { return Target::fresh(&self.engine, hold) };
+            return Target::fresh_by(
+                &self.engine,
+                hold,
+                Bytes::from(format!("{:016x}", self.engine.topology.random())),
+            );
+        }
+        // Others may wait as this owner: whoever is granted it asks, so that the server counts each.
+        let nonce = match self.engine.hold_id(&self.owner, self.number) {
+            HoldId::Listed(id) => Bytes::from([b"!", &id[..]].concat()),
+            _ => Bytes::new(),
+        };
+        Target::reserve(&self.engine, hold, self.number, nonce)
     }
 
     /// One attempt, to be carried through whatever becomes of the caller.
     pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
         let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
-        let (once, numbers) = (self.alone, self.protocol.numbers());
+        let (once, numbers, limited) = (self.alone, self.protocol.numbers(), !self.new);
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
             let _order = hold.order.lock().await;
@@ -128,13 +146,16 @@ impl Wish {
                 return Err(Error::Config { what }.into());
             }
             let span = lease.unwrap_or(engine.options.watchdog);
-            let (before, rest) = {
+            let cut_until = Moment::from_nanos(hold.book().cut_until());
+            // A command that shortens the lease may come in late: not behind this one.
+            tokio::time::sleep(cut_until.since(engine.now())).await;
+            let (before, rest, earlier) = {
                 let book = hold.book();
                 // A release queued for the order behind us comes first: it ends this hold.
                 if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
                     return Ok(Tried::Gone);
                 }
-                (book.count(), Moment::from_nanos(book.until_all()))
+                (book.count(), Moment::from_nanos(book.until_all()), book.holds().last())
             };
             let deadlock = |why| {
                 let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain), why };
@@ -144,29 +165,46 @@ impl Wish {
             if once && (before > 0 || protocol.other().is_some_and(|name| of_other(name) > 0)) {
                 return Err(deadlock(Deadlock::NotReentrant));
             }
-            let sent = engine.now();
             // Coming in again never shortens what the holds before it were promised.
-            let alone = before == 0 || protocol.leases_apart();
-            let armed = if alone { span } else { span.max(lease_until(sent, rest)) };
-            let count = match hold.owner.is_shared() {
-                false => Count::Exactly(before + 1),
-                true if once => Count::Fresh,
-                true => Count::ByOne,
-            };
-            let repeats = matches!(count, Count::Exactly(_));
-            let call = protocol.acquire(&hold.owner, millis(armed), count, turn);
+            let comes_in = before > 0 && !protocol.leases_apart();
+            let hold_id = target.id();
+            let limited = hold_id != HoldId::Only && limited;
             let waits = turn != Turn::Once;
             let queues = waits && protocol.queue().is_some();
             let stands = waits && release::waits_in_redis(protocol);
-            let undo = || (repeats || stands).then(|| Undo::new(&target, true));
-            let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
-                let doubt = if fault.in_doubt() { undo() } else { None };
-                let last = fault.in_doubt() && !repeats;
-                Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last }
-            })?;
+            let undo = || Some(Undo::new(&target, true));
             // Nobody knows what stands behind a reply that no script of ours gives.
             let odd = |error| Failed { error, doubt: undo(), last: true };
-            let attempt = protocol.acquired(reply).map_err(odd)?;
+            let mut refusals = 0;
+            let (sent, attempt) = loop {
+                let sent = engine.now();
+                let armed = if comes_in { span.max(lease_until(sent, rest)) } else { span };
+                let call = protocol.acquire(&Ask {
+                    owner: &hold.owner,
+                    lease_ms: millis(armed),
+                    hold: &hold_id,
+                    earlier: earlier.map(|number| engine.hold_id(&hold.owner, number)),
+                    last_ms: if limited { engine.last_ms() } else { 0 },
+                    alone: once,
+                    turn,
+                    nonce: &target.nonce,
+                });
+                let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
+                    let doubt = if fault.in_doubt() { undo() } else { None };
+                    Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last: false }
+                })?;
+                match protocol.acquired(reply).map_err(odd)? {
+                    // Not carried out: the server's clock was not known, or stepped.
+                    Attempt::TooLate(at) => {
+                        engine.clock.learn(at, engine.now());
+                        refusals += 1;
+                        if refusals > TRIES {
+                            return Err(Error::Timeout { step: Step::Command }.into());
+                        }
+                    }
+                    attempt => break (sent, attempt),
+                }
+            };
             match attempt {
                 Attempt::Held | Attempt::Passed => {}
                 // One that comes in again has the number already.
@@ -196,7 +234,12 @@ impl Wish {
                 }
                 Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
                 Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),
-                Attempt::Busy(..) | Attempt::Gone | Attempt::Displaced | Attempt::HeldBack | Attempt::Deadlock => {
+                Attempt::Busy(..)
+                | Attempt::Gone
+                | Attempt::Displaced
+                | Attempt::HeldBack
+                | Attempt::Deadlock
+                | Attempt::TooLate(_) => {
                     engine.lose(hold, End::Gone);
                     return Ok(Tried::Gone);
                 }
@@ -204,9 +247,9 @@ impl Wish {
             let until = valid_until(sent, span);
             let level = engine.holds.open(hold.key(), hold, |book| {
                 if doubted {
-                    book.doubt();
+                    book.doubt(target.number);
                 }
-                book.open(book.count() + 1, lease.map(nanos), sent.as_nanos(), until.as_nanos())
+                book.open(target.number, lease.map(nanos), sent.as_nanos(), until.as_nanos())
             });
             let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
             // Closing ends what it finds in the table; what comes in behind it is given back here.

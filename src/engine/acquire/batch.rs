@@ -78,7 +78,7 @@ pub(crate) fn batch(
             .map(|target| {
                 let hold = &target.hold;
                 let level =
-                    engine.holds.open(hold.key(), hold, |book| book.open(1, lease.map(nanos), sent.as_nanos(), until));
+                    engine.holds.open(hold.key(), hold, |book| book.open(0, lease.map(nanos), sent.as_nanos(), until));
                 metrics::acquired(hold.protocol.flavour(), engine.now().since(sent));
                 Grant::new(Arc::clone(&engine), Arc::clone(hold), level)
             })

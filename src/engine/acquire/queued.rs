@@ -42,6 +42,7 @@ impl Wish {
             let station = station.or_else(|| self.station.clone());
             let station = station.unwrap_or_else(|| self.protocol.name().station(self.owner.text()));
             let mut place = self.engine.registry.enter(&station, None);
+            place.expects(&seek.target.nonce);
             match self.stand(&mut place, &mut seek, &station).await? {
                 Stood::Held(grant) => {
                     place.won(&grant.hold, self.engine.now(), Win::Alone);
@@ -108,7 +109,8 @@ impl Wish {
             }
             place.sit();
             if !seek.is_failing() && !listening {
-                place.listen(self.left(self.engine.options.subscribe_timeout)).await;
+                let due = self.engine.now() + seek.nap.min(self.engine.options.poll_cap / 10);
+                place.listen(self.left(due.since(self.engine.now()))).await;
                 if self.is_over() {
                     return Ok(self.passed(place, seek, station).map_or(Stood::Over, Stood::Held));
                 }
@@ -117,7 +119,7 @@ impl Wish {
                     ask = true;
                     continue;
                 }
-                seek.nap = seek.nap.min(self.engine.options.poll_cap / 10);
+                seek.nap = due.since(self.engine.now());
             }
             loop {
                 let nap = place.nap(self.left(seek.nap), Until::Message).await;
@@ -127,7 +129,9 @@ impl Wish {
                 if self.is_over() {
                     return Ok(Stood::Over);
                 }
-                if nap == Nap::Woken || seek.is_failing() || !place.is_listening() || !self.is_confirmed(seek) {
+                // Messages that have come in only since then may be missing one.
+                let heard = listening && place.is_listening();
+                if nap == Nap::Woken || seek.is_failing() || !heard || !self.is_confirmed(seek) {
                     break;
                 }
             }
@@ -163,9 +167,9 @@ impl Wish {
         let doubted = seek.doubt.is_some();
         let level = engine.holds.open(hold.key(), &hold, |book| {
             if doubted {
-                book.doubt();
+                book.doubt(0);
             }
-            book.open(1, None, since.as_nanos(), until.as_nanos())
+            book.open(0, None, since.as_nanos(), until.as_nanos())
         });
         let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
         seek.settle();

@@ -101,7 +101,9 @@ impl<'a> Seek<'a> {
             }
             Ok(Tried::Gone) => {
                 // Even a fresh owner is known by now: its release may still be under way.
-                self.target = Target::reserve(&wish.engine, Hold::new(Arc::clone(&wish.protocol), wish.owner.clone()));
+                let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());
+                let (number, nonce) = (self.target.number, self.target.nonce.clone());
+                self.target = Target::reserve(&wish.engine, hold, number, nonce);
                 self.nap = Duration::from_millis(1);
             }
             Err(Failed { error, doubt, last }) => {
@@ -130,7 +132,8 @@ impl<'a> Seek<'a> {
     /// For how long this lets those go first who wait for the other half. None where there is no such thing.
     pub(super) fn patience(&self) -> Option<Duration> {
         let engine = &self.wish.engine;
-        let left = || engine.options.hold_back.saturating_sub(engine.now().since(self.wish.began));
+        let waited = || engine.now().since(self.wish.began) + self.wish.waited;
+        let left = || engine.options.hold_back.saturating_sub(waited());
         self.wish.protocol.is_shared().then(left)
     }
 

@@ -20,6 +20,9 @@ use crate::config::{Options, Secret};
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
 
+/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
+const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
+
 /// Where to connect, and as whom.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Target {
@@ -62,8 +65,15 @@ impl Target {
                     what: "TLS is not built in: enable one of the features rustls, rustls-ring, native-tls".into(),
                 });
             }
-            "redis" | "rediss" | "valkey" | "valkeys" => Config::from_url_centralized(url)
-                .map_err(|error| Error::config(format!("the URL cannot be read: {}", kind(error.kind()))))?,
+            // Read as one without TLS: fred would have rustls choose its cryptography, which panics where it cannot.
+            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            "rediss" | "valkeys" => {
+                let tls = Some(super::tls::config()?);
+                Config { tls, ..read(&format!("redis://{rest}"))? }
+            }
+            #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
+            "rediss" | "valkeys" => read(url)?,
+            "redis" | "valkey" => read(url)?,
             "redis-cluster" | "rediss-cluster" | "valkey-cluster" | "redis-sentinel" | "rediss-sentinel"
             | "valkey-sentinel" => {
                 return Err(Error::Unsupported {
@@ -91,6 +101,12 @@ impl Target {
     }
 }
 
+/// Reads the URL of one server.
+fn read(url: &str) -> Result<Config> {
+    Config::from_url_centralized(url)
+        .map_err(|error| Error::config(format!("the URL cannot be read: {}", kind(error.kind()))))
+}
+
 const fn kind(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Config => "its database or port makes no sense",
@@ -115,7 +131,7 @@ impl Node {
             },
             tcp: TcpConfig {
                 nodelay: Some(true),
-                user_timeout: Some(options.command_timeout.max(Duration::from_secs(1)) * 2),
+                user_timeout: Some((options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE)),
                 ..TcpConfig::default()
             },
             // fred would break the connection at the first such reply and give it to every command under way, also to

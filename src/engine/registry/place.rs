@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::Registry;
-use super::slot::{Listening, Local, Passed, Seat, SeatState, Slot};
+use super::slot::{Listening, Local, Named, Passed, Seat, SeatState, Slot};
+use super::{Registry, Subscribing};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
 use crate::engine::names::LockName;
 use crate::engine::sync::Mutex;
 use crate::engine::transport::Moment;
+use crate::owner::Owner;
 
 /// How long others have a lock for themselves that this process had many times in a row: a message and an attempt take
 /// some 0.3 ms on a quiet machine, and several times that on a busy one.
@@ -61,8 +63,11 @@ pub(crate) struct Place {
     /// None while it was alone from the start: then it has the turn.
     pub(super) seat: Option<Arc<Seat>>,
     pub(super) takes: Option<&'static str>,
+    pub(super) named: Option<Named>,
     pub(super) counted: bool,
     pub(super) left: bool,
+    /// What a message has to carry that says that the lock was passed on to this place.
+    pub(super) nonce: Bytes,
 }
 
 impl Place {
@@ -119,12 +124,20 @@ impl Place {
         }
     }
 
+    /// Only a message that carries this nonce passes the lock on to this place.
+    pub(crate) fn expects(&mut self, nonce: &Bytes) {
+        self.nonce = nonce.clone();
+        if let Some(seat) = &self.seat {
+            seat.state.lock().nonce = nonce.clone();
+        }
+    }
+
     /// Sits down to wait as the contender, where messages and holds can reach it.
     pub(crate) fn sit(&mut self) {
         if self.seat.is_some() {
             return;
         }
-        let state = Mutex::new(SeatState { turn: true, ..SeatState::default() });
+        let state = Mutex::new(SeatState { turn: true, nonce: self.nonce.clone(), ..SeatState::default() });
         let seat = Arc::new(Seat { takes: self.takes, state, notify: Notify::new() });
         self.seat = Some(Arc::clone(&seat));
         self.count();
@@ -132,6 +145,16 @@ impl Place {
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
             slot.contender = Some(seat);
         }
+    }
+
+    /// Sits down as one who is called when this owner comes in by another acquire: who holds the lock must not queue behind
+    /// those who wait for it. What came before this is for the caller to find out.
+    pub(crate) fn name(&mut self, owner: &Owner) {
+        self.sit();
+        let Some(seat) = self.seat.as_ref().filter(|_| self.named.is_none()) else { return };
+        let mut shard = self.registry.shard(&self.name).lock();
+        // It may have been let in meanwhile, and then nobody stands in the queue.
+        self.named = Some(shard.entry(Arc::clone(&self.name)).or_default().name(owner.bytes(), seat));
     }
 
     /// The lock that was handed over, if one was. Forgets earlier wake-ups: what comes next answers them.
@@ -149,6 +172,11 @@ impl Place {
         state.passed.take()
     }
 
+    /// True when something has come since the last look.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.state.lock().woken)
+    }
+
     /// True when a message said that the lock was passed on to this place.
     pub(crate) fn has_heard(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().heard)
@@ -160,28 +188,30 @@ impl Place {
         shard.get(&self.name).is_some_and(|slot| slot.listening == Listening::Live)
     }
 
-    /// Has messages reach this place. Done when they do, when a lock was handed over meanwhile, when it cannot be had,
-    /// or when `limit` is over.
+    /// Has messages reach this place. Done when they do, when it was woken or a lock was handed over meanwhile, when they
+    /// cannot be had, or when `limit` is over; the subscription goes on then.
     pub(crate) async fn listen(&self, limit: Duration) {
+        let Some(seat) = &self.seat else { return };
         let settled = async {
-            // Where somebody else is just changing the subscription, ending it perhaps, once more after that.
-            for _ in 0..2 {
-                if let Some(seat) = &self.seat {
-                    seat.state.lock().changed = false;
-                }
-                let Some(job) = self.registry.subscribe(&self.name) else {
-                    self.nap(limit, Until::Change).await;
-                    if self.is_listening() {
+            loop {
+                match self.registry.subscribe(&self.name, seat) {
+                    Subscribing::Done => return,
+                    // Somebody else is just changing the subscription, ending it perhaps: once more after that.
+                    Subscribing::Elsewhere => {
+                        self.nap(Duration::MAX, Until::Change).await;
+                        if !seat.state.lock().changed {
+                            return;
+                        }
+                    }
+                    Subscribing::Begun(job) => {
+                        tokio::select! {
+                            biased;
+                            () = job => {}
+                            _ = self.nap(Duration::MAX, Until::Message) => {}
+                        }
                         return;
                     }
-                    continue;
-                };
-                tokio::select! {
-                    biased;
-                    () = job => {}
-                    _ = self.nap(limit, Until::Handed) => {}
                 }
-                return;
             }
         };
         // Over is as good as failed: the caller polls.
@@ -268,18 +298,27 @@ impl Place {
         let mut shard = self.registry.shard(&self.name).lock();
         let slot = shard.get_mut(&self.name)?;
         before(slot);
-        let (turn, joins, handed) = match &self.seat {
-            None => (true, false, None),
+        if let Some(named) = self.named.take() {
+            slot.named.remove(&named);
+            // It came in, and so may the next; or it was called, and goes without having asked.
+            slot.call(&named.0);
+        }
+        let (turn, joins, woken, handed) = match &self.seat {
+            None => (true, false, false, None),
             Some(seat) => {
                 let mut state = seat.state.lock();
                 state.gone = true;
-                (state.turn, state.joins, state.handed.take())
+                (state.turn, state.joins, state.woken, state.handed.take())
             }
         };
         if turn && shared {
             slot.let_in();
         } else if turn {
             slot.pass();
+            // What it was woken for, it has not looked at: that is for the next one to do.
+            if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
+                seat.wake();
+            }
         } else if !joins {
             slot.gone += 1;
             // Those who left are skipped when their turn comes; too many of them are swept out before.

@@ -1,9 +1,10 @@
 //! What is known of one name: whose turn it is, who queues, how far the subscription is; and the chairs of those who wait.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::engine::hold::{Grant, Hold};
@@ -17,6 +18,10 @@ pub(super) struct Slot {
     pub(super) contender: Option<Arc<Seat>>,
     pub(super) queue: VecDeque<Arc<Seat>>,
     pub(super) gone: usize,
+    /// Those who wait as an owner that others may wait as, the contender and those who ask without a turn included: by
+    /// owner, in the order in which they came. They are called when their owner comes in.
+    pub(super) named: BTreeMap<Named, Arc<Seat>>,
+    pub(super) tickets: u64,
     pub(super) listening: Listening,
     /// True while a job waits to end the subscription.
     pub(super) retiring: bool,
@@ -27,6 +32,9 @@ pub(super) struct Slot {
     /// True after this process has passed the lock on as often as it may: the next turn is other processes'.
     pub(super) yielding: bool,
 }
+
+/// A waiter's entry among those who wait as an owner that was given: the owner's text, and a ticket.
+pub(super) type Named = (Bytes, u64);
 
 /// How far the subscription of a name is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +79,8 @@ pub(super) struct SeatState {
     pub(super) passed: Option<Passed>,
     /// True once a message has said so.
     pub(super) heard: bool,
+    /// What such a message has to carry.
+    pub(super) nonce: Bytes,
 }
 
 /// A lock that the server passed on to a waiter.
@@ -83,11 +93,32 @@ pub(crate) struct Passed {
 
 impl Slot {
     pub(super) fn is_vacant(&self) -> bool {
-        !self.turn && self.queue.is_empty() && self.local.is_none() && self.listening == Listening::Off
+        let waited_for = self.turn || !self.queue.is_empty() || !self.named.is_empty();
+        !waited_for && self.local.is_none() && self.listening == Listening::Off
     }
 
     pub(super) fn is_idle(&self) -> bool {
         !self.turn && self.queue.is_empty()
+    }
+
+    /// Notes one who waits as an owner that was given.
+    pub(super) fn name(&mut self, owner: Bytes, seat: &Arc<Seat>) -> Named {
+        self.tickets += 1;
+        let named = (owner, self.tickets);
+        self.named.insert(named.clone(), Arc::clone(seat));
+        named
+    }
+
+    /// An owner has come in, or one who was called leaves: calls the first of those who wait as this owner. That one calls
+    /// the next when it leaves, so that all of them are called however many they are, and each once.
+    pub(super) fn call(&self, owner: &Bytes) {
+        if self.named.is_empty() {
+            return;
+        }
+        let first = self.named.range((owner.clone(), 0)..).next();
+        if let Some((_, seat)) = first.filter(|((whose, _), _)| whose == owner) {
+            seat.wake();
+        }
     }
 
     /// Tells the contender that something changed that is no message.

@@ -13,6 +13,7 @@ const LANE: u64 = 0x6772_6f75;
 
 /// From here on this seed decides on this thread what belongs to no client.
 pub(super) fn decide(seed: u64) {
+    crate::engine::names::unseeded();
     GROUPS.set(Some(Random::new(seed, LANE)));
 }
 

@@ -1,5 +1,6 @@
 //! Clients, faults and time together.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,11 +11,10 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
+use crate::reentrant::{ACQUIRE, RELEASE};
 
 mod late;
 
-static ACQUIRE: Script = Script::new("reentrant/acquire.lua", include_str!("../../../lua/reentrant/acquire.lua"));
-static RELEASE: Script = Script::new("reentrant/release.lua", include_str!("../../../lua/reentrant/release.lua"));
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -24,13 +24,23 @@ fn text(word: &'static str) -> Arg {
     Arg::Text(Bytes::from_static(word.as_bytes()))
 }
 
-/// Counts up at each run: a repeat shows.
+/// Counts up at each run, for each has an id of its own: a second one shows.
 fn acquire(owner: &'static str) -> Call {
-    Call { script: &ACQUIRE, keys: 1, words: vec![text("lock"), text(owner), Arg::Int(30_000), Arg::Int(0)] }
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let id = Arg::Text(Bytes::from(format!("hold {}", NEXT.fetch_add(1, Ordering::Relaxed))));
+    let words = vec![text("lock"), text(owner), Arg::Int(30_000), id, text(""), Arg::Int(0), Arg::Int(0)];
+    Call { script: &ACQUIRE, keys: 1, words }
+}
+
+/// Shows how often it was run.
+fn count_up(field: &'static str) -> Call {
+    static COUNT: Script = Script::new("count", "return redis.call('hincrby', KEYS[1], ARGV[1], 1)");
+    Call { script: &COUNT, keys: 1, words: vec![text("lock"), text(field)] }
 }
 
 fn release(owner: &'static str) -> Call {
-    let words = vec![text("lock"), text("channel"), text(owner), Arg::Int(0), Arg::Int(30_000), text("publish")];
+    let (keys, rest) = ([text("lock"), text("channel"), text(owner)], [Arg::Int(30_000), Arg::Int(-1), Arg::Int(0)]);
+    let words = keys.into_iter().chain([text("")]).chain(rest).chain([text("publish")]).collect();
     Call { script: &RELEASE, keys: 2, words }
 }
 
@@ -144,7 +154,7 @@ async fn duplicates_refusals_and_what_was_never_sent() {
     link.plan(0, Mishap::DuplicateRequest);
     link.plan(1, Mishap::Refuse("OOM command not allowed".into()));
     link.plan(2, Mishap::NotSent);
-    link.run(acquire("a")).await.unwrap();
+    link.run(count_up("a")).await.unwrap();
     sleep(ms(100)).await;
     assert_eq!(count(&server, "a"), SimReply::Text(Bytes::from_static(b"2")));
     let refused = link.run(acquire("a")).await.unwrap_err();

@@ -129,17 +129,20 @@ fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Dice, now: &mut u6
         0..=2 => {
             let lease = (dice.below(2) == 0).then_some(lease);
             let until = sent + lease.unwrap_or(WATCHDOG);
-            let id = book.open(book.count() + 1, lease, sent, until);
+            let id = book.open(0, lease, sent, until);
             assert!(!before.guards.contains_key(&id));
             Event::Open { id, lease, until }
         }
         3 | 4 => {
-            assert_eq!(book.close(id), before.guards.contains_key(&id));
+            assert_eq!(book.close(id).is_some(), before.guards.contains_key(&id));
             Event::Close { id }
         }
         5 | 6 => {
             let in_time = book.renewed(*now, sent, sent + WATCHDOG);
             assert_eq!(in_time, !before.is_watched() || *now < before.watched);
+            if !in_time {
+                book.finish(End::Expired);
+            }
             Event::Renewed { now: *now, until: sent + WATCHDOG }
         }
         7 => {
@@ -240,8 +243,10 @@ fn a_book_says_what_its_history_says() {
 fn what_is_given_back_is_not_lost_and_what_is_over_is_not_renewed() {
     let mut book = Book::default();
     let (released, kept) = (book.open(1, None, 0, 100), book.open(2, None, 0, 100));
-    assert!(book.close(released) && !book.close(released));
+    assert!(book.close(released).is_some() && book.close(released).is_none());
     assert!(!book.renewed(100, 99, 199), "at the very end it is over");
+    assert_eq!(book.lose(End::Expired, |_, watched| watched), [2]);
+    assert!(!book.finish(End::Expired), "told already");
     assert_eq!((book.until(kept), book.end_of(kept), book.end_of(released)), (None, Some(End::Expired), None));
     assert!(book.renewed(100, 99, 199), "not watched any more, so there is nothing to be late for");
     assert_eq!(book.until(kept), None);
@@ -255,10 +260,12 @@ fn an_answer_is_about_the_tenure_it_was_asked_in() {
     let first = book.open(1, None, 0, 100);
     let asked = book.tenure();
     book.close(first);
+    assert!(!book.is_refuted());
     assert!(!book.refuted(asked), "being released: no news to anybody");
+    assert!(book.is_refuted(), "but nothing to pass on");
     assert_eq!(book.counted_down(), 0);
     let second = book.open(1, None, 50, 150);
-    assert!(!book.refuted(asked));
+    assert!(!book.refuted(asked) && !book.is_refuted());
     assert_eq!(book.until(second), Some(150));
     // Coming in again is the same tenure; so is a hold that is passed on.
     let asked = book.tenure();

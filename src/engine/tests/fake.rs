@@ -49,6 +49,14 @@ pub(super) struct Sent {
 }
 
 impl Sent {
+    /// Argument `n` as text, counted from 0 behind the keys.
+    pub(super) fn text(&self, n: usize) -> String {
+        match &self.words[self.keys + n] {
+            Arg::Int(int) => int.to_string(),
+            Arg::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        }
+    }
+
     /// Argument `n` as a number, counted from 0 behind the keys.
     pub(super) fn int(&self, n: usize) -> i64 {
         match &self.words[self.keys + n] {
@@ -60,12 +68,14 @@ impl Sent {
 
 #[derive(Default)]
 struct Lock {
-    holders: BTreeMap<String, i64>,
+    /// The holds of each owner, by what they are listed as; one that is not is called as scripts are told of it.
+    holders: BTreeMap<String, Vec<String>>,
     ends: Option<Instant>,
 }
 
 #[derive(Default)]
 struct State {
+    begin: Option<Instant>,
     locks: HashMap<String, Lock>,
     fates: Vec<(&'static str, Fate)>,
     sent: Vec<Sent>,
@@ -96,7 +106,7 @@ impl Fake {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             begin: Instant::now(),
-            state: Mutex::default(),
+            state: Mutex::new(State { begin: Some(Instant::now()), ..State::default() }),
             ear: OnceLock::new(),
             seed: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
             gate: Mutex::new(true),
@@ -148,7 +158,8 @@ impl Fake {
         state.expire();
         let mut held = Vec::new();
         for (name, lock) in &state.locks {
-            for (owner, count) in &lock.holders {
+            for (owner, holds) in &lock.holders {
+                let count = holds.len();
                 held.push(format!("{name} {} {count}", owner.rsplit(':').next().unwrap_or_default()));
             }
         }
@@ -165,7 +176,10 @@ impl Fake {
 
     /// Somebody else takes the lock, whoever has it.
     pub(super) fn steal(&self, name: &str, lease: Duration) {
-        let lock = Lock { holders: BTreeMap::from([("other:1".to_owned(), 1)]), ends: Some(Instant::now() + lease) };
+        let lock = Lock {
+            holders: BTreeMap::from([("other:1".to_owned(), vec!["-".to_owned()])]),
+            ends: Some(Instant::now() + lease),
+        };
         self.state.lock().locks.insert(name.to_owned(), lock);
     }
 
@@ -217,6 +231,12 @@ impl State {
         self.locks.retain(|_, lock| lock.ends.is_none_or(|ends| now < ends) && !lock.holders.is_empty());
     }
 
+    /// The reply to a command whose last moment has passed. The server's clock is tokio's, from some day on.
+    fn too_late(&self, last: i64) -> Option<Reply> {
+        let at = 1_700_000_000_000 + self.begin?.elapsed().as_millis() as i64;
+        (last != 0 && at > last).then(|| Reply::List(vec![Reply::Int(-7), Reply::Int(at)]))
+    }
+
     /// The scripts of `lua/reentrant`, told in Rust. `free`: the names of locks that became free.
     fn carry_out(&mut self, call: &Call, free: &mut Vec<String>) -> Reply {
         self.expire();
@@ -232,50 +252,105 @@ impl State {
         let name = text(0);
         match call.script.name {
             "reentrant/acquire" => {
-                let (owner, lease, want) = (text(1), int(2), int(3));
+                let (owner, lease, hold, earlier, last) = (text(1), int(2), text(3), text(4), int(5));
+                if let Some(late) = self.too_late(last) {
+                    return late;
+                }
+                let hold = if hold.is_empty() { "-".to_owned() } else { hold };
+                let free = !self.locks.contains_key(&name);
                 if let Some(lock) = self.locks.get(&name) {
-                    if !lock.holders.contains_key(&owner) {
+                    let Some(holds) = lock.holders.get(&owner) else {
                         let left = lock.ends.map_or(-1, |ends| (ends - Instant::now()).as_millis() as i64);
                         return Reply::Int(left);
+                    };
+                    if !earlier.is_empty() && !holds.contains(&earlier) && !holds.contains(&hold) {
+                        return Reply::Int(-3);
                     }
-                } else if want > 1 {
+                } else if !earlier.is_empty() {
                     return Reply::Int(-3);
                 }
                 let lock = self.locks.entry(name).or_default();
-                let count = lock.holders.entry(owner).or_insert(0);
-                *count = if want == 0 { *count + 1 } else { want };
-                lock.ends = ends(lease);
+                let holds = lock.holders.entry(owner).or_default();
+                if !holds.contains(&hold) {
+                    holds.push(hold);
+                }
+                if free || lock.ends < ends(lease) {
+                    lock.ends = ends(lease);
+                }
                 Reply::Nil
             }
             "reentrant/release" => {
-                let (owner, left, lease) = (text(2), int(3), int(4));
+                let (owner, hold, lease, mine) = (text(2), text(3), int(4), int(5));
                 let Some(lock) = self.locks.get_mut(&name) else { return Reply::Nil };
-                let Some(count) = lock.holders.get_mut(&owner) else {
+                let Some(holds) = lock.holders.get_mut(&owner) else {
                     return Reply::Text(Bytes::from(lock.holders.keys().next().unwrap().clone()));
                 };
-                let left = if left < 0 { *count - 1 } else { left };
-                if left > 0 {
-                    *count = left;
-                    lock.ends = ends(lease);
-                    return Reply::Int(left);
+                let before = holds.clone();
+                let gone = match hold.as_str() {
+                    "" => {
+                        holds.clear();
+                        None
+                    }
+                    "*" => {
+                        let at = holds.iter().position(|hold| hold == "-").unwrap_or(0);
+                        Some(holds.remove(at))
+                    }
+                    several => {
+                        holds.retain(|hold| !several.split(',').any(|one| one == hold));
+                        None
+                    }
+                };
+                if *holds == before {
+                    return Reply::List(vec![Reply::Int(-2), Reply::Int(before.len() as i64)]);
                 }
-                self.locks.remove(&name);
-                free.push(name);
-                Reply::Int(-i64::from(self.channels.contains(text(1).as_bytes())))
+                let left = holds.len() as i64;
+                let told = i64::from(self.channels.contains(text(1).as_bytes()));
+                if left > 0 {
+                    if left == mine || lock.ends < ends(lease) {
+                        lock.ends = ends(lease);
+                    }
+                } else {
+                    self.locks.remove(&name);
+                    free.push(name);
+                }
+                let gone = gone.map(|gone| Reply::Text(Bytes::from(if gone == "-" { String::new() } else { gone })));
+                match (gone, left) {
+                    (Some(gone), 0) => Reply::List(vec![Reply::Int(0), Reply::Int(told), gone]),
+                    (Some(gone), left) => Reply::List(vec![Reply::Int(left), Reply::Int(0), gone]),
+                    (None, 0) => Reply::Int(-told),
+                    (None, left) => Reply::Int(left),
+                }
             }
             "common/renew" => {
                 let lease = int(call.keys);
+                if let Some(late) = self.too_late(int(call.keys + 1)) {
+                    return late;
+                }
                 let mut out = Vec::new();
                 for n in 0..call.keys {
-                    let lock =
-                        self.locks.get_mut(&text(n)).filter(|l| l.holders.contains_key(&text(call.keys + 1 + n)));
-                    out.push(Reply::Int(i64::from(lock.is_some())));
-                    if let Some(lock) = lock {
-                        let shortens = lock.ends > ends(lease.abs());
-                        if lease < 0 || !shortens {
-                            lock.ends = ends(lease.abs());
-                        }
+                    let (owner, relied) = (text(call.keys + 2 + 2 * n), text(call.keys + 3 + 2 * n));
+                    let held = self.locks.get_mut(&text(n)).and_then(|lock| {
+                        let holds = lock.holders.get(&owner)?.clone();
+                        Some((lock, holds))
+                    });
+                    let Some((lock, holds)) = held else {
+                        out.push(Reply::Int(0));
+                        continue;
+                    };
+                    let relied: Vec<&str> = relied.split(',').skip(1).collect();
+                    let gone: Vec<Reply> = (1_i64..)
+                        .zip(&relied)
+                        .filter(|(_, hold)| !holds.iter().any(|held| held == *hold))
+                        .map(|(n, _)| Reply::Int(n))
+                        .collect();
+                    if !gone.is_empty() && gone.len() == relied.len() {
+                        out.push(Reply::Int(0));
+                        continue;
                     }
+                    if lease < 0 || lock.ends <= ends(lease) {
+                        lock.ends = ends(lease.abs());
+                    }
+                    out.push(if gone.is_empty() { Reply::Int(1) } else { Reply::List(gone) });
                 }
                 Reply::List(out)
             }

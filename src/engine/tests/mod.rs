@@ -10,6 +10,7 @@ mod promise;
 mod registry;
 mod release;
 mod renewal;
+mod same_owner;
 mod stress;
 
 use std::sync::Arc;

@@ -66,6 +66,8 @@ async fn a_late_copy_of_an_acquire_is_found_and_a_newer_hold_is_not_mistaken_for
     for comes_back in [false, true] {
         let (client, fake) = client(|_| ());
         let me = client.owner();
+        // The server's clock is known from here on.
+        acquire(&client, &me).await.unlock().await.unwrap();
         // Lost, and sent again by us; the first copy arrives when the lock has been given back.
         fake.next("acquire", Fate::Ghost(secs(2)));
         let guard = acquire(&client, &me).await;

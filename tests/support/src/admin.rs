@@ -155,8 +155,15 @@ impl Admin {
         keys
     }
 
-    /// The fields of a hash; empty when there is none.
+    /// The fields of a hash, but for the lists of holds, which Redisson knows nothing of; empty when there is none.
     pub async fn hgetall(&self, key: &str) -> BTreeMap<String, String> {
+        let mut fields = self.hgetall_whole(key).await;
+        fields.retain(|field, _| !field.ends_with(":holds"));
+        fields
+    }
+
+    /// All fields of a hash.
+    pub async fn hgetall_whole(&self, key: &str) -> BTreeMap<String, String> {
         self.cmd(&["HGETALL", key]).await
     }
 

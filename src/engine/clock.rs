@@ -1,0 +1,66 @@
+//! A server's clock, as far as its replies tell: for commands that must have no effect after their last moment.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use super::transport::Moment;
+use crate::config::millis;
+
+/// How far a server's time of day is ahead of the local clock, in ms: at the least, so that a moment of the server's has
+/// passed for certain once it has passed here.
+#[derive(Debug)]
+pub(crate) struct ServerClock(AtomicI64);
+
+impl Default for ServerClock {
+    fn default() -> Self {
+        Self(AtomicI64::new(UNKNOWN))
+    }
+}
+
+const UNKNOWN: i64 = i64::MIN;
+
+/// What clocks may run apart by over a command's life, and be read wrongly.
+const MARGIN: Duration = Duration::from_millis(50);
+
+impl ServerClock {
+    /// The server said `at` in a reply that came in at `now`.
+    pub(crate) fn learn(&self, at: i64, now: Moment) {
+        self.0.store(at - local(now), Ordering::Relaxed);
+    }
+
+    /// The last moment of a command that is sent at `sent` and may take so long, in ms of the server's time. As long as
+    /// that is not known it is long past: the server refuses the command, and tells.
+    pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {
+        match self.0.load(Ordering::Relaxed) {
+            UNKNOWN => 1,
+            ahead => (local(sent) + ahead).saturating_add(millis(within)).max(1),
+        }
+    }
+}
+
+fn local(now: Moment) -> i64 {
+    i64::try_from(now.as_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// From when on a command that was sent at `sent` with a last moment so much later can have no effect any more.
+pub(crate) fn over(sent: Moment, within: Duration) -> Moment {
+    sent + within + within / 100 + MARGIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_that_has_passed_here_has_passed_there() {
+        let clock = ServerClock::default();
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        assert_eq!(clock.last(at(5_000), Duration::from_secs(3)), 1, "unknown");
+        // It took up to 40 ms until this reply came in: the server may be so much further by now.
+        clock.learn(1_000_000, at(5_040));
+        assert_eq!(clock.last(at(5_040), Duration::from_secs(3)), 1_003_000);
+        assert_eq!(clock.last(at(6_040), Duration::from_secs(3)), 1_004_000);
+        assert!(over(at(5_040), Duration::from_secs(3)) > at(8_040));
+        assert_eq!(clock.last(at(6_040), Duration::MAX), i64::MAX);
+    }
+}

@@ -1,0 +1,330 @@
+//! Several waiters as one owner that was given, and wake-ups at the edges of waiting.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::fake::{Fake, Fate};
+use super::{client, done, ms, no_trace, secs, settle, waiter};
+use crate::engine::ledger::{End, Entry as _};
+use crate::engine::names::LockName;
+use crate::engine::registry::{Nap, Until};
+use crate::engine::release;
+use crate::engine::sync::Mutex;
+use crate::{Acquire, Client, Guard, Owner};
+
+fn enter(client: &Client, owner: &Owner) -> JoinHandle<Guard> {
+    let (lock, owner) = (client.reentrant("x"), owner.clone());
+    tokio::spawn(async move { lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_who_wait_as_one_owner_come_in_with_the_first() {
+    const MANY: usize = 10_000;
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    fake.steal("x", secs(3600));
+    let contender = waiter(&client.reentrant("x"));
+    settle().await;
+    let mut all = Vec::new();
+    for n in 0..MANY {
+        all.push(enter(&client, &me));
+        if n == 0 {
+            settle().await;
+            all.push(tokio::spawn({
+                let lock = client.reentrant("x");
+                async move { lock.lock().await.unwrap() }
+            }));
+            settle().await;
+        }
+    }
+    let between = all.remove(1);
+    while client.stats().waiting < MANY + 2 {
+        settle().await;
+    }
+    let before = fake.sent("acquire").len();
+    fake.delete("x");
+    fake.publish("x");
+    drop(contender.await.unwrap());
+    let mut guards = Vec::new();
+    for waits in all {
+        guards.push(timeout(secs(60), waits).await.expect("left behind").unwrap());
+    }
+    assert_eq!(client.stats().waiting, 1);
+    let asked = fake.sent("acquire").len() - before;
+    assert!(asked < MANY + 20, "{asked} attempts");
+    drop(guards);
+    drop(between.await.unwrap());
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_who_waited_as_one_owner_leave_in_any_order() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let (name, me) = (LockName::new("", "x"), client.owner());
+    let contender = registry.enter(&name, None);
+    for way in 0..2 {
+        let enter = || {
+            let mut place = registry.enter(&name, None);
+            place.name(&me);
+            place
+        };
+        let places: Vec<_> = (0..100_000).map(|_| enter()).collect();
+        registry.call(&name, &me);
+        if way == 0 {
+            drop(places);
+        } else {
+            places.into_iter().rev().for_each(drop);
+        }
+    }
+    drop(contender);
+    assert_eq!((registry.names(), registry.waiting()), (0, 0));
+    drop(registry);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_was_called_and_leaves_calls_the_next() {
+    for polls in 0..6 {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        fake.steal("x", secs(3600));
+        let contender = waiter(&lock);
+        settle().await;
+        let mut leaves = Box::pin(lock.acquire(Acquire::new().owner(&me)));
+        while client.stats().waiting < 2 {
+            assert!(futures::poll!(&mut leaves).is_pending());
+            sleep(ms(1)).await;
+        }
+        let stays = enter(&client, &me);
+        settle().await;
+        assert_eq!(client.stats().waiting, 3);
+        // Nobody is told.
+        fake.delete("x");
+        let first = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
+        for _ in 0..polls {
+            // Its attempt may have come through by then; its guard goes at once.
+            if futures::poll!(&mut leaves).is_ready() {
+                break;
+            }
+            sleep(ms(1) / 4).await;
+        }
+        drop(leaves);
+        let began = Instant::now();
+        let second = timeout(secs(1), stays).await.unwrap_or_else(|_| panic!("left behind, {polls} polls")).unwrap();
+        assert!(began.elapsed() < ms(20), "{:?}", began.elapsed());
+        drop((first, second));
+        drop(contender.await.unwrap());
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_is_called_asks_again_when_its_command_is_lost() {
+    for fate in [Fate::NotSent, Fate::Lost(false), Fate::Lost(true), Fate::Refused("LOADING wait")] {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        fake.steal("x", secs(3600));
+        let contender = waiter(&lock);
+        settle().await;
+        let waits = enter(&client, &me);
+        settle().await;
+        fake.delete("x");
+        let first = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
+        fake.next("acquire", fate);
+        let second = timeout(secs(3), waits).await.expect("left behind").unwrap();
+        assert_eq!(fake.held().len(), 1);
+        drop((first, second));
+        drop(contender.await.unwrap());
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+/// A lock of ours was held a moment ago, so that messages still come in when it is asked for again.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_before_the_answer_is_not_lost() {
+    for given in [false, true] {
+        let (client, fake) = client(|_| ());
+        let lock = client.reentrant("x");
+        fake.steal("x", secs(3600));
+        let waits = waiter(&lock);
+        settle().await;
+        fake.delete("x");
+        fake.publish("x");
+        drop(waits.await.unwrap());
+        settle().await;
+        assert_eq!(fake.channels(), 1);
+
+        fake.steal("x", secs(3600));
+        if given {
+            fake.next("acquire", Fate::Late(ms(1)));
+        }
+        fake.next("acquire", Fate::Late(ms(50)));
+        let waits = if given { enter(&client, &client.owner()) } else { waiter(&lock) };
+        settle().await;
+        // It was told that the lock is busy; the answer is still on its way.
+        fake.delete("x");
+        fake.publish("x");
+        let began = Instant::now();
+        drop(timeout(secs(20), waits).await.unwrap().unwrap());
+        assert!(began.elapsed() < ms(100), "asleep for {:?}", began.elapsed());
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_contender_was_woken_for_is_looked_at_by_the_next() {
+    let (client, fake) = client(|_| ());
+    let name = LockName::new("", "x");
+    let registry = Arc::clone(&client.engine().registry);
+    let mut first = registry.enter(&name, Some("reentrant"));
+    first.sit();
+    first.listen(secs(1)).await;
+    let next = registry.enter(&name, Some("reentrant"));
+    fake.publish("x");
+    drop(first);
+    assert!(next.has_turn() && next.is_woken());
+    assert_eq!(next.nap(secs(1), Until::Message).await, Nap::Woken);
+    drop(next);
+    drop(registry);
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_subscription_that_was_over_before_is_not_waited_for() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", ms(400));
+    let began = Instant::now();
+    fake.gate(false);
+    let leaves = waiter(&lock);
+    settle().await;
+    let next = waiter(&lock);
+    settle().await;
+    // It asks while the subscription comes to stand, and nobody is told when the lease ends.
+    fake.next("acquire", Fate::Late(ms(100)));
+    leaves.abort();
+    settle().await;
+    fake.gate(true);
+    drop(next.await.unwrap());
+    let took = began.elapsed();
+    assert!((ms(400)..ms(450)).contains(&took), "{took:?}");
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_freed_by_force_between_two_guards_is_not_passed_on() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let guard = lock.lock().await.unwrap();
+    let engine = Arc::clone(client.engine());
+    let hold = engine.holds.collect(|book| book.count() > 0).remove(0);
+    // The first step of giving it back: this guard is the first one of its hold.
+    assert!(hold.book().close(0));
+    release::force(&engine, &hold.protocol).await.unwrap();
+    assert!(hold.book().is_refuted());
+    assert_eq!(hold.book().end(), None::<End>);
+    drop(hold);
+    drop(engine);
+    drop(guard);
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+/// SplitMix64.
+fn dice(seed: &mut u64, most: u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % most
+}
+
+/// Who waits as which owner.
+type Crowd = Arc<Mutex<HashMap<u64, usize>>>;
+
+struct Waits(Crowd, u64);
+
+impl Waits {
+    fn new(crowd: &Crowd, owner: u64) -> Self {
+        *crowd.lock().entry(owner).or_default() += 1;
+        Self(Arc::clone(crowd), owner)
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        *self.0.lock().entry(self.1).or_default() -= 1;
+    }
+}
+
+async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<Vec<Owner>>, mut seed: u64) {
+    for _ in 0..6 {
+        sleep(ms(dice(&mut seed, 40))).await;
+        let lock = client.reentrant("x");
+        let who = dice(&mut seed, owners.len() as u64 + 1);
+        let how = Acquire::new();
+        let how = owners.get(who as usize).map_or(how.clone(), |owner| how.owner(owner));
+        let how = if dice(&mut seed, 8) == 0 { how.wait(ms(dice(&mut seed, 30))) } else { how };
+        let waits = Waits::new(&crowd, who);
+        let patience = if dice(&mut seed, 4) == 0 { ms(dice(&mut seed, 60)) } else { secs(600) };
+        let outcome = timeout(patience, lock.acquire(how)).await;
+        drop(waits);
+        let Ok(outcome) = outcome else { continue };
+        let Some(guard) = outcome.unwrap() else { continue };
+        if who < owners.len() as u64 {
+            // Holds on until all who wait as the same owner have come in.
+            let began = Instant::now();
+            while crowd.lock().get(&who).is_some_and(|waiting| *waiting > 0) {
+                sleep(ms(1)).await;
+                assert!(began.elapsed() < secs(2), "somebody was left behind");
+            }
+        } else {
+            sleep(ms(dice(&mut seed, 10))).await;
+        }
+        if dice(&mut seed, 3) == 0 {
+            drop(guard);
+        } else {
+            guard.unlock().await.unwrap();
+        }
+        if dice(&mut seed, 6) == 0 {
+            fake.publish("x");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_in_a_crowd_is_left_behind() {
+    for seed in 0..60 {
+        let (client, fake) = client(|options| {
+            options.handoff_limit = [0, 2, 16][seed as usize % 3];
+            options.subscription_linger = ms([5, 5000][seed as usize % 2]);
+        });
+        let crowd = Crowd::default();
+        let owners: Arc<Vec<_>> = Arc::new((0..2).map(|_| client.owner()).collect());
+        let began = Instant::now();
+        let tasks: Vec<_> = (0..12)
+            .map(|n| {
+                let own = seed * 1000 + n;
+                tokio::spawn(one_of_many(client.clone(), Arc::clone(&fake), crowd.clone(), Arc::clone(&owners), own))
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        }
+        // Without a nap of `poll_cap` for anybody.
+        assert!(began.elapsed() < secs(4), "seed {seed}: {:?}", began.elapsed());
+        drop(owners);
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}

@@ -1,0 +1,67 @@
+//! What goes over the wire, as the server tells it (`MONITOR`), to be sent once more: a copy that comes late.
+
+use std::sync::Arc;
+
+use distlock_support::RedisServer;
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::{Bed, eventually, secs};
+
+/// Writes down every script call of clients; ends when dropped.
+pub struct Wire {
+    calls: Arc<Mutex<Vec<Vec<String>>>>,
+    task: JoinHandle<()>,
+}
+
+impl Wire {
+    pub async fn tap(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(server.addr()).await.unwrap();
+        stream.write_all(b"MONITOR\r\n").await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("+OK"));
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&calls);
+        let task = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let words: Vec<String> = line.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+                let wanted = ["EVALSHA", "ECHO"];
+                if words.first().is_some_and(|word| wanted.contains(&word.to_uppercase().as_str())) {
+                    told.lock().push(words);
+                }
+            }
+        });
+        Self { calls, task }
+    }
+
+    /// The script calls up to now.
+    pub async fn calls(&self, bed: &Bed) -> Vec<Vec<String>> {
+        let mark = format!("all told {}", self.calls.lock().len());
+        let _: String = bed.admin.cmd(&["ECHO", &mark]).await;
+        let all = async || self.calls.lock().iter().any(|words| words.last() == Some(&mark));
+        eventually("the monitor has told all", secs(10), all).await;
+        let mut calls = self.calls.lock().clone();
+        calls.retain(|words| words[0].eq_ignore_ascii_case("EVALSHA"));
+        calls
+    }
+
+    /// The last script call, to be sent again.
+    pub async fn last(&self, bed: &Bed) -> Vec<String> {
+        self.calls(bed).await.pop().expect("a script was called")
+    }
+}
+
+/// A copy of a call arrives.
+pub async fn arrives(bed: &Bed, call: &[String]) {
+    let words: Vec<&str> = call.iter().map(String::as_str).collect();
+    // Whatever it is answered, nobody hears it.
+    drop(bed.admin.raw(&words).await);
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

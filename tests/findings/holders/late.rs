@@ -1,0 +1,175 @@
+//! Copies of commands that arrive when nobody waits for them any more.
+
+use distlock::{Acquire, Client, Flavour, Released};
+use distlock_support::{Action, Matcher, Proxy};
+
+use super::REENTRANT;
+use crate::bed::wire::{Wire, arrives};
+use crate::bed::{enter, idle, ms, reentrant, secs};
+
+/// Finding 3: a release arrives once more after its owner has the lock again.
+#[tokio::test]
+async fn f3_a_late_copy_of_a_release_frees_no_later_hold() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let (client, other) = (bed.client().await, bed.client().await);
+            let lock = client.lock(flavour, "x");
+            let wire = Wire::tap(&bed.server).await;
+            let me = client.owner();
+            // Until the server knows the scripts.
+            enter(&*lock, &me).await.unlock().await.unwrap();
+            assert_eq!(enter(&*lock, &me).await.unlock().await.unwrap(), Released::Free);
+            let copy = wire.last(bed).await;
+            let held = enter(&*lock, &me).await;
+            arrives(bed, &copy).await;
+            assert!(held.is_held());
+            // Beside a reader others may read.
+            let theirs = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+            assert!(other.lock(theirs, "x").try_lock().await.unwrap().is_none(), "{flavour}: two holders");
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+            held.unlock().await.unwrap();
+        })
+        .await;
+    }
+}
+
+/// Finding 3: one of two holds is given back, and its release arrives once more: after another one came in.
+#[tokio::test]
+async fn f3_a_late_copy_of_a_partial_release_takes_no_other_hold() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let lock = client.lock(flavour, "x");
+            let wire = Wire::tap(&bed.server).await;
+            let me = client.owner();
+            let outer = enter(&*lock, &me).await;
+            enter(&*lock, &me).await.unlock().await.unwrap();
+            let inner = enter(&*lock, &me).await;
+            assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+            let copy = wire.last(bed).await;
+            let again = enter(&*lock, &me).await;
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 2, "{flavour}");
+            outer.unlock().await.unwrap();
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+            assert!(again.is_held());
+            assert_eq!(again.unlock().await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// The first hold of an owner that nobody knew then, given back after somebody came in by its guard's owner.
+#[tokio::test]
+async fn f3_a_late_copy_of_the_first_holds_release() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let lock = client.lock(flavour, "x");
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            let wire = Wire::tap(&bed.server).await;
+            let first = lock.lock().await.unwrap();
+            let me = first.owner().clone();
+            let second = enter(&*lock, &me).await;
+            assert_eq!(first.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+            let copy = wire.last(bed).await;
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+            assert_eq!(second.unlock().await.unwrap(), Released::Free, "{flavour}");
+            let third = enter(&*lock, &me).await;
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+            assert_eq!(third.unlock().await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// Finding 3: `extend(1 s)` brought no answer, `extend(60 s)` did, and then the first one arrives.
+#[tokio::test]
+async fn f3_a_late_copy_of_an_extend_cuts_no_later_lease() {
+    for flavour in REENTRANT {
+        for given in [false, true] {
+            reentrant(async |bed| {
+                let proxy = Proxy::start(bed.server.addr());
+                let client = bed.connect(Client::builder(&proxy.url()).command_timeout(ms(600))).await;
+                let lock = client.lock(flavour, "x");
+                let mut how = Acquire::new().lease(secs(20));
+                if given {
+                    how = how.owner(&client.owner());
+                }
+                let guard = lock.acquire(how).await.unwrap().unwrap();
+                // So that the server knows the script.
+                guard.extend(secs(30)).await.unwrap();
+                let wire = Wire::tap(&bed.server).await;
+                let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
+                guard.extend(secs(5)).await.unwrap_err();
+                lost.fired().await;
+                let copy = wire.last(bed).await;
+                guard.extend(secs(60)).await.unwrap();
+                arrives(bed, &copy).await;
+                let left = ms(bed.admin.pttl("x").await.try_into().unwrap());
+                assert!(guard.is_held());
+                assert!(
+                    guard.remaining() <= left,
+                    "{flavour}, given {given}: {:?}, and the server {left:?}",
+                    guard.remaining()
+                );
+                assert!(left > secs(50), "{flavour}, given {given}: {left:?}");
+                guard.unlock().await.unwrap();
+                client.shutdown(secs(5)).await.unwrap();
+            })
+            .await;
+        }
+    }
+}
+
+/// An acquire that was undone arrives once more, after its last moment: it has no effect.
+#[tokio::test]
+async fn f3_a_late_copy_of_an_acquire_is_refused() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.connect(bed.builder().command_timeout(ms(300))).await;
+            let lock = client.lock(flavour, "x");
+            let me = client.owner();
+            enter(&*lock, &me).await.unlock().await.unwrap();
+            let wire = Wire::tap(&bed.server).await;
+            let guard = enter(&*lock, &me).await;
+            let copy = wire.last(bed).await;
+            guard.unlock().await.unwrap();
+            tokio::time::sleep(ms(350)).await;
+            arrives(bed, &copy).await;
+            assert!(!lock.is_locked().await.unwrap(), "{flavour}: counted twice");
+            idle(&client).await;
+        })
+        .await;
+    }
+}
+
+/// A lock forced open by a command that went unanswered is not forced open again a minute later.
+#[tokio::test]
+async fn f3_a_late_copy_of_a_force_is_refused() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.connect(bed.builder().command_timeout(ms(300))).await;
+            let lock = client.lock(flavour, "x");
+            drop(lock.force_unlock().await.unwrap());
+            let held = lock.lock().await.unwrap();
+            let wire = Wire::tap(&bed.server).await;
+            assert!(lock.force_unlock().await.unwrap());
+            let copy = wire.last(bed).await;
+            drop(held);
+            let held = lock.lock().await.unwrap();
+            tokio::time::sleep(ms(350)).await;
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(held.owner()).await.unwrap(), 1, "{flavour}: forced open again");
+            held.unlock().await.unwrap();
+            // What covered the reader that was forced out runs out by itself.
+            for cover in bed.admin.keys().await.iter().filter(|key| key.contains("rwlock_timeout")) {
+                bed.admin.cmd::<()>(&["DEL", cover]).await;
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,194 @@
+//! What those of a mixed fleet do, and what is known of it for certain.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use distlock::{Acquire, Client, DistLock, Error, Flavour};
+use distlock_support::agent::{Agent, AgentError, Call, JavaLock, Kind, monotonic_ns};
+use distlock_support::child;
+use distlock_support::must;
+use serde_json::json;
+
+use crate::fleet::{LONGEST, NAMES, WATCHDOG};
+use crate::rig::ms;
+
+/// By how much a deadline of a fair fleet was too far away.
+pub static EXCESS: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Numbers that look random; the same in every run.
+pub struct Dice(u64);
+
+impl Dice {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+/// Somebody was inside for certain, on the clock of [`monotonic_ns`]: from having the lock to giving it back, or to the end
+/// of its process.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub java: bool,
+    /// A bit a name.
+    pub locks: u64,
+    pub alone: bool,
+    pub token: u64,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// What one of either side asks for.
+struct Ask {
+    locks: u64,
+    alone: bool,
+    wait: Duration,
+    lease: Option<Duration>,
+    hold: Duration,
+}
+
+impl Ask {
+    fn roll(flavour: &str, dice: &mut Dice) -> Self {
+        let longest = LONGEST.as_millis() as u64;
+        // As many brief waits as long ones.
+        let most = [20, 200, longest][dice.below(3) as usize];
+        Self {
+            locks: if flavour == "multi" { [3, 5, 6, 7][dice.below(4) as usize] } else { 1 },
+            alone: flavour != "read-write" || dice.below(3) == 0,
+            wait: ms(1 + dice.below(most)),
+            lease: (dice.below(3) == 0).then(|| ms(1000 + dice.below(2001))),
+            hold: ms(dice.below(31)),
+        }
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        let asked = NAMES.into_iter().enumerate().filter(|(bit, _)| self.locks >> bit & 1 == 1);
+        asked.map(|(_, name)| name).collect()
+    }
+
+    /// Whether it cannot have lost the lock by its lease: half of that is not over. Then it holds it.
+    fn must_hold(&self, from: u64) -> bool {
+        Duration::from_nanos(monotonic_ns() - from) < self.lease.unwrap_or(WATCHDOG) / 2
+    }
+}
+
+/// A lock of ours.
+pub fn lock_of(client: &Client, flavour: &str, names: &[&str], alone: bool) -> Arc<dyn DistLock> {
+    let flavour = match flavour {
+        "multi" => return Arc::new(client.multi(names)),
+        "fair" => Flavour::Fair,
+        "read-write" if alone => Flavour::Write,
+        "read-write" => Flavour::Read,
+        "fenced" => Flavour::Fenced,
+        "spin" => Flavour::Spin,
+        _ => Flavour::Reentrant,
+    };
+    client.lock(flavour, names[0])
+}
+
+/// A task of ours. Each hold is told before it ends: what was told of is so, however the process ends.
+pub async fn in_rust(client: Client, flavour: String, seed: u64, over: Arc<AtomicBool>) {
+    let mut dice = Dice::new(seed);
+    while !over.load(Ordering::Relaxed) {
+        let ask = Ask::roll(&flavour, &mut dice);
+        let lock = lock_of(&client, &flavour, &ask.names(), ask.alone);
+        let wish = Acquire::new().wait(ask.wait);
+        let wish = ask.lease.map_or(wish.clone(), |lease| wish.lease(lease));
+        let got = if dice.below(4) == 0 {
+            // Dropped while it waits, or while it comes in.
+            tokio::time::timeout(ms(1 + dice.below(100)), lock.acquire(wish)).await.unwrap_or(Ok(None))
+        } else {
+            lock.acquire(wish).await
+        };
+        let from = monotonic_ns();
+        let guard = match got {
+            Ok(Some(guard)) => guard,
+            // The machine was busy: what comes of it is undone.
+            Ok(None) | Err(Error::Timeout { .. }) => continue,
+            Err(error) => panic!("{error:?}"),
+        };
+        let token = guard.token().unwrap_or(0);
+        child::say(&format!("in {seed} {} {} {token} {from}", ask.locks, u64::from(ask.alone)));
+        tokio::time::sleep(ask.hold).await;
+        let to = monotonic_ns();
+        let held = guard.is_held();
+        child::say(&format!("{} {seed} {to}", if held { "out" } else { "late" }));
+        let sound = ask.must_hold(from);
+        if dice.below(4) == 0 {
+            drop(guard);
+        } else if let Err(error @ (Error::Lost { .. } | Error::NotHeld { .. })) = guard.unlock().await
+            && sound
+        {
+            child::say(&format!("robbed {seed} {error:?}"));
+        }
+    }
+}
+
+fn in_java_of(agent: &Agent, flavour: &str, ask: &Ask, thread: i64) -> JavaLock {
+    let kind = match flavour {
+        "multi" => return agent.at_all(false, Kind::Reentrant, &ask.names(), thread),
+        "fair" => Kind::Fair,
+        "read-write" if ask.alone => Kind::Write,
+        "read-write" => Kind::Read,
+        "fenced" => Kind::Fenced,
+        "spin" => Kind::Spin,
+        _ => Kind::Reentrant,
+    };
+    agent.at(kind, NAMES[0], thread)
+}
+
+fn start(lock: &JavaLock, flavour: &str, ask: &Ask) -> Call {
+    if flavour != "fenced" {
+        return lock.start_try_lock(ask.wait, ask.lease);
+    }
+    let ms = |time: Duration| time.as_millis() as u64;
+    lock.start("lock_token", json!({"wait_ms": ms(ask.wait), "lease_ms": ask.lease.map(ms)}))
+}
+
+/// How a process of Java's ends.
+#[derive(Default)]
+pub struct End {
+    pub over: AtomicBool,
+    pub killed: AtomicU64,
+}
+
+/// A thread of Java's.
+pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64, end: Arc<End>) -> Vec<Span> {
+    let (mut dice, mut spans) = (Dice::new(seed), Vec::new());
+    while !end.over.load(Ordering::Relaxed) {
+        let ask = Ask::roll(flavour, &mut dice);
+        let lock = in_java_of(&agent, flavour, &ask, thread);
+        let got = match start(&lock, flavour, &ask).await {
+            Ok(got) => got,
+            Err(error) if is_gone(&error) => break,
+            // A brief wait was over before it heard anything: "Unable to acquire subscription lock after 8ms".
+            Err(error) if error.error == "RedisTimeoutException" => continue,
+            Err(error) => panic!("{flavour}: {error}"),
+        };
+        if got.value == false || got.value.is_null() {
+            continue;
+        }
+        let token = got.value.as_u64().unwrap_or(0);
+        tokio::time::sleep(ask.hold).await;
+        let (sent, sound) = (monotonic_ns(), ask.must_hold(got.t1));
+        let to = match lock.unlock().await {
+            Ok(reply) => reply.t0,
+            Err(error) if is_gone(&error) => sent.min(end.killed.load(Ordering::SeqCst)),
+            Err(error) => {
+                must(!sound, &format!("{flavour}: Java was robbed of a lock: {error}"));
+                continue;
+            }
+        };
+        spans.push(Span { java: true, locks: ask.locks, alone: ask.alone, token, from: got.t1, to });
+    }
+    spans
+}
+
+fn is_gone(error: &AgentError) -> bool {
+    error.error == "AgentGone"
+}

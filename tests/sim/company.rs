@@ -1,0 +1,152 @@
+//! Several tasks act as one owner, among others: who holds a lock waits until all who wait as the same owner have come in.
+//! One who is left behind in the queue of its process keeps them both for ever.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::sim::{LinkOptions, SimServer};
+use distlock::{Acquire, Error, Flavour, Owner, Step};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::rig::{self, Numbers, Party, ms, settled, virtually};
+
+const NAME: &str = "orders:42";
+const TASKS: u64 = 10;
+const OWNERS: u64 = 2;
+
+/// Far beyond a few round trips for each, and far below `poll_cap`: nobody comes in by looking now and then.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How many wait as an owner, for a half.
+type Waiting = Arc<Mutex<HashMap<(u64, Flavour), u64>>>;
+
+/// One who waits; no more when dropped.
+struct Waits(Waiting, (u64, Flavour));
+
+impl Waits {
+    fn new(waiting: &Waiting, owner: u64, flavour: Flavour) -> Self {
+        *waiting.lock().entry((owner, flavour)).or_default() += 1;
+        Self(Arc::clone(waiting), (owner, flavour))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        *self.0.lock().entry(self.1).or_default() -= 1;
+    }
+}
+
+/// Tells whether a half of the lock lets the same owner into the other.
+const fn lets_in(held: Flavour, wanted: Flavour) -> bool {
+    !matches!((held, wanted), (Flavour::Read, Flavour::Write))
+}
+
+async fn task(
+    party: Party,
+    owners: Arc<Vec<Owner>>,
+    waiting: Waiting,
+    flavours: &'static [Flavour],
+    mut dice: Numbers,
+) {
+    for _ in 0..8 {
+        sleep(dice.between(0, 60)).await;
+        let flavour = flavours[dice.below(flavours.len() as u64) as usize];
+        let lock = rig::lock(&party.client, flavour, NAME);
+        let who = dice.below(OWNERS + 1);
+        let owner = owners.get(who as usize);
+        let mut how = Acquire::new();
+        if let Some(owner) = owner {
+            how = how.owner(owner);
+        }
+        match dice.below(8) {
+            0 => how = how.wait(ms(0)),
+            1 => how = how.wait(dice.between(1, 60)),
+            _ => {}
+        }
+        let waits = Waits::new(&waiting, who, flavour);
+        let patience = if dice.once_in(4) { dice.between(0, 80) } else { Duration::from_secs(600) };
+        let outcome = timeout(patience, lock.acquire(how)).await;
+        drop(waits);
+        let guard = match outcome {
+            Ok(Ok(Some(guard))) => guard,
+            // Gave up (perhaps before its turn among the commands of its owner), or reads and would write.
+            Err(_) | Ok(Ok(None) | Err(Error::WouldDeadlock { .. } | Error::Timeout { step: Step::Command })) => {
+                continue;
+            }
+            Ok(Err(error)) => panic!("{error:?}"),
+        };
+        if owner.is_some() {
+            let began = Instant::now();
+            let left = || {
+                let waiting = waiting.lock();
+                waiting.iter().any(|((whose, half), n)| *whose == who && *n > 0 && lets_in(flavour, *half))
+            };
+            while left() {
+                sleep(ms(1)).await;
+                assert!(began.elapsed() < SOON, "{flavour} is held, and who waits as its owner is left behind");
+            }
+        } else {
+            sleep(dice.between(0, 10)).await;
+        }
+        if dice.once_in(3) {
+            drop(guard);
+        } else {
+            guard.unlock().await.unwrap();
+        }
+    }
+}
+
+fn crowds(flavours: &'static [Flavour]) {
+    let seeds = if std::env::var_os("FULL").is_some() { 1000 } else { 12 };
+    for seed in 0..seeds {
+        virtually(move || async move {
+            println!("{flavours:?}, seed {seed}");
+            let server = SimServer::new(seed);
+            let linger = [ms(5), Duration::from_secs(5)][seed as usize % 2];
+            let limit = [0, 2, 16][seed as usize % 3];
+            let party = || {
+                Party::new(&server, LinkOptions::default(), |options| {
+                    (options.handoff_limit, options.subscription_linger) = (limit, linger);
+                })
+            };
+            let parties = [party(), party()];
+            let mut tasks = Vec::new();
+            for (n, party) in parties.iter().enumerate() {
+                let owners: Arc<Vec<_>> = Arc::new((0..OWNERS).map(|_| party.client.owner()).collect());
+                let waiting = Waiting::default();
+                for lane in 0..TASKS {
+                    let dice = Numbers::new(seed, 100 * n as u64 + lane);
+                    let (owners, waiting) = (Arc::clone(&owners), Arc::clone(&waiting));
+                    tasks.push(tokio::spawn(task(party.clone(), owners, waiting, flavours, dice)));
+                }
+            }
+            for task in tasks {
+                task.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            }
+            settled(&server, &[&parties[0], &parties[1]], Duration::from_secs(20)).await.unwrap();
+        });
+    }
+}
+
+macro_rules! crowd {
+    ($($name:ident: $($flavour:ident),+;)+) => {
+        $(
+            #[test]
+            fn $name() {
+                crowds(&[$(Flavour::$flavour),+]);
+            }
+        )+
+    };
+}
+
+crowd! {
+    nobody_who_waits_as_one_owner_is_left_behind_reentrant: Reentrant;
+    nobody_who_waits_as_one_owner_is_left_behind_fair: Fair;
+    nobody_who_waits_as_one_owner_is_left_behind_fenced: Fenced;
+    nobody_who_waits_as_one_owner_is_left_behind_spin: Spin;
+    nobody_who_waits_as_one_owner_is_left_behind_write: Write;
+    nobody_who_waits_as_one_owner_is_left_behind_read: Read;
+    nobody_who_waits_as_one_owner_is_left_behind_reads_and_writes: Read, Write;
+}

@@ -1,0 +1,141 @@
+//! `rediss://`, against a server with certificates made for the test (finding 21). Built with both of rustls' providers of
+//! cryptography, as happens to whoever has a second crate that uses rustls.
+//!
+//! Which certificates are trusted is told by the environment, so each test runs a second one in a process of its own.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Error, Released};
+use distlock_support::RedisServer;
+use fred::rustls::crypto::CryptoProvider;
+use tempfile::TempDir;
+
+const URL: &str = "DISTLOCK_TEST_URL";
+
+/// A server with TLS, signed for by an authority of its own.
+struct Secure {
+    dir: TempDir,
+    port: u16,
+    _server: RedisServer,
+}
+
+fn openssl(dir: &Path, args: &str) {
+    let made = Command::new("openssl").args(args.split(' ')).current_dir(dir).stdin(Stdio::null()).output();
+    let made = made.expect("openssl is needed (./x test gets it)");
+    assert!(made.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+impl Secure {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        std::fs::write(at.join("names"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n").unwrap();
+        for authority in ["ca", "stranger"] {
+            let make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test";
+            openssl(at, &format!("{make} -keyout {authority}.key -out {authority}.pem"));
+        }
+        let make =
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=redis -keyout key.pem -out redis.csr";
+        openssl(at, make);
+        let sign =
+            "x509 -req -in redis.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem";
+        openssl(at, sign);
+        let file = |name: &str| at.join(name).to_str().unwrap().to_owned();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = RedisServer::builder()
+            .password("a secret")
+            .arg("--tls-port", &port.to_string())
+            .arg("--tls-cert-file", &file("cert.pem"))
+            .arg("--tls-key-file", &file("key.pem"))
+            .arg("--tls-ca-cert-file", &file("ca.pem"))
+            .arg("--tls-auth-clients", "no")
+            .start();
+        Self { dir, port, _server: server }
+    }
+
+    /// Runs one of the tests below in a process that trusts this file of certificates.
+    fn have(&self, trusted: &str, host: &str, test: &str) {
+        let ran = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--ignored", "--nocapture"])
+            .env("SSL_CERT_FILE", self.dir.path().join(trusted))
+            .env_remove("SSL_CERT_DIR")
+            .env(URL, format!("rediss://:a%20secret@{host}:{}", self.port))
+            .output()
+            .unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        assert!(ran.status.success() && said.contains("1 passed"), "{test}, trusting {trusted}: {said}");
+    }
+}
+
+fn url() -> String {
+    std::env::var(URL).unwrap()
+}
+
+#[test]
+fn n21_locks_over_tls_with_several_providers_in_the_build() {
+    let server = Secure::start();
+    server.have("ca.pem", "127.0.0.1", "inner_locks_wait_and_wake");
+    server.have("ca.pem", "localhost", "inner_locks_wait_and_wake");
+    server.have("ca.pem", "127.0.0.1", "inner_the_programs_own_choice_comes_first");
+}
+
+#[test]
+fn n21_whoever_is_not_trusted_is_refused() {
+    let server = Secure::start();
+    server.have("stranger.pem", "127.0.0.1", "inner_refused");
+    server.have("no-such.pem", "127.0.0.1", "inner_nobody_is_trusted");
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_locks_wait_and_wake() {
+    let (client, other) = (Client::connect(&url()).await.unwrap(), Client::connect(&url()).await.unwrap());
+    // What the program does with rustls elsewhere is not decided here.
+    assert!(CryptoProvider::get_default().is_none());
+    let guard = client.reentrant("x").lock().await.unwrap();
+    assert!(other.reentrant("x").try_lock().await.unwrap().is_none());
+    let lock = other.reentrant("x");
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    while other.stats().waiting == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let freed = Instant::now();
+    guard.unlock().await.unwrap();
+    let guard = waiter.await.unwrap();
+    assert!(freed.elapsed() < Duration::from_secs(2), "not woken by the message: {:?}", freed.elapsed());
+    assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    for client in [client, other] {
+        client.shutdown(Duration::from_secs(5)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_the_programs_own_choice_comes_first() {
+    // One that can do nothing, so that it shows when it is used.
+    let mut useless = fred::rustls::crypto::aws_lc_rs::default_provider();
+    useless.cipher_suites.clear();
+    useless.install_default().unwrap();
+    let refused = Client::connect(&url()).await;
+    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_refused() {
+    let refused = Client::builder(&url()).connect_timeout(Duration::from_secs(2)).connect().await;
+    let Err(Error::Connection { message, .. }) = &refused else { panic!("{refused:?}") };
+    assert!(message.to_lowercase().contains("cert"), "{message}");
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_nobody_is_trusted() {
+    let refused = Client::connect(&url()).await;
+    let Err(Error::Config { what }) = &refused else { panic!("{refused:?}") };
+    assert!(what.contains("SSL_CERT_FILE") && !what.contains("secret"), "{what}");
+}
