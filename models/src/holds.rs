@@ -31,6 +31,7 @@
 //! it, but for what was forced open; no two owners hold guards at the same time; the count is that of the ids; what was
 //! given back after its acquire's last moment is never there again.
 
+mod rules;
 mod search;
 mod world;
 

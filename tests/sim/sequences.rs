@@ -10,6 +10,8 @@
 //!
 //! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim --features sim sequences`.
 
+mod look;
+mod nemesis;
 mod plan;
 mod play;
 mod scene;

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
-use super::world::{Play, World};
+use super::rules::Play;
+use super::world::World;
 
 /// What went wrong, and how it came to that.
 #[derive(Debug)]

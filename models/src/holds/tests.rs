@@ -1,7 +1,7 @@
 //! The programs, each by all the rules and with one of them taken out.
 
+use super::rules::{Op, Play, Switch};
 use super::search::search;
-use super::world::{Op, Play, Switch};
 
 const fn acquire(slot: u8, lease: u8) -> Op {
     Op::Acquire { slot, lease }

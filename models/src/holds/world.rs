@@ -1,85 +1,12 @@
 //! The state, and all that can happen in it.
 
+use super::rules::{LAWFUL, Op, Play, Sent, Switch, What};
+
 /// The owner of clients 0 and 1 is one; client 2 is somebody else.
 pub(super) const CLIENTS: usize = 3;
 
 /// The most acquires of a client.
 const SLOTS: usize = 2;
-
-/// For how many ticks a command may be carried out, but for the one in which it was sent.
-const LAWFUL: u8 = 1;
-
-/// A step of a client's program. Slots are its guards.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Op {
-    Acquire { slot: u8, lease: u8 },
-    Release { slot: u8 },
-    Extend { slot: u8, lease: u8 },
-    Force,
-}
-
-/// A rule that is taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Switch {
-    /// None.
-    All,
-    /// A release takes a hold away whichever it is.
-    ReleaseAny,
-    /// An acquire counts up even if its id is listed.
-    CountAgain,
-    /// Nobody looks whether the earlier hold is still there.
-    NoWitness,
-    AcquireLate,
-    ExtendLate,
-    ForceLate,
-    /// A client goes on at once after an extend, whose copies may still come in.
-    ExtendAtOnce,
-    /// It waits only after one without a reply.
-    ExtendAnswered,
-    /// An extend sets a shorter lease, whoever else holds.
-    ExtendOthers,
-    /// It does so where there are as many holds as the caller's, whosever they are.
-    ExtendByNumber,
-    /// A release sets a shorter lease, where all that is left is the caller's.
-    ReleaseShortens,
-    /// It does so where there are as many holds as the caller's, whosever they are.
-    ReleaseByNumber,
-    /// A guard counts on its lease from the reply on, not from the command.
-    CountFromReply,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum What {
-    Acquire {
-        id: u8,
-        earlier: Option<u8>,
-        lease: u8,
-    },
-    /// `mine`: how many holds the caller has left; `rest`: the lease for them.
-    Release {
-        id: u8,
-        mine: u8,
-        rest: u8,
-    },
-    Extend {
-        id: u8,
-        mine: u8,
-        lease: u8,
-    },
-    Force,
-}
-
-/// A command that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Sent {
-    client: u8,
-    /// The client's step, which waits for the reply.
-    step: u8,
-    what: What,
-    sent: u8,
-    /// How often it may still come in.
-    copies: u8,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Guard {
@@ -113,14 +40,6 @@ pub(super) struct World {
     clients: [Client; CLIENTS],
     wire: Vec<Sent>,
     given_back: u8,
-}
-
-/// What the clients do, for how long, and by which rules.
-#[derive(Clone, Debug)]
-pub(super) struct Play {
-    pub(super) programs: [Vec<Op>; CLIENTS],
-    pub(super) ticks: u8,
-    pub(super) switch: Switch,
 }
 
 /// An answer, where somebody waits for it.

@@ -15,7 +15,6 @@ use crate::reentrant::{ACQUIRE, RELEASE};
 
 mod late;
 
-
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }

@@ -103,8 +103,8 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
             odd => scene.wrong(format!("once: held at the end: {odd:?}; {}", left())),
         }
     }
-    // A clean-up may have had to wait for another one.
-    sleep_until(quiet + 3 * rest).await;
+    // A clean-up may have had to wait for another one; what fair locks keep of their waiters runs out by itself.
+    sleep_until(quiet + 3 * rest + ms(120_000)).await;
     let left = left();
     if !left.is_empty() {
         scene.wrong(format!("once: left at the end: {left}"));

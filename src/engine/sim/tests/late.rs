@@ -7,7 +7,7 @@ async fn a_late_copy_comes_in_whatever_became_of_its_connection() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::default());
     link.plan_next(Mishap::LateCopy(ms(10_000)));
-    assert_eq!(link.run(acquire("a")).await.unwrap(), Reply::Nil);
+    assert_eq!(link.run(count_up("a")).await.unwrap(), Reply::Int(1));
     assert_eq!(count(&server, "a"), one());
     link.hang_up();
     link.partition(true);
@@ -23,7 +23,7 @@ async fn what_comes_in_late_only_was_told_as_lost_or_not_at_all() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::instant());
     link.plan_next(Mishap::LateOnly(ms(5_000)));
-    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::Lost);
+    assert_eq!(kind(link.run(count_up("a")).await), FaultKind::Lost);
     assert_eq!(count(&server, "a"), SimReply::Nil);
     sleep(ms(5_001)).await;
     assert_eq!(count(&server, "a"), one());
@@ -31,7 +31,7 @@ async fn what_comes_in_late_only_was_told_as_lost_or_not_at_all() {
     server.command(&[b"flushall"]);
     link.plan_next(Mishap::LateOnly(ms(5_000)));
     link.plan_next(Mishap::SwallowRequest);
-    assert_eq!(kind(link.run(acquire("a")).await), FaultKind::TimedOut);
+    assert_eq!(kind(link.run(count_up("a")).await), FaultKind::TimedOut);
     assert_eq!(count(&server, "a"), SimReply::Nil);
     sleep(ms(2_001)).await;
     assert_eq!(count(&server, "a"), one());
@@ -43,7 +43,7 @@ async fn a_server_that_stands_still_takes_in_what_is_late_and_one_that_is_away_d
         let server = SimServer::new(1);
         let link = server.link(LinkOptions::instant());
         link.plan_next(Mishap::LateOnly(ms(100)));
-        assert_eq!(kind(link.run(acquire("a")).await), FaultKind::Lost);
+        assert_eq!(kind(link.run(count_up("a")).await), FaultKind::Lost);
         if away {
             server.stop()
         } else {
@@ -66,7 +66,7 @@ async fn by_chance_what_was_lost_comes_in_all_the_same() {
     let link = server.link(LinkOptions::default());
     link.chaos(Chaos { lose_request: 0.5, lose_reply: 0.5, late_copy: 1.0, late_max: ms(60_000), ..Chaos::default() });
     for _ in 0..100 {
-        let _ = link.run(acquire("a")).await;
+        let _ = link.run(count_up("a")).await;
     }
     sleep(ms(60_000)).await;
     let runs = server.scripts_run();
