@@ -189,7 +189,8 @@ fn n11_the_clients_own_runtime_ends_under_those_who_use_it() {
     let guard = home.block_on(held.lock()).unwrap();
     let taken = home.block_on(busy.lock()).unwrap();
     let (tell, told) = mpsc::channel();
-    let waits: [(&str, Box<dyn FnOnce() -> Result<()> + Send>); 3] = [
+    type Wait = Box<dyn FnOnce() -> Result<()> + Send>;
+    let waits: [(&str, Wait); 3] = [
         ("block_on", {
             let busy = busy.clone();
             Box::new(move || block_on(busy.lock()).map(drop))
@@ -299,7 +300,7 @@ fn n14_locks_work_without_a_runtime_of_ones_own() {
     on_no_runtime("multi", &ours[0].multi(["a", "b"]), &theirs[0].multi(["b", "a"]));
     on_no_runtime("redlock", &RedLock::new(ours.clone(), "red"), &RedLock::new(theirs.clone(), "red"));
     on_no_runtime("striped", &ours[0].striped("s", 1), &theirs[0].striped("s", 1));
-    assert_eq!(block_on(ours[0].fenced("one-fenced").last_token()).unwrap() > 0, true);
+    assert!(block_on(ours[0].fenced("one-fenced").last_token()).unwrap() > 0);
     assert!(block_on(ours[0].fair("one-fair").queue()).unwrap().is_empty());
     let rw = ours[0].rw("rw");
     let writing = block_on(rw.write().lock()).unwrap();
@@ -387,7 +388,7 @@ async fn n15_a_guard_dropped_at_once_is_told_of() {
             // Another name every time that the machine stood still, and the test is run again.
             let id = &client.id()[..8];
             let names = ["some", "let", "semicolon"].map(|name| format!("n15-{name}-{id}"));
-            if client.reentrant(&names[0]).try_lock().await.unwrap().is_some() {}
+            assert!(client.reentrant(&names[0]).try_lock().await.unwrap().is_some());
             let _ = client.reentrant(&names[1]).lock().await.unwrap();
             client.multi([&names[2]]).lock_for(secs(1)).await.unwrap();
             idle(&client).await;

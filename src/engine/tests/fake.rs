@@ -56,14 +56,6 @@ impl Sent {
             Arg::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
         }
     }
-
-    /// Argument `n` as a number, counted from 0 behind the keys.
-    pub(super) fn int(&self, n: usize) -> i64 {
-        match &self.words[self.keys + n] {
-            Arg::Int(int) => *int,
-            Arg::Text(text) => panic!("{text:?} is no number"),
-        }
-    }
 }
 
 #[derive(Default)]

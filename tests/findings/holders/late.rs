@@ -154,7 +154,7 @@ async fn f3_a_late_copy_of_a_force_is_refused() {
         reentrant(async |bed| {
             let client = bed.connect(bed.builder().command_timeout(ms(300))).await;
             let lock = client.lock(flavour, "x");
-            drop(lock.force_unlock().await.unwrap());
+            assert!(!lock.force_unlock().await.unwrap());
             let held = lock.lock().await.unwrap();
             let wire = Wire::tap(&bed.server).await;
             assert!(lock.force_unlock().await.unwrap());
