@@ -162,7 +162,9 @@ impl Core {
             mishaps.push(Mishap::DelayBy(delay));
         }
 
-        let calm = mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
+        // Subscriptions keep their order: one may be held up on its way.
+        let next = matches!(request, Request::Run(_)) || line.last_change.is_none_or(|last| last < now);
+        let calm = next && mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
         if calm && line.options.is_instant() && self.frozen.is_none() && !self.down {
             return Sent::Done(self.execute(index, &request, now));
         }
