@@ -12,6 +12,7 @@
 mod ledger;
 
 mod broken;
+mod holds;
 mod sync;
 mod tests;
 mod world;

@@ -13,6 +13,7 @@ mod random;
 mod readers;
 mod rig;
 mod rwlock;
+mod sequences;
 mod stage;
 mod trace;
 mod trial;

@@ -71,6 +71,7 @@ impl Weather {
             lose_message: rate(dice, messages) * 4.0,
             duplicate_message: rate(dice, messages),
             reorder_message: rate(dice, messages),
+            ..Chaos::default()
         };
         let link = LinkOptions {
             latency_min: ms(1),

@@ -48,6 +48,8 @@ pub(super) struct Parcel {
     pub(super) fate: Fate,
     /// It has reached a server that stood still: nothing on the way can hold it back any more.
     pub(super) arrived: bool,
+    /// It has left its connection behind, which may break, or be another one by now.
+    pub(super) stray: bool,
 }
 
 /// How a request got on at once.
@@ -64,11 +66,15 @@ pub(super) struct Core {
     pub(super) lines: Vec<Line>,
     pub(super) queue: BinaryHeap<Event>,
     order: u64,
+    /// Events that were held up come before those that were not, whenever they were sent.
+    early: u64,
     pub(super) frozen: Option<VecDeque<Parcel>>,
     pub(super) down: bool,
     pub(super) commands: u64,
     pub(super) scripts: u64,
     pub(super) driving: bool,
+    /// What was published, where somebody listens in.
+    pub(super) overheard: Option<Vec<(Bytes, Bytes)>>,
 }
 
 impl Core {
@@ -80,12 +86,14 @@ impl Core {
             offset_ms: 0,
             lines: Vec::new(),
             queue: BinaryHeap::new(),
-            order: 0,
+            order: 1 << 40,
+            early: 0,
             frozen: None,
             down: false,
             commands: 0,
             scripts: 0,
             driving: false,
+            overheard: None,
         }
     }
 
@@ -104,6 +112,12 @@ impl Core {
     pub(super) fn schedule(&mut self, at: Instant, what: What) {
         self.order += 1;
         self.queue.push(Event { at, order: self.order, what });
+    }
+
+    /// For what was held up until now: it was due before everything else that has not happened yet.
+    pub(super) fn schedule_first(&mut self, what: What) {
+        self.early += 1;
+        self.queue.push(Event { at: self.start, order: self.early, what });
     }
 
     pub(super) fn has_events(&self) -> bool {
@@ -129,11 +143,16 @@ impl Core {
         let mut mishaps = line.plan.remove(&number).unwrap_or_default();
         let chaos = line.chaos;
         let told = |random: &mut Random, yes, no| if random.chance(0.5) { yes } else { no };
+        let late = |random: &mut Random| {
+            random.chance(chaos.late_copy).then(|| random.between(Duration::ZERO, chaos.late_max))
+        };
         if line.random.chance(chaos.lose_request) {
             mishaps.push(told(&mut line.random, Mishap::LoseRequest, Mishap::SwallowRequest));
+            mishaps.extend(late(&mut line.random).map(Mishap::LateOnly));
         }
         if line.random.chance(chaos.lose_reply) {
             mishaps.push(told(&mut line.random, Mishap::LoseReply, Mishap::SwallowReply));
+            mishaps.extend(late(&mut line.random).map(Mishap::LateCopy));
         }
         if line.random.chance(chaos.duplicate) {
             mishaps.push(Mishap::DuplicateRequest);
@@ -143,7 +162,9 @@ impl Core {
             mishaps.push(Mishap::DelayBy(delay));
         }
 
-        let calm = mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
+        // Subscriptions keep their order: one may be held up on its way.
+        let next = matches!(request, Request::Run(_)) || line.last_change.is_none_or(|last| last < now);
+        let calm = next && mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
         if calm && line.options.is_instant() && self.frozen.is_none() && !self.down {
             return Sent::Done(self.execute(index, &request, now));
         }
@@ -165,9 +186,9 @@ impl Core {
             Request::Unsubscribe(_) => (true, true),
         };
         let (life, refusal, fate) = (line.life, None, Fate::Delivered);
-        let mut parcel = Parcel { line: index, life, ticket, request, refusal, fate, arrived: false };
+        let mut parcel = Parcel { line: index, life, ticket, request, refusal, fate, arrived: false, stray: false };
         let mut at = now + line.latency();
-        let (mut lost, mut swallowed, mut twice) = (None, false, false);
+        let (mut lost, mut swallowed, mut twice, mut late, mut only) = (None, false, false, Vec::new(), false);
         if down || !line.connected {
             lost = Some(FaultKind::NotSent);
         }
@@ -180,9 +201,27 @@ impl Core {
                 Mishap::SwallowReply => parcel.fate = Fate::Swallowed,
                 Mishap::DuplicateRequest => twice = true,
                 Mishap::DelayBy(span) => at += span,
+                Mishap::LateCopy(span) => late.push(span),
+                Mishap::LateOnly(span) => {
+                    late.push(span);
+                    only = true;
+                }
                 Mishap::Refuse(text) => parcel.refusal = Some(text),
             }
         }
+        if only && !swallowed {
+            lost = lost.or(Some(FaultKind::Lost));
+        }
+        // Subscriptions are their connection's. What never left the client has no copies.
+        if !changes && lost != Some(FaultKind::NotSent) {
+            for span in late {
+                let (request, fate) = (parcel.request.clone(), Fate::Swallowed);
+                let copy =
+                    Parcel { line: index, life, ticket, request, refusal: None, fate, arrived: false, stray: true };
+                self.schedule(at + span, What::Arrive(copy));
+            }
+        }
+        let line = &mut self.lines[index];
         if ends && line.connected && (lost.is_some() || swallowed || parcel.refusal.is_some()) {
             // Only a broken connection loses it. The client notices, and does not ask for this channel on the next one.
             let (at, life) = (now + line.options.timeout + line.options.reconnect, line.life);
@@ -266,6 +305,9 @@ impl Core {
             return;
         }
         for (channel, payload) in std::mem::take(&mut self.store.outbox) {
+            if let Some(overheard) = &mut self.overheard {
+                overheard.push((channel.clone(), payload.clone()));
+            }
             for index in 0..self.lines.len() {
                 let line = &mut self.lines[index];
                 if !line.connected

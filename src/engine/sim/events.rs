@@ -88,6 +88,12 @@ impl Core {
 
     fn happen(&mut self, what: What, now: Instant) -> Option<News> {
         let (index, life) = what.line();
+        if let What::Arrive(Parcel { stray: true, .. }) = what {
+            if let (What::Arrive(parcel), false) = (what, self.down) {
+                self.arrive(parcel, now);
+            }
+            return None;
+        }
         let line = &mut self.lines[index];
         if life != line.life {
             return None;
@@ -245,14 +251,14 @@ impl Core {
     }
 
     /// Holds back all that is on its way to or from a client, or lets it go.
-    pub(super) fn stall(&mut self, index: usize, held: bool, now: Instant) {
+    pub(super) fn stall(&mut self, index: usize, held: bool) {
         let line = &mut self.lines[index];
         if held {
             line.stalled.get_or_insert_default();
             return;
         }
         for what in line.stalled.take().unwrap_or_default() {
-            self.schedule(now, what);
+            self.schedule_first(what);
         }
     }
 

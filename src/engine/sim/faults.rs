@@ -19,6 +19,12 @@ pub enum Mishap {
     DuplicateRequest,
     /// It takes this much longer to reach the server.
     DelayBy(Duration),
+    /// A copy of it reaches the server this much later than it was due, whatever became of the connection by then, as
+    /// what stood in some buffer on the way does. Nobody hears what became of it.
+    LateCopy(Duration),
+    /// The client is told that the connection broke, or nothing if the request is swallowed as well. The server runs it
+    /// all the same, for the first time, this much later.
+    LateOnly(Duration),
     /// The server does not run it and answers with this error, say `OOM command not allowed ...`.
     Refuse(String),
 }
@@ -32,6 +38,10 @@ pub struct Chaos {
     pub lose_reply: f64,
     /// A request is run twice.
     pub duplicate: f64,
+    /// A command whose request or reply was lost reaches the server all the same, or once more, late.
+    pub late_copy: f64,
+    /// So much later at the most.
+    pub late_max: Duration,
     /// Every request takes up to this much longer.
     pub delay_max: Duration,
     /// A message is lost without a sign.

@@ -75,7 +75,7 @@ impl SimLink {
     /// Holds back everything in both directions; afterwards all of it arrives, late.
     pub fn stall(&self, held: bool) {
         let mut core = self.shared.lock();
-        core.stall(self.line, held, Instant::now());
+        core.stall(self.line, held);
         drive(&self.shared, core);
     }
 

@@ -182,6 +182,13 @@ impl SimServer {
         reply.int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
     }
 
+    /// What was published since the last call, channels and payloads: for who listens in on the wire. The first call
+    /// begins it.
+    pub fn overhear(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let heard = self.shared.lock().overheard.replace(Vec::new()).unwrap_or_default();
+        heard.into_iter().map(|(channel, payload)| (channel.to_vec(), payload.to_vec())).collect()
+    }
+
     /// Every key there is, sorted.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         self.now(|core| core.store.keys().iter().map(|key| key.to_vec()).collect())

@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
-
 use crate::reentrant::{ACQUIRE, RELEASE};
+
+mod late;
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

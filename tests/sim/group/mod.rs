@@ -2,7 +2,7 @@
 
 mod actor;
 mod enumeration;
-mod fleet;
+pub mod fleet;
 mod nemesis;
 mod play;
 mod random;

@@ -1,0 +1,95 @@
+//! The programs, each by all the rules and with one of them taken out.
+
+use super::rules::{Op, Play, Switch};
+use super::search::search;
+
+const fn acquire(slot: u8, lease: u8) -> Op {
+    Op::Acquire { slot, lease }
+}
+
+const fn release(slot: u8) -> Op {
+    Op::Release { slot }
+}
+
+const fn extend(slot: u8, lease: u8) -> Op {
+    Op::Extend { slot, lease }
+}
+
+/// By all the rules nothing goes wrong; without one of them it does, in these words.
+fn holds(ticks: u8, programs: [&[Op]; 3], broken: &[(Switch, &str)]) {
+    let programs = programs.map(<[Op]>::to_vec);
+    let play = |switch| Play { programs: programs.clone(), ticks, switch };
+    match search(&play(Switch::All)) {
+        Ok(states) => println!("{states} states"),
+        Err(found) => panic!("{}:\n  {}", found.wrong, found.path.join("\n  ")),
+    }
+    for (switch, words) in broken {
+        match search(&play(*switch)) {
+            Ok(states) => panic!("{switch:?} is not found out in {states} states"),
+            Err(found) => {
+                println!("{switch:?}: {}:\n  {}", found.wrong, found.path.join("\n  "));
+                assert!(found.wrong.contains(words), "{switch:?} breaks something else: {}", found.wrong);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_release_takes_away_its_own_and_an_acquire_counts_once() {
+    let broken = [
+        (Switch::ReleaseAny, "the server does not have it"),
+        (Switch::CountAgain, "the count is 2"),
+        (Switch::CountFromReply, "the server until"),
+    ];
+    holds(2, [&[acquire(0, 2), release(0)], &[acquire(0, 2)], &[acquire(0, 2)]], &broken);
+}
+
+#[test]
+fn what_was_given_back_does_not_come_back() {
+    let broken = [(Switch::AcquireLate, "there again")];
+    holds(3, [&[acquire(0, 2), release(0)], &[], &[acquire(0, 1)]], &broken);
+}
+
+#[test]
+fn a_lease_is_as_long_as_it_was_promised_last() {
+    let broken =
+        [Switch::ExtendLate, Switch::ExtendAtOnce, Switch::ExtendAnswered].map(|switch| (switch, "the server until"));
+    holds(5, [&[acquire(0, 4), extend(0, 3), extend(0, 4)], &[], &[acquire(0, 2)]], &broken);
+}
+
+#[test]
+fn a_lease_is_as_long_as_any_client_was_promised() {
+    let broken = [(Switch::ExtendOthers, "the server until")];
+    holds(2, [&[acquire(0, 2), extend(0, 1)], &[acquire(0, 3)], &[]], &broken);
+    let broken = [(Switch::ExtendByNumber, "the server until")];
+    holds(1, [&[acquire(0, 2), acquire(1, 2), extend(0, 1), release(1)], &[acquire(0, 3)], &[]], &broken);
+}
+
+#[test]
+fn a_release_leaves_a_lease_as_it_is() {
+    let broken = [(Switch::ReleaseByNumber, "the server until")];
+    holds(1, [&[acquire(0, 2), acquire(1, 3), release(0)], &[acquire(0, 3)], &[]], &broken);
+    let broken = [(Switch::ReleaseShortens, "the server until")];
+    holds(1, [&[acquire(0, 2), acquire(1, 2), release(1), extend(0, 3)], &[], &[]], &broken);
+}
+
+#[test]
+fn a_force_takes_away_what_was_held_until_its_last_moment() {
+    let broken = [(Switch::ForceLate, "the server does not have it")];
+    holds(3, [&[acquire(0, 4)], &[Op::Force], &[acquire(0, 2)]], &broken);
+}
+
+#[test]
+fn who_comes_in_again_beside_a_hold_that_is_gone_is_told() {
+    let broken = [(Switch::NoWitness, "came in again beside")];
+    holds(2, [&[acquire(0, 3), acquire(1, 3)], &[Op::Force], &[]], &broken);
+}
+
+/// Some million states: only where it is asked for, optimised.
+#[test]
+#[ignore = "takes minutes: cargo test --release -p distlock-models -- --ignored"]
+fn all_of_it_together() {
+    let programs: [&[Op]; 3] =
+        [&[acquire(0, 2), acquire(1, 3), release(0)], &[acquire(0, 2), release(0)], &[acquire(0, 2)]];
+    holds(3, programs, &[(Switch::ReleaseAny, "the server does not have it")]);
+}

@@ -1,0 +1,339 @@
+//! The state, and all that can happen in it.
+
+use super::rules::{LAWFUL, Op, Play, Sent, Switch, What};
+
+/// The owner of clients 0 and 1 is one; client 2 is somebody else.
+pub(super) const CLIENTS: usize = 3;
+
+/// The most acquires of a client.
+const SLOTS: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Guard {
+    until: u8,
+    /// Forced open, perhaps.
+    excused: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Client {
+    at: u8,
+    waits: bool,
+    guards: [Option<Guard>; SLOTS],
+    /// Before that an extend of its own may come in.
+    cut_until: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    /// Client 2's owner, or the other one.
+    other: bool,
+    ids: u8,
+    count: u8,
+    until: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    now: u8,
+    key: Option<Key>,
+    clients: [Client; CLIENTS],
+    wire: Vec<Sent>,
+    given_back: u8,
+}
+
+/// An answer, where somebody waits for it.
+enum Answer {
+    Done,
+    Busy,
+    Gone,
+    Late,
+}
+
+const fn bit(id: u8) -> u8 {
+    1 << id
+}
+
+const fn id(client: usize, slot: u8) -> u8 {
+    (client * SLOTS) as u8 + slot
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self { now: 0, key: None, clients: [Client::default(); CLIENTS], wire: Vec::new(), given_back: 0 }
+    }
+
+    /// All that can happen next, in words, and what comes of it; or what went wrong with it.
+    pub(super) fn next(&self, play: &Play) -> Vec<(String, Result<Self, String>)> {
+        let mut all = Vec::new();
+        if self.now < play.ticks {
+            let mut world = self.clone();
+            world.now += 1;
+            if world.key.is_some_and(|key| world.now >= key.until) {
+                world.key = None;
+            }
+            all.push(("a tick".to_owned(), world.checked()));
+        }
+        for client in 0..CLIENTS {
+            if self.clients[client].waits {
+                let mut world = self.clone();
+                world.give_up(client, play);
+                all.push((format!("client {client} gives up"), world.checked()));
+            } else if let Some((text, world)) = self.begin(client, play) {
+                all.push((text, world.checked()));
+            }
+        }
+        for n in 0..self.wire.len() {
+            // A reply comes in at once or never.
+            for heard in [true, false] {
+                let sent = self.wire[n];
+                let waits = self.waits_for(&sent);
+                if heard && !waits {
+                    continue;
+                }
+                let mut world = self.clone();
+                world.wire[n].copies -= 1;
+                world.wire.retain(|sent| sent.copies > 0);
+                let text = format!("{:?} of client {} comes in, heard: {heard}", sent.what, sent.client);
+                let outcome = world.arrive(&sent, heard, play).and_then(|()| world.checked());
+                all.push((text, outcome));
+            }
+        }
+        all
+    }
+
+    fn waits_for(&self, sent: &Sent) -> bool {
+        let client = &self.clients[sent.client as usize];
+        client.waits && client.at == sent.step
+    }
+
+    fn held(&self, client: usize, slot: usize) -> Option<Guard> {
+        self.clients[client].guards[slot].filter(|guard| self.now < guard.until)
+    }
+
+    fn send(&mut self, client: usize, what: What) {
+        let step = self.clients[client].at;
+        // Who only stands for others has a network without copies: there are fewer states.
+        let copies = if client == CLIENTS - 1 { 1 } else { 2 };
+        self.wire.push(Sent { client: client as u8, step, what, sent: self.now, copies });
+        // Two orders of the same commands are one state.
+        self.wire.sort_unstable();
+    }
+
+    /// The ids of a client's holds.
+    fn mine(&self, client: usize) -> u8 {
+        (0..SLOTS)
+            .filter(|slot| self.held(client, *slot).is_some())
+            .fold(0, |mine, slot| mine | bit(id(client, slot as u8)))
+    }
+
+    /// The release of a hold whose guard is gone.
+    fn release(&self, client: usize, slot: u8) -> What {
+        let left = (0..SLOTS).filter_map(|slot| self.held(client, slot)).map(|guard| guard.until - self.now);
+        What::Release { id: id(client, slot), mine: self.mine(client), rest: left.max().unwrap_or(1) }
+    }
+
+    /// The client's next step.
+    fn begin(&self, client: usize, play: &Play) -> Option<(String, Self)> {
+        let op = *play.programs[client].get(self.clients[client].at as usize)?;
+        let mut world = self.clone();
+        let what = match op {
+            Op::Acquire { slot, lease } => {
+                let earlier = (0..slot).find(|slot| self.held(client, *slot as usize).is_some());
+                let earlier = earlier.map(|slot| id(client, slot)).filter(|_| play.switch != Switch::NoWitness);
+                Some(What::Acquire { id: id(client, slot), earlier, lease })
+            }
+            // What has ended by itself is given back as well.
+            Op::Release { slot } => {
+                world.clients[client].guards[slot as usize].take().map(|_| world.release(client, slot))
+            }
+            Op::Extend { slot, lease } => self.held(client, slot as usize).map(|mut guard| {
+                guard.until = guard.until.min(self.now + lease);
+                world.clients[client].guards[slot as usize] = Some(guard);
+                // Not for less than its other guard counts on.
+                let others =
+                    (0..SLOTS).filter(|other| *other != slot as usize).filter_map(|other| self.held(client, other));
+                let lease = others.map(|guard| guard.until - self.now).fold(lease, u8::max);
+                What::Extend { id: id(client, slot), mine: self.mine(client), lease }
+            }),
+            Op::Force => Some(What::Force),
+        };
+        if matches!(what, Some(What::Extend { .. } | What::Acquire { .. })) && self.now < self.clients[client].cut_until
+        {
+            // One that shortens the lease may still come in.
+            return None;
+        }
+        match what {
+            Some(what) => {
+                if matches!(what, What::Extend { .. }) && play.switch != Switch::ExtendAtOnce {
+                    world.clients[client].cut_until = self.now + LAWFUL + 1;
+                }
+                world.send(client, what);
+                world.clients[client].waits = true;
+            }
+            None => world.clients[client].at += 1,
+        }
+        Some((format!("client {client}: {op:?}"), world))
+    }
+
+    /// Hears nothing. What may have been taken unseen is given back.
+    fn give_up(&mut self, client: usize, play: &Play) {
+        let op = play.programs[client][self.clients[client].at as usize];
+        if let Op::Acquire { slot, .. } = op {
+            let release = self.release(client, slot);
+            self.send(client, release);
+        }
+        self.clients[client].waits = false;
+        self.clients[client].at += 1;
+    }
+
+    /// A command reaches the server, and its reply perhaps the client.
+    fn arrive(&mut self, sent: &Sent, heard: bool, play: &Play) -> Result<(), String> {
+        let late = self.now > sent.sent + LAWFUL;
+        let switch = play.switch;
+        let other = sent.client as usize == CLIENTS - 1;
+        let listed = |key: &Option<Key>, id: u8| key.is_some_and(|key| key.ids & bit(id) != 0);
+        let answer = match sent.what {
+            What::Acquire { .. } if late && switch != Switch::AcquireLate => Answer::Late,
+            What::Acquire { id, earlier, lease } => match &mut self.key {
+                Some(key) if key.other != other => Answer::Busy,
+                Some(key) => {
+                    let again = key.ids & bit(id) != 0;
+                    if earlier.is_some_and(|earlier| key.ids & bit(earlier) == 0) {
+                        Answer::Gone
+                    } else {
+                        key.count += u8::from(!again || switch == Switch::CountAgain);
+                        key.ids |= bit(id);
+                        key.until = key.until.max(self.now + lease);
+                        Answer::Done
+                    }
+                }
+                None if earlier.is_some() => Answer::Gone,
+                free => {
+                    *free = Some(Key { other, ids: bit(id), count: 1, until: self.now + lease });
+                    Answer::Done
+                }
+            },
+            What::Release { id, mine, rest } => {
+                // Its acquire was sent before.
+                if late {
+                    self.given_back |= bit(id);
+                }
+                match &mut self.key {
+                    Some(key) if key.other == other && (key.ids & bit(id) != 0 || switch == Switch::ReleaseAny) => {
+                        key.count -= 1;
+                        key.ids = if key.ids & bit(id) != 0 { key.ids & !bit(id) } else { key.ids & (key.ids - 1) };
+                        if key.count == 0 {
+                            self.key = None;
+                        } else {
+                            let shorter = match switch {
+                                Switch::ReleaseShortens => key.ids & !mine == 0,
+                                Switch::ReleaseByNumber => u32::from(key.count) == mine.count_ones(),
+                                _ => false,
+                            };
+                            let until = self.now + rest;
+                            key.until = if shorter { until } else { key.until.max(until) };
+                        }
+                        Answer::Done
+                    }
+                    _ => Answer::Gone,
+                }
+            }
+            What::Extend { .. } if late && switch != Switch::ExtendLate => Answer::Late,
+            What::Extend { id, mine, lease } => match &mut self.key {
+                Some(key) if key.other == other && key.ids & bit(id) != 0 => {
+                    let until = self.now + lease;
+                    let all = match switch {
+                        Switch::ExtendOthers => true,
+                        Switch::ExtendByNumber => u32::from(key.count) == mine.count_ones(),
+                        _ => key.ids & !mine == 0,
+                    };
+                    key.until = if all { until } else { key.until.max(until) };
+                    Answer::Done
+                }
+                _ => Answer::Gone,
+            },
+            What::Force if late && switch != Switch::ForceLate => Answer::Late,
+            What::Force => {
+                if !late {
+                    for guard in self.clients.iter_mut().flat_map(|client| &mut client.guards).flatten() {
+                        guard.excused = true;
+                    }
+                }
+                self.key = None;
+                Answer::Done
+            }
+        };
+        if !heard {
+            return Ok(());
+        }
+        let now = self.now;
+        let begun = if switch == Switch::CountFromReply { now + 1 } else { sent.sent };
+        let key = self.key;
+        let client = &mut self.clients[sent.client as usize];
+        match (sent.what, answer) {
+            (What::Acquire { id, lease, .. }, Answer::Done) => {
+                for (slot, guard) in client.guards.iter().enumerate() {
+                    let earlier = (sent.client as usize * SLOTS + slot) as u8;
+                    if guard.is_some_and(|guard| now < guard.until) && !listed(&key, earlier) {
+                        return Err(format!(
+                            "hold {id} came in again beside {earlier}, which the server does not have"
+                        ));
+                    }
+                }
+                let guard = Guard { until: begun + lease, excused: false };
+                client.guards[id as usize % SLOTS] = Some(guard);
+            }
+            (What::Acquire { .. }, Answer::Gone) => client.guards = [None; SLOTS],
+            (What::Extend { id, lease, .. }, Answer::Done) => {
+                if switch == Switch::ExtendAnswered {
+                    client.cut_until = 0;
+                }
+                if let Some(guard) = &mut client.guards[id as usize % SLOTS] {
+                    guard.until = begun + lease;
+                }
+            }
+            (What::Extend { id, .. }, Answer::Gone) => client.guards[id as usize % SLOTS] = None,
+            _ => {}
+        }
+        client.waits = false;
+        client.at += 1;
+        Ok(())
+    }
+
+    /// The state, if all is as it must be.
+    fn checked(self) -> Result<Self, String> {
+        if let Some(key) = self.key {
+            if u32::from(key.count) != key.ids.count_ones() {
+                return Err(format!("the count is {}, of the holds {:#b}", key.count, key.ids));
+            }
+            if key.ids & self.given_back != 0 {
+                return Err(format!("what was given back is there again: {:#b}", key.ids & self.given_back));
+            }
+        }
+        let mut holders = [false; 2];
+        for client in 0..CLIENTS {
+            for slot in 0..SLOTS {
+                let Some(guard) = self.held(client, slot).filter(|guard| !guard.excused) else { continue };
+                let (id, other) = (id(client, slot as u8), client == CLIENTS - 1);
+                holders[usize::from(other)] = true;
+                let Some(key) = self.key.filter(|key| key.ids & bit(id) != 0) else {
+                    return Err(format!(
+                        "client {client} holds {id} until {}, and the server does not have it",
+                        guard.until
+                    ));
+                };
+                if key.until < guard.until {
+                    return Err(format!(
+                        "client {client} holds {id} until {}, and the server until {}",
+                        guard.until, key.until
+                    ));
+                }
+            }
+        }
+        if holders == [true; 2] {
+            return Err("two owners hold it".to_owned());
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,62 @@
+//! Very many short random sequences over one or three simulated servers: two or three clients, owners that several of
+//! them act as, commands that are lost, doubled, or come in up to a minute late, forged messages, runtimes that end.
+//!
+//! At every moment every guard that says that it is held must be so for as long as it says (M1, M2, M4), whoever else
+//! gives something back; and when all is given back, and all that was late has come in, nothing is left.
+//!
+//! `SEQUENCES=n` tries so many a test, `FROM=n` begins there, `SEED=n` replays one, `SURVEY=1` goes on after a failure and
+//! says how many of each kind there are, with the seed of the first. A failure prints the fewest steps that still fail;
+//! with `TRACE=1` every command.
+//!
+//! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim --features sim sequences`.
+
+mod look;
+mod nemesis;
+mod plan;
+mod play;
+mod scene;
+mod trial;
+
+use plan::{Kind, Theme};
+use trial::run;
+
+/// The tests of a flavour of locks: what it is tried with, and how many sequences of that.
+macro_rules! themes {
+    ($($flavour:ident: $kind:ident, $number:literal, [$($test:ident: $theme:ident;)*];)*) => {
+        $(mod $flavour {
+            use super::{Kind, Theme, run};
+
+            $(#[test] fn $test() { run(Kind::$kind, Theme::$theme, $number); })*
+        })*
+    };
+}
+
+macro_rules! flavours {
+    ($($flavour:ident: $kind:ident, $number:literal;)*) => {
+        themes! {
+            $($flavour: $kind, $number, [
+                owners_of_one_client: ALONE;
+                owners_of_many_clients: SHARED;
+                owners_that_become_shared: BECOMING;
+                owners_that_are_lent: LENT;
+                releases_by_owner: BY_OWNER;
+                late_commands: LATE;
+                late_commands_of_shared_owners: LATE_SHARED;
+                forged_messages: FORGED;
+                breaks: BROKEN;
+                everything: STORM;
+            ];)*
+        }
+    };
+}
+
+flavours! {
+    reentrant: Reentrant, 150;
+    fair: Fair, 150;
+    fair_pair: Pair, 100;
+    rw: Rw, 150;
+    fenced: Fenced, 60;
+    spin: Spin, 60;
+    multi: Multi, 100;
+    red: Red, 40;
+}

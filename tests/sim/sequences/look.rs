@@ -1,0 +1,100 @@
+//! What must be true at every moment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::plan::Kind;
+use super::scene::{Scene, Spot};
+use crate::group::fleet::moved;
+use crate::rig::{count, lasts};
+
+impl Scene {
+    /// What every guard says of itself must be so.
+    pub fn look(&self, when: &str) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        // The guards that hold, by owner, name and mode: how many, and the longest promise.
+        let mut sums: BTreeMap<(String, usize, bool), (u64, Duration)> = BTreeMap::new();
+        let mut wrong = Vec::new();
+        let now = Instant::now();
+        for (id, held) in &mut state.held {
+            let left = held.guard.remaining();
+            if held.exempt {
+                continue;
+            }
+            if held.guard.is_held() {
+                held.promised = Some(now + left);
+                for key in self.keys(held.spot) {
+                    let sum = sums.entry((held.owner.clone(), key, held.spot.reads)).or_default();
+                    *sum = (sum.0 + 1, sum.1.max(left));
+                }
+            } else if held.promised.take().is_some_and(|until| now < until) {
+                wrong.push(format!("own: guard {id} ({}) was lost before its time", held.who));
+            }
+        }
+        for ((owner, key, reads), (guards, left)) in sums {
+            let (name, flavour) = (self.names[key], self.flavour(reads));
+            if self.kind == Kind::Red {
+                let spread = self.servers.iter().enumerate();
+                let counts = spread.map(|(n, server)| count(server, flavour, name, &moved(&owner, n)));
+                let sum: u64 = counts.sum();
+                if sum < 2 * guards {
+                    wrong.push(format!("M4: the servers count {sum} of {name}, for {guards} guards of {owner}"));
+                }
+                continue;
+            }
+            let server = &self.servers[0];
+            let has = count(server, flavour, name, &owner);
+            let pttl = lasts(server, flavour, name, &owner);
+            if has < guards {
+                wrong.push(format!("M4: the server counts {has} of {name}, for {guards} guards of {owner}"));
+            } else if Duration::from_millis(u64::try_from(pttl + 1).unwrap_or(0)) < left {
+                wrong.push(format!("M2: {name} has {pttl} ms left, and {owner} counts on {left:?}"));
+            }
+        }
+        let found = !wrong.is_empty();
+        state.wrong.extend(wrong.into_iter().map(|wrong| format!("at {:?}, {when}: {wrong}", self.start.elapsed())));
+        if found && self.traced {
+            let last = state.wrong.last().cloned().unwrap_or_default();
+            state.trace.push(format!("WRONG {last}"));
+        }
+    }
+
+    /// Where nothing can go wrong and nothing is under way: the server counts no more than there is.
+    pub fn look_exactly(&self) {
+        if !self.theme.is_exact() || self.kind == Kind::Red || self.state.lock().busy > 0 {
+            return;
+        }
+        if self
+            .parties
+            .lock()
+            .iter()
+            .flatten()
+            .any(|party| party.client.stats().under_way > 0 || party.link.in_flight() > 0)
+        {
+            return;
+        }
+        let mut wrong = Vec::new();
+        let state = self.state.lock();
+        let owners = state.held.values().map(|held| (&held.owner, held.spot));
+        for (owner, at) in owners.chain(state.guardless.iter().map(|hold| (&hold.text, hold.spot))) {
+            let same =
+                |(other, spot): &(&String, Spot)| *other == owner && self.meets(*spot, at) && spot.reads == at.reads;
+            let guards = state.held.values().map(|held| (&held.owner, held.spot)).filter(same).count();
+            let rest = state.guardless.iter().map(|hold| (&hold.text, hold.spot)).filter(same).count();
+            for key in self.keys(at) {
+                let has = count(&self.servers[0], self.flavour(at.reads), self.names[key], owner);
+                if has > (guards + rest) as u64 {
+                    let name = self.names[key];
+                    wrong.push(format!(
+                        "once: the server counts {has} of {name} for {guards} guards of {owner}, {rest} without"
+                    ));
+                }
+            }
+        }
+        drop(state);
+        wrong.into_iter().for_each(|wrong| self.wrong(wrong));
+    }
+}

@@ -1,0 +1,120 @@
+//! What goes wrong: lost, doubled and late commands, forged messages, breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::sim::{Mishap, SimLink};
+use tokio::time::sleep;
+
+use super::plan::Faults;
+use super::play::Beside;
+use super::scene::Scene;
+use crate::rig::{Numbers, ms};
+
+/// Lets the next command of a client go wrong.
+pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
+    if scene.theme.faults == Faults::None || dice.once_in(2) {
+        return;
+    }
+    let link = link(scene, dice, party);
+    let late = match dice.below(5) {
+        0 => dice.between(1, 50),
+        1 | 2 => dice.between(50, 700),
+        3 => dice.between(700, 5_000),
+        _ => dice.between(5_000, 60_000),
+    };
+    let told = dice.once_in(2);
+    let lost = |request| match (request, told) {
+        (true, true) => Mishap::LoseRequest,
+        (true, false) => Mishap::SwallowRequest,
+        (false, true) => Mishap::LoseReply,
+        (false, false) => Mishap::SwallowReply,
+    };
+    let mishaps = match dice.below(9) {
+        0 => vec![lost(true)],
+        1 => vec![lost(false)],
+        2 => vec![Mishap::DelayBy(dice.between(1, 400))],
+        3 => vec![Mishap::LateCopy(dice.between(1, 60))],
+        4..7 => vec![lost(false), Mishap::LateCopy(late)],
+        _ if told => vec![Mishap::LateOnly(late)],
+        _ => vec![lost(true), Mishap::LateOnly(late)],
+    };
+    scene.say(|| format!("the next command of client {party}: {mishaps:?}"));
+    mishaps.into_iter().for_each(|mishap| link.plan_next(mishap));
+    scene.quiet_after(late + ms(500));
+}
+
+fn link(scene: &Scene, dice: &mut Numbers, party: usize) -> SimLink {
+    let links = scene.party(party);
+    links[dice.below(links.len() as u64) as usize].link.clone()
+}
+
+/// Publishes what nobody of ours has sent, or what was sent earlier.
+pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
+    let at = dice.below(scene.servers.len() as u64) as usize;
+    let server = scene.servers[at].clone();
+    let channels = server.channels();
+    let mut state = scene.state.lock();
+    state.heard.extend(server.overhear());
+    let any = |n: usize, dice: &mut Numbers| dice.below(n as u64) as usize;
+    let old = (!state.heard.is_empty() && dice.once_in(2)).then(|| state.heard[any(state.heard.len(), dice)].clone());
+    drop(state);
+    let odd: &[&[u8]] =
+        &[b"0", b"1", b"2", b"500", b"4000", b"9999999999", b"-1", b"", b"abc", b"4000:", b"2:0", b"\xff"];
+    let (channel, payload) = match (old, channels.is_empty()) {
+        (Some(old), true) => old,
+        // On its own channel, or on somebody else's.
+        (Some(old), false) if dice.once_in(2) => old,
+        (Some((_, payload)), false) => (channels[any(channels.len(), dice)].clone(), payload),
+        (None, false) => (channels[any(channels.len(), dice)].clone(), odd[any(odd.len(), dice)].to_vec()),
+        (None, true) => return,
+    };
+    let later = match dice.below(4) {
+        0 => dice.between(1, 60_000),
+        1 => dice.between(1, 300),
+        _ => Duration::ZERO,
+    };
+    scene.say(|| {
+        let (channel, payload) = (String::from_utf8_lossy(&channel), String::from_utf8_lossy(&payload));
+        format!("{payload:?} forged on {channel} after {later:?}")
+    });
+    if later.is_zero() {
+        server.publish(&channel, &payload);
+        return;
+    }
+    scene.quiet_after(later);
+    beside.spawn(async move {
+        sleep(later).await;
+        server.publish(&channel, &payload);
+    });
+}
+
+/// Something breaks for a while.
+pub fn breaks(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
+    let party = dice.below(scene.clients as u64) as usize;
+    let link = link(scene, dice, party);
+    let server = scene.servers[dice.below(scene.servers.len() as u64) as usize].clone();
+    let (what, span) = (dice.below(5), dice.between(5, 500));
+    scene.say(|| format!("break {what} of client {party} for {span:?}"));
+    beside.spawn(async move {
+        match what {
+            0 => link.hang_up(),
+            1 => server.restart(true),
+            2 => {
+                link.partition(true);
+                sleep(span).await;
+                link.partition(false);
+            }
+            3 => {
+                link.stall(true);
+                sleep(span).await;
+                link.stall(false);
+            }
+            _ => {
+                server.freeze(true);
+                sleep(span).await;
+                server.freeze(false);
+            }
+        }
+    });
+}

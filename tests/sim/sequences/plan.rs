@@ -1,0 +1,181 @@
+//! What a sequence is made of: the locks, the theme, and the steps that a seed brings.
+
+use std::fmt;
+
+use crate::rig::Numbers;
+
+/// The locks of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Reentrant,
+    Fair,
+    /// Two fair locks whose queue, deadlines and channels are the same: `x` and `{x}`.
+    Pair,
+    /// Both halves of a read-write lock.
+    Rw,
+    Fenced,
+    Spin,
+    /// A multi lock of two names, through two clients, and each of the names by itself.
+    Multi,
+    /// A RedLock over three servers.
+    Red,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", format!("{self:?}").to_lowercase())
+    }
+}
+
+/// Who acts as the owners that are given to acquires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// The client that made the owner, alone.
+    Alone,
+    /// Every client, each with the text parsed anew, from the beginning.
+    Text,
+    /// As `Text`, but the text leaves the first client only when another one first needs it.
+    Becoming,
+    /// Every client, all with the same object.
+    Object,
+    /// As the seed says, for each owner.
+    Any,
+}
+
+/// What goes wrong on the links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Faults {
+    None,
+    /// Commands are doubled, lost, and come in late.
+    Late,
+    /// That, and connections that break or stall, and a server that restarts or stands still.
+    All,
+}
+
+/// Which steps there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Theme {
+    pub name: &'static str,
+    pub sharing: Sharing,
+    pub faults: Faults,
+    /// Explicit leases, and changes of them.
+    pub leases: bool,
+    /// Holds whose guards are given up for their owners, and releases by owner.
+    pub by_owner: bool,
+    /// Owners of guards are lent to other clients.
+    pub lent: bool,
+    pub force: bool,
+    pub forged: bool,
+    /// Futures are dropped half-way.
+    pub cancel: bool,
+    /// The runtime ends in the middle, and another one begins.
+    pub runtimes: bool,
+}
+
+const CALM: Theme = Theme {
+    name: "calm",
+    sharing: Sharing::Alone,
+    faults: Faults::None,
+    leases: false,
+    by_owner: false,
+    lent: false,
+    force: false,
+    forged: false,
+    cancel: false,
+    runtimes: false,
+};
+
+impl Theme {
+    /// Owners stay with their clients, and nothing goes wrong.
+    pub const ALONE: Self = Self { name: "alone", leases: true, cancel: true, ..CALM };
+    /// Owners that several clients act as, by their text; leases run out.
+    pub const SHARED: Self = Self { name: "shared", sharing: Sharing::Text, leases: true, ..CALM };
+    /// Owners that become shared in the middle of it.
+    pub const BECOMING: Self = Self { name: "becoming", sharing: Sharing::Becoming, ..CALM };
+    /// Owners that are handed to another client as they are, or taken from a guard.
+    pub const LENT: Self = Self { name: "lent", sharing: Sharing::Object, lent: true, ..CALM };
+    /// Releases by owner, beside guards.
+    pub const BY_OWNER: Self = Self { name: "by owner", sharing: Sharing::Text, leases: true, by_owner: true, ..CALM };
+    /// Commands that come in late, of owners that stay with their clients.
+    pub const LATE: Self = Self { name: "late", faults: Faults::Late, leases: true, cancel: true, ..CALM };
+    /// Commands that come in late, of owners that several clients act as.
+    pub const LATE_SHARED: Self =
+        Self { name: "late shared", sharing: Sharing::Text, faults: Faults::Late, leases: true, cancel: true, ..CALM };
+    /// Messages that nobody of ours has sent, or not now.
+    pub const FORGED: Self = Self { name: "forged", forged: true, leases: true, ..CALM };
+    /// Connections break, runtimes end; owners stay with their clients.
+    pub const BROKEN: Self =
+        Self { name: "broken", faults: Faults::All, leases: true, cancel: true, runtimes: true, ..CALM };
+    /// All of it.
+    pub const STORM: Self = Self {
+        name: "storm",
+        sharing: Sharing::Any,
+        faults: Faults::All,
+        leases: true,
+        by_owner: true,
+        lent: true,
+        force: true,
+        forged: true,
+        cancel: true,
+        runtimes: true,
+    };
+
+    /// True when the server's counts are to be exact whenever nothing is under way.
+    pub fn is_exact(&self) -> bool {
+        self.faults == Faults::None && !self.cancel && !self.force && !self.forged
+    }
+}
+
+/// What a step does. Everything else about it is decided by its own seed, when its turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    Acquire,
+    GiveBack,
+    Extend,
+    IntoOwner,
+    ByOwner,
+    Lend,
+    Downgrade,
+    Force,
+    Forge,
+    Pause,
+    Break,
+    Runtime,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    pub act: Act,
+    pub seed: u64,
+}
+
+/// The steps of a seed. A subset of them is a sequence too: no step's dice depend on the others.
+pub fn steps(seed: u64, kind: Kind, theme: &Theme) -> Vec<Step> {
+    let mut dice = Numbers::new(seed, 7);
+    let mut acts = vec![(Act::Acquire, 12), (Act::GiveBack, 8), (Act::Pause, 4)];
+    let mut some = |is: bool, act, share| acts.extend(is.then_some((act, share)));
+    some(theme.leases, Act::Extend, 3);
+    some(theme.by_owner, Act::IntoOwner, 3);
+    some(theme.by_owner, Act::ByOwner, 3);
+    some(theme.lent, Act::Lend, 3);
+    some(kind == Kind::Rw, Act::Downgrade, 2);
+    some(theme.force, Act::Force, 1);
+    some(theme.forged, Act::Forge, 8);
+    some(theme.faults == Faults::All, Act::Break, 3);
+    some(theme.runtimes, Act::Runtime, 1);
+    let sum: u64 = acts.iter().map(|(_, share)| share).sum();
+    let n = 6 + dice.below(9);
+    let mut steps: Vec<Step> = (0..n)
+        .map(|n| {
+            let mut at = dice.below(sum);
+            let act = acts.iter().find_map(|(act, share)| {
+                let here = at < *share;
+                at = at.wrapping_sub(*share);
+                here.then_some(*act)
+            });
+            Step { act: act.unwrap_or(Act::Acquire), seed: dice.below(u64::MAX) ^ n }
+        })
+        .collect();
+    steps[0].act = Act::Acquire;
+    steps
+}

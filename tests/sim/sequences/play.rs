@@ -1,0 +1,303 @@
+//! The steps, carried out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Acquire, Error};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::nemesis::{breaks, forge, trouble};
+use super::plan::{Act, Faults, Kind, Sharing, Step};
+use super::scene::{Given, Guardless, Held, LAWFUL, Scene, Spot};
+use crate::rig::{Numbers, ms};
+
+/// What runs beside the steps.
+pub type Beside = JoinSet<()>;
+
+/// One step.
+pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
+    let mut dice = Numbers::new(step.seed, 1);
+    let pick = |scene: &Scene, dice: &mut Numbers| {
+        let state = scene.state.lock();
+        let n = state.held.len() as u64;
+        (n > 0).then(|| *state.held.keys().nth(dice.below(n) as usize).unwrap())
+    };
+    match step.act {
+        Act::Acquire => acquire(scene, beside, &mut dice, None).await,
+        Act::Pause => {}
+        Act::ByOwner => by_owner(scene, &mut dice).await,
+        Act::Force => force(scene, &mut dice).await,
+        Act::Forge => forge(scene, beside, &mut dice),
+        Act::Break => breaks(scene, beside, &mut dice),
+        Act::Runtime => {}
+        Act::GiveBack => {
+            let Some(id) = pick(scene, &mut dice) else { return };
+            give_back(scene, beside, &mut dice, id).await;
+        }
+        Act::Extend => {
+            let Some(id) = pick(scene, &mut dice) else { return };
+            extend(scene, beside, &mut dice, id).await;
+        }
+        Act::IntoOwner => {
+            let Some(id) = pick(scene, &mut dice) else { return };
+            into_owner(scene, id);
+        }
+        Act::Lend => {
+            let Some(id) = pick(scene, &mut dice) else { return };
+            let given = lend(scene, id);
+            acquire(scene, beside, &mut dice, Some(given)).await;
+        }
+        Act::Downgrade => {
+            let Some(id) = pick(scene, &mut dice) else { return };
+            downgrade(scene, &mut dice, id).await;
+        }
+    }
+    scene.look("after a step");
+    scene.look_exactly();
+    pause(scene, &mut dice, step.act == Act::Pause).await;
+}
+
+/// Lets time go by, and looks.
+async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
+    // Races need steps that overlap.
+    let dense = scene.theme.sharing == Sharing::Becoming && dice.below(4) > 0;
+    let span = match dice.below(if long { 20 } else { 24 }) {
+        _ if dense && !long => dice.between(0, 5),
+        0 if scene.theme.faults != Faults::None || scene.theme.forged => dice.between(5_000, 62_000),
+        0..3 => dice.between(500, 4_000),
+        3..9 => dice.between(20, 600),
+        _ if long => dice.between(20, 900),
+        9..17 => dice.between(0, 12),
+        _ => return,
+    };
+    scene.say(|| format!("pause of {span:?}"));
+    for _ in 0..3 {
+        sleep(span / 3).await;
+        scene.look("in a pause");
+    }
+}
+
+fn spot(scene: &Scene, dice: &mut Numbers) -> Spot {
+    let party = dice.below(scene.clients as u64) as usize;
+    let place = dice.below(scene.places() as u64) as usize;
+    Spot { party, place, reads: scene.kind == Kind::Rw && dice.below(5) < 3 }
+}
+
+fn lease(scene: &Scene, dice: &mut Numbers) -> Duration {
+    let lease = match dice.below(8) {
+        0 => dice.between(1_000, 60_000),
+        1..4 => dice.between(300, 1_500),
+        _ => dice.between(15, 300),
+    };
+    let mut state = scene.state.lock();
+    state.longest = state.longest.max(lease);
+    lease
+}
+
+async fn acquire(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, given: Option<usize>) {
+    let mut spot = spot(scene, dice);
+    let mut how = Acquire::new();
+    let n = scene.state.lock().given.len();
+    let given = given.or_else(|| (!dice.once_in(3)).then(|| dice.below(n as u64) as usize));
+    if let Some(given) = given {
+        let given = &mut scene.state.lock().given[given];
+        spot.party = given.party(spot.party);
+        how = how.owner(&given.at(spot.party));
+    }
+    if scene.theme.leases && dice.once_in(3) {
+        how = how.lease(lease(scene, dice));
+    }
+    let waits = dice.below(if scene.theme.forged { 4 } else { 2 }) > 0;
+    how = how.wait(if waits { dice.between(1, 900) } else { Duration::ZERO });
+    let cancel = (scene.theme.cancel && dice.once_in(5)).then(|| dice.between(0, 90));
+    trouble(scene, dice, spot.party);
+    let who = given.map(|n| scene.state.lock().given[n].text());
+    scene.say(|| format!("acquire {spot:?} as {who:?}: {how:?}, dropped after {cancel:?}"));
+    let likely = if scene.theme.sharing == Sharing::Becoming { 1 } else { 4 };
+    let (scene, given) = (Arc::clone(scene), given.is_some());
+    let busy = scene.busy();
+    let work = async move {
+        let _busy = busy;
+        let lock = scene.lock(spot);
+        let acquiring = lock.acquire(how);
+        let acquired = match cancel {
+            Some(after) => timeout(after, acquiring).await.unwrap_or(Ok(None)),
+            None => acquiring.await,
+        };
+        match acquired {
+            Ok(Some(guard)) => drop(scene.enter(spot, guard, given)),
+            Ok(None) => scene.say(|| format!("busy {spot:?}")),
+            Err(error) => scene.say(|| format!("not acquired {spot:?}: {error}")),
+        }
+    };
+    if waits && dice.below(4) > 0 || dice.once_in(likely) {
+        beside.spawn(work);
+    } else {
+        work.await;
+    }
+}
+
+async fn give_back(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id: usize) {
+    let held = scene.take(id);
+    trouble(scene, dice, held.spot.party);
+    if !held.guard.is_held() {
+        // What is left of it may stand there until the lock is free.
+        scene.leave_behind(&held, Instant::now());
+    }
+    let how = dice.below(if scene.theme.cancel { 5 } else { 4 });
+    scene.say(|| format!("{id} given back, by way {how}: {:?}", held.guard));
+    let within = match how {
+        0 => return drop(held.guard),
+        4 => dice.between(0, 8),
+        _ => ms(60_000),
+    };
+    let (shown, busy) = (Arc::clone(scene), scene.busy());
+    let work = async move {
+        let _busy = busy;
+        let result = timeout(within, held.guard.unlock()).await;
+        shown.say(|| format!("{id} unlocked: {result:?}"));
+    };
+    if how == 1 || scene.theme.sharing == Sharing::Becoming && how == 2 { drop(beside.spawn(work)) } else { work.await }
+}
+
+async fn extend(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id: usize) {
+    let held = scene.take(id);
+    let lease = lease(scene, dice);
+    let within = if scene.theme.cancel && dice.once_in(5) { dice.between(0, 8) } else { ms(60_000) };
+    trouble(scene, dice, held.spot.party);
+    scene.say(|| format!("{id} extended by {lease:?}, dropped after {within:?}"));
+    let (shown, busy) = (Arc::clone(scene), scene.busy());
+    let work = async move {
+        let _busy = busy;
+        let result = timeout(within, held.guard.extend(lease)).await;
+        shown.say(|| format!("{id} extended: {result:?}"));
+        shown.put(id, held);
+    };
+    if dice.once_in(4) { drop(beside.spawn(work)) } else { work.await }
+}
+
+/// Gives the guard up; the hold stays for as long as it had left.
+fn into_owner(scene: &Scene, id: usize) {
+    let held = scene.take(id);
+    let until = Instant::now() + held.guard.remaining();
+    scene.say(|| format!("{id} given up for its owner: {:?}", held.guard));
+    let (spot, text, exempt) = (held.spot, held.owner.clone(), held.exempt);
+    let owner = held.guard.into_owner();
+    let mut state = scene.state.lock();
+    if !state.given.iter().any(|given| given.text() == text) {
+        let clients = scene.clients;
+        state.given.push(Given::new(owner.clone(), spot.party, clients, Sharing::Text));
+    }
+    let until = if exempt { Instant::now() } else { until };
+    state.guardless.push(Guardless { owner, spot, text, until });
+}
+
+/// Gives back a hold that has no guard any more, through any client.
+async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
+    let hold = {
+        let mut state = scene.state.lock();
+        let soon = Instant::now() + ms(30);
+        let live: Vec<_> = (0..state.guardless.len()).filter(|n| state.guardless[*n].until > soon).collect();
+        if live.is_empty() {
+            return;
+        }
+        let at = live[dice.below(live.len() as u64) as usize];
+        state.guardless.remove(at)
+    };
+    let party = dice.below(scene.clients as u64) as usize;
+    trouble(scene, dice, party);
+    let owner = if party == hold.spot.party { hold.owner.clone() } else { hold.text.parse().unwrap() };
+    let _busy = scene.busy();
+    let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
+    scene.say(|| format!("{} of {:?} released by client {party}: {result:?}", hold.text, hold.spot));
+    if let (true, Err(Error::NotHeld { .. })) = (scene.theme.is_exact(), &result)
+        && Instant::now() < hold.until
+    {
+        scene.wrong(format!("own: a hold of {} was there no more to be released: {result:?}", hold.text));
+    }
+}
+
+/// Takes a guard's owner, for other clients.
+fn lend(scene: &Scene, id: usize) -> usize {
+    let mut state = scene.state.lock();
+    let held = &state.held[&id];
+    let (owner, text, home) = (held.guard.owner().clone(), held.owner.clone(), held.spot.party);
+    for held in state.held.values_mut().filter(|held| held.owner == text) {
+        held.who.clone_from(&text);
+    }
+    if let Some(known) = state.given.iter().position(|given| given.text() == text) {
+        return known;
+    }
+    let clients = scene.clients;
+    state.given.push(Given::new(owner, home, clients, Sharing::Object));
+    state.given.len() - 1
+}
+
+async fn downgrade(scene: &Arc<Scene>, dice: &mut Numbers, id: usize) {
+    if scene.state.lock().held[&id].spot.reads {
+        return;
+    }
+    let held = scene.take(id);
+    trouble(scene, dice, held.spot.party);
+    let _busy = scene.busy();
+    let (spot, given) = (Spot { reads: true, ..held.spot }, !held.who.contains('#'));
+    let result = held.guard.downgrade().await;
+    scene.say(|| format!("{id} downgraded: {result:?}"));
+    if let Ok(guard) = result {
+        scene.enter(spot, guard, given);
+    }
+}
+
+async fn force(scene: &Arc<Scene>, dice: &mut Numbers) {
+    let spot = spot(scene, dice);
+    trouble(scene, dice, spot.party);
+    scene.say(|| format!("{spot:?} is forced open"));
+    scene.forcing(spot, None);
+    let _busy = scene.busy();
+    let result = scene.lock(spot).force_unlock().await;
+    scene.say(|| format!("{spot:?} was forced open: {result:?}"));
+    let lawful = if result.is_err() { LAWFUL } else { ms(1_000) };
+    scene.forcing(spot, Some(Instant::now() + lawful));
+}
+
+impl Scene {
+    /// A step is under way until this is dropped.
+    fn busy(self: &Arc<Self>) -> impl Drop + use<> {
+        struct Busy(Arc<Scene>);
+        impl Drop for Busy {
+            fn drop(&mut self) {
+                self.0.state.lock().busy -= 1;
+            }
+        }
+        self.state.lock().busy += 1;
+        Busy(Arc::clone(self))
+    }
+
+    /// Takes a guard off the scene.
+    pub fn take(&self, id: usize) -> Held {
+        self.state.lock().held.remove(&id).unwrap()
+    }
+
+    /// Puts it back. It may have another lease.
+    fn put(&self, id: usize, mut held: Held) {
+        held.promised = None;
+        held.exempt |= self.may_be_forced(held.spot);
+        self.state.lock().held.insert(id, held);
+    }
+
+    /// A hold that is counted somewhere, perhaps, and has no guard.
+    fn leave_behind(&self, held: &Held, until: Instant) {
+        let (spot, text) = (held.spot, held.owner.clone());
+        // Its owner is not asked for: that would share it.
+        if let Ok(owner) = text.parse() {
+            self.state.lock().guardless.push(Guardless { owner, spot, text, until });
+        }
+    }
+
+    /// Something happens so much later still.
+    pub fn quiet_after(&self, span: Duration) {
+        let mut state = self.state.lock();
+        state.quiet = state.quiet.max(Some(Instant::now() + span));
+    }
+}

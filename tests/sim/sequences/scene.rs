@@ -1,0 +1,371 @@
+//! The scene of a sequence: servers, clients, owners, guards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::sim::{LinkOptions, SimServer};
+use distlock::{DistLock, Flavour, Guard, MultiLock, Owner, RedLock};
+use futures::FutureExt as _;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::plan::{Kind, Sharing, Theme};
+use crate::rig::{self, Numbers, Party, ms};
+use crate::stage::{holder, text};
+
+/// How long a command may take to come in that is still to be carried out, at the most. What comes later must be refused.
+pub const LAWFUL: Duration = Duration::from_secs(10);
+
+/// An owner that is given to acquires.
+pub struct Given {
+    home: usize,
+    sharing: Sharing,
+    /// For each client the owner as it knows it.
+    known: Vec<Option<Owner>>,
+}
+
+/// A guard on the scene.
+pub struct Held {
+    pub guard: Guard,
+    pub spot: Spot,
+    /// Its owner in the server.
+    pub owner: String,
+    /// Who it is: fresh owners may be passed on inside a process, from one holder to the next.
+    pub who: String,
+    /// It has been forced open, or may have been.
+    pub exempt: bool,
+    /// Until when it said that it holds.
+    pub promised: Option<Instant>,
+}
+
+/// A lock, as one client takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    pub party: usize,
+    /// Which lock.
+    pub place: usize,
+    pub reads: bool,
+}
+
+/// A hold whose guard was given up for its owner.
+pub struct Guardless {
+    pub owner: Owner,
+    pub spot: Spot,
+    pub text: String,
+    pub until: Instant,
+}
+
+pub struct Scene {
+    pub kind: Kind,
+    pub theme: Theme,
+    pub servers: Vec<SimServer>,
+    pub clients: usize,
+    /// By client, then by server.
+    pub parties: Mutex<Vec<Vec<Party>>>,
+    options: Settings,
+    pub names: Vec<&'static str>,
+    pub start: Instant,
+    pub timeout: Duration,
+    pub fair_wait: Duration,
+    pub watchdog: Duration,
+    pub state: Mutex<State>,
+    /// Notes what happens.
+    pub traced: bool,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub given: Vec<Given>,
+    pub held: BTreeMap<usize, Held>,
+    pub guardless: Vec<Guardless>,
+    /// Locks that are being forced open: key, and until when holds of it may end by that.
+    pub forced: Vec<(usize, Option<Instant>)>,
+    /// Messages heard on the wire.
+    pub heard: Vec<(Vec<u8>, Vec<u8>)>,
+    pub wrong: Vec<String>,
+    pub trace: Vec<String>,
+    /// Steps under way.
+    pub busy: usize,
+    pub holds: usize,
+    /// When the last late copy, or forged message, will have come in.
+    pub quiet: Option<Instant>,
+    /// When the next runtime begins.
+    pub left: Option<Instant>,
+    /// The longest lease that was asked for.
+    pub longest: Duration,
+}
+
+/// What clients are made with.
+#[derive(Clone, Copy)]
+struct Settings {
+    link: LinkOptions,
+    handoff_limit: u32,
+    poll_cap: Duration,
+    timeout: Duration,
+    watchdog: Duration,
+    fair_wait: Duration,
+}
+
+impl Settings {
+    fn party(&self, server: &SimServer) -> Party {
+        Party::new(server, self.link, |options| {
+            options.watchdog = self.watchdog;
+            options.command_timeout = self.timeout;
+            options.subscribe_timeout = self.timeout;
+            options.subscription_linger = ms(20);
+            options.poll_cap = self.poll_cap;
+            options.fair_wait = self.fair_wait;
+            options.handoff_limit = self.handoff_limit;
+            options.retry_delay = (ms(5), ms(20));
+        })
+    }
+
+    fn parties(&self, servers: &[SimServer], clients: usize) -> Vec<Vec<Party>> {
+        (0..clients).map(|_| servers.iter().map(|server| self.party(server)).collect()).collect()
+    }
+}
+
+impl Scene {
+    pub fn new(seed: u64, kind: Kind, theme: Theme, traced: bool) -> Arc<Self> {
+        let mut dice = Numbers::new(seed, 3);
+        let servers: Vec<_> =
+            (0..if kind == Kind::Red { 3 } else { 1 }).map(|n: u64| SimServer::new(seed ^ (n << 32))).collect();
+        let timeout = ms(60 + dice.below(140));
+        let watchdog = timeout * 3 + ms(dice.below(1500));
+        let fair_wait = ms(600 + dice.below(900));
+        let latency_max = match theme.sharing {
+            // Races need commands that are under way for a while.
+            Sharing::Becoming => ms(4 + dice.below(9)),
+            _ if dice.once_in(3) => Duration::ZERO,
+            _ => ms(1 + dice.below(3)),
+        };
+        let link = LinkOptions {
+            latency_min: latency_max.min(ms(1)),
+            latency_max,
+            timeout,
+            reconnect: ms(5 + dice.below(40)),
+            ordered: dice.once_in(2),
+        };
+        let handoff_limit = if dice.once_in(2) { 0 } else { 16 };
+        let poll_cap = ms(60 + dice.below(200));
+        let clients = if kind == Kind::Red || !dice.once_in(4) { 2 } else { 3 };
+        let options = Settings { link, handoff_limit, poll_cap, timeout, watchdog, fair_wait };
+        let parties = options.parties(&servers, clients);
+        let names = match kind {
+            Kind::Pair => vec!["x", "{x}"],
+            Kind::Multi => vec!["x", "y"],
+            Kind::Red => vec!["x"],
+            _ if dice.once_in(4) => vec!["x", "y"],
+            _ => vec!["x"],
+        };
+        let few = if theme.sharing == Sharing::Becoming { 1 } else { 2 };
+        let given = (0..few + dice.below(2) as usize)
+            .map(|n| {
+                let home = n % clients;
+                let sharing = match theme.sharing {
+                    Sharing::Any => {
+                        [Sharing::Alone, Sharing::Text, Sharing::Becoming, Sharing::Object][dice.below(4) as usize]
+                    }
+                    // One owner stays alone, for the others to meet.
+                    _ if n == 1 => Sharing::Alone,
+                    sharing => sharing,
+                };
+                Given::new(parties[home][0].client.owner(), home, clients, sharing)
+            })
+            .collect();
+        let state = Mutex::new(State { given, ..State::default() });
+        if theme.forged {
+            servers.iter().for_each(|server| drop(server.overhear()));
+        }
+        let start = Instant::now();
+        let parties = Mutex::new(parties);
+        Arc::new(Self {
+            kind,
+            theme,
+            servers,
+            clients,
+            parties,
+            options,
+            names,
+            start,
+            timeout,
+            fair_wait,
+            watchdog,
+            state,
+            traced,
+        })
+    }
+
+    /// A client, at each of the servers.
+    pub fn party(&self, n: usize) -> Vec<Party> {
+        self.parties.lock()[n].clone()
+    }
+
+    /// The runtime of the clients is gone: others take their places. Their guards stay.
+    pub fn renew(&self) {
+        let parties = self.options.parties(&self.servers, self.clients);
+        let before = std::mem::replace(&mut *self.parties.lock(), parties);
+        for link in before.iter().flatten().map(|party| &party.link) {
+            // Its connections are gone with the runtime.
+            link.partition(true);
+            link.hang_up();
+        }
+        // Nobody is left who would have it go on.
+        self.servers.iter().for_each(|server| server.freeze(false));
+        drop(before);
+        self.state.lock().given.iter_mut().for_each(Given::move_in);
+    }
+
+    pub fn say(&self, line: impl FnOnce() -> String) {
+        if self.traced {
+            let line = format!("{:>12?} {}", self.start.elapsed(), line());
+            crate::trace::say(|| line.clone());
+            self.state.lock().trace.push(line);
+        }
+    }
+
+    pub fn wrong(&self, what: String) {
+        self.say(|| format!("WRONG {what}"));
+        self.state.lock().wrong.push(format!("at {:?}: {what}", self.start.elapsed()));
+    }
+
+    pub fn is_wrong(&self) -> bool {
+        !self.state.lock().wrong.is_empty()
+    }
+
+    /// How many locks there are to take.
+    pub fn places(&self) -> usize {
+        self.names.len() + usize::from(self.kind == Kind::Multi)
+    }
+
+    pub fn lock(&self, spot: Spot) -> Arc<dyn DistLock> {
+        let client = |party: usize| self.parties.lock()[party % self.clients][0].client.clone();
+        let name = |place: usize| self.names[place];
+        match self.kind {
+            Kind::Red => {
+                let clients = self.party(spot.party).into_iter().map(|party| party.client);
+                Arc::new(RedLock::new(clients, name(0)).node_timeout(self.timeout))
+            }
+            Kind::Multi if spot.place == self.names.len() => {
+                let member = |n: usize| -> Arc<dyn DistLock> { Arc::new(client(spot.party + n).reentrant(name(n))) };
+                Arc::new(MultiLock::of(vec![member(0), member(1)]))
+            }
+            _ => rig::lock(&client(spot.party), self.flavour(spot.reads), name(spot.place)).into(),
+        }
+    }
+
+    pub fn flavour(&self, reads: bool) -> Flavour {
+        match self.kind {
+            Kind::Reentrant | Kind::Multi | Kind::Red => Flavour::Reentrant,
+            Kind::Fair | Kind::Pair => Flavour::Fair,
+            Kind::Rw if reads => Flavour::Read,
+            Kind::Rw => Flavour::Write,
+            Kind::Fenced => Flavour::Fenced,
+            Kind::Spin => Flavour::Spin,
+        }
+    }
+
+    /// The names that a lock is made of, by number.
+    pub fn keys(&self, spot: Spot) -> std::ops::Range<usize> {
+        if spot.place == self.names.len() { 0..self.names.len() } else { spot.place..spot.place + 1 }
+    }
+
+    pub fn meets(&self, a: Spot, b: Spot) -> bool {
+        let (a, b) = (self.keys(a), self.keys(b));
+        a.start < b.end && b.start < a.end
+    }
+
+    /// An acquire has returned this guard: it must hold it now, alone.
+    pub fn enter(&self, spot: Spot, guard: Guard, given: bool) -> usize {
+        let owner = holder(&guard);
+        let mut state = self.state.lock();
+        let id = state.holds;
+        state.holds += 1;
+        let who = if given { owner.clone() } else { format!("{owner}#{id}") };
+        let exempt = self.forced(&state, spot);
+        let held = Held { guard, spot, owner, who, exempt, promised: None };
+        let mut wrong = Vec::new();
+        if held.guard.is_held() && !exempt {
+            for (other, before) in &state.held {
+                let shared = before.spot.reads && spot.reads;
+                if before.who == held.who || before.exempt || shared || !self.meets(before.spot, spot) {
+                    continue;
+                }
+                if before.guard.is_held() {
+                    wrong.push(format!("M1: {id} ({}) and {other} ({}) hold both", held.who, before.who));
+                } else if before.guard.lost().now_or_never().is_none() {
+                    wrong.push(format!("M2: {other} ({}) is not held, and lost() does not say so", before.who));
+                }
+            }
+        } else if !held.guard.is_held() {
+            wrong.push(format!("M2: an acquire returned a guard that does not hold: {:?}", held.guard));
+        }
+        state.held.insert(id, held);
+        drop(state);
+        self.say(|| format!("{id} enters {spot:?} {:?}", self.state.lock().held.get(&id).map(|held| held.who.clone())));
+        wrong.into_iter().for_each(|wrong| self.wrong(wrong));
+        self.look("an acquire returned");
+        id
+    }
+
+    fn forced(&self, state: &State, spot: Spot) -> bool {
+        let now = Instant::now();
+        let lasts = |(key, until): &(usize, Option<Instant>)| {
+            self.keys(spot).contains(key) && until.is_none_or(|until| now < until)
+        };
+        state.forced.iter().any(lasts)
+    }
+
+    pub fn may_be_forced(&self, spot: Spot) -> bool {
+        self.forced(&self.state.lock(), spot)
+    }
+
+    /// A lock is being forced open, or was, and the force may still come in until then.
+    pub fn forcing(&self, spot: Spot, until: Option<Instant>) {
+        let mut state = self.state.lock();
+        for held in state.held.values_mut().filter(|held| self.meets(held.spot, spot)) {
+            held.exempt = true;
+        }
+        let keys = self.keys(spot);
+        match until {
+            None => state.forced.extend(keys.map(|key| (key, None))),
+            // The steps force one at a time.
+            Some(_) => state.forced.iter_mut().filter(|(_, end)| end.is_none()).for_each(|(_, end)| *end = until),
+        }
+    }
+}
+
+impl Given {
+    pub fn new(owner: Owner, home: usize, clients: usize, sharing: Sharing) -> Self {
+        let parsed = |n: usize| match sharing {
+            Sharing::Text if n != home => Some(owner.to_string().parse().unwrap()),
+            Sharing::Becoming if n != home => None,
+            _ => Some(owner.clone()),
+        };
+        Self { home, sharing, known: (0..clients).map(parsed).collect() }
+    }
+
+    /// Its client is another one now, that knows the text.
+    fn move_in(&mut self) {
+        if self.sharing == Sharing::Alone {
+            let text = self.known[self.home].as_ref().unwrap().to_string();
+            self.known.fill(Some(text.parse().unwrap()));
+        }
+    }
+
+    /// The client that acts as it, where `party` would like to.
+    pub fn party(&self, party: usize) -> usize {
+        if self.sharing == Sharing::Alone { self.home } else { party }
+    }
+
+    /// The owner as this client knows it.
+    pub fn at(&mut self, party: usize) -> Owner {
+        let home = self.known[self.home].clone().unwrap();
+        self.known[party].get_or_insert_with(|| home.to_string().parse().unwrap()).clone()
+    }
+
+    pub fn text(&self) -> String {
+        text(self.known[self.home].as_ref().unwrap())
+    }
+}

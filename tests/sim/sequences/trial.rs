@@ -1,0 +1,185 @@
+//! One sequence from its seed to its end, and many of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant as Clock};
+
+use tokio::time::{Instant, advance, sleep_until, timeout};
+
+use super::plan::{Act, Kind, Step, Theme, steps};
+use super::play::{self, Beside};
+use super::scene::{Scene, Spot};
+use crate::rig::{left_over, ms};
+
+/// What a sequence brought.
+#[derive(Default)]
+pub struct Outcome {
+    pub wrong: Vec<String>,
+    pub trace: Vec<String>,
+    pub holds: usize,
+}
+
+/// Plays these steps of a seed.
+fn play(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) -> Outcome {
+    let mut scene: Option<Arc<Scene>> = None;
+    let mut parts = steps.split_inclusive(|step| step.act == Act::Runtime).peekable();
+    while let Some(part) = parts.next() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let last = parts.peek().is_none();
+        let beside = runtime.block_on(async {
+            let _printer = crate::trace::start();
+            let mut beside = Beside::new();
+            let scene = match &scene {
+                None => scene.insert(Scene::new(seed, kind, theme, traced)),
+                Some(scene) => {
+                    let then = scene.state.lock().left.unwrap_or_else(Instant::now);
+                    advance(then.saturating_duration_since(Instant::now())).await;
+                    scene.renew();
+                    scene
+                }
+            };
+            for step in part {
+                play::step(scene, &mut beside, *step).await;
+                if scene.is_wrong() {
+                    break;
+                }
+            }
+            if last && !scene.is_wrong() {
+                finish(scene, &mut beside).await;
+            }
+            // A new runtime's clock is the real one: this one has to be ahead of it.
+            scene.state.lock().left = Some(Instant::now() + ms(30 + seed % 200));
+            beside
+        });
+        drop(runtime);
+        drop(beside);
+        if scene.as_ref().is_some_and(|scene| scene.is_wrong()) {
+            break;
+        }
+    }
+    let Some(scene) = scene else { return Outcome::default() };
+    let mut state = scene.state.lock();
+    let (wrong, trace) = (std::mem::take(&mut state.wrong), std::mem::take(&mut state.trace));
+    Outcome { wrong, trace, holds: state.holds }
+}
+
+/// Everything is given back; when the last late copy has come in and its lease is over, nothing is left.
+async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
+    let all = async { while beside.join_next().await.is_some_and(|end| end.is_ok()) {} };
+    if timeout(ms(200_000), all).await.is_err() {
+        scene.wrong("W1: a step does not end".into());
+        return;
+    }
+    scene.look("before the end");
+    loop {
+        let Some(id) = scene.state.lock().held.keys().next().copied() else { break };
+        scene.say(|| format!("{id} given back at the end"));
+        drop(scene.take(id));
+        scene.look("while all is given back");
+    }
+    let (quiet, longest) = {
+        let state = scene.state.lock();
+        (state.quiet.unwrap_or_else(Instant::now).max(Instant::now()), state.longest)
+    };
+    // Clean-ups, and the places of waiters that a late copy has brought back.
+    let rest = longest + scene.watchdog + 3 * scene.fair_wait + 10 * scene.timeout + ms(500);
+    sleep_until(quiet + rest).await;
+    let left = || {
+        scene.servers.iter().enumerate().fold(String::new(), |left, (n, server)| {
+            let parties: Vec<_> = (0..scene.clients).map(|party| scene.party(party).swap_remove(n)).collect();
+            left + &left_over(server, &parties.iter().collect::<Vec<_>>())
+        })
+    };
+    if left().is_empty() {
+        return;
+    }
+    // A late copy may have left a dead waiter's place, without an end: it is in nobody's way for long.
+    for place in 0..scene.names.len() {
+        let spot = Spot { party: 0, place, reads: false };
+        match scene.lock(spot).lock_for(rest).await {
+            Ok(Some(guard)) => drop(guard.unlock().await),
+            odd => scene.wrong(format!("once: held at the end: {odd:?}; {}", left())),
+        }
+    }
+    // A clean-up may have had to wait for another one; what fair locks keep of their waiters runs out by itself.
+    sleep_until(quiet + 3 * rest + ms(120_000)).await;
+    let left = left();
+    if !left.is_empty() {
+        scene.wrong(format!("once: left at the end: {left}"));
+    }
+}
+
+/// Leaves out steps for as long as it goes wrong all the same.
+fn shrink(kind: Kind, theme: Theme, seed: u64, mut steps: Vec<Step>) -> Vec<Step> {
+    let mut at = steps.len();
+    while at > 0 {
+        at -= 1;
+        let mut fewer = steps.clone();
+        fewer.remove(at);
+        if !play(kind, theme, seed, &fewer, false).wrong.is_empty() {
+            steps = fewer;
+        }
+    }
+    steps
+}
+
+/// What went wrong, with all there is to know about it.
+fn report(kind: Kind, theme: Theme, seed: u64) -> String {
+    let all = steps(seed, kind, &theme);
+    let few = shrink(kind, theme, seed, all.clone());
+    let end = play(kind, theme, seed, &few, true);
+    let (wrong, trace) = (end.wrong.join("\n  "), end.trace.join("\n  "));
+    format!("{} of {} steps:\n  {trace}\nwrong:\n  {wrong}", few.len(), all.len())
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().expect("a number"))
+}
+
+/// Tries `usual` seeds, or as many as the environment says.
+pub fn run(kind: Kind, theme: Theme, usual: u64) {
+    let from = number("SEED").or_else(|| number("FROM")).unwrap_or(0);
+    let n = if number("SEED").is_some() { 1 } else { number("SEQUENCES").unwrap_or(usual) };
+    let at = Arc::new(AtomicU64::new(from));
+    let (done, ended) = mpsc::channel();
+    let progress = Arc::clone(&at);
+    let thread = std::thread::spawn(move || {
+        let (mut found, mut holds, began) = (BTreeMap::<String, (u64, u64)>::new(), 0, Clock::now());
+        for seed in from..from + n {
+            progress.store(seed, Ordering::Relaxed);
+            let end = play(kind, theme, seed, &steps(seed, kind, &theme), false);
+            holds += end.holds;
+            let Some(first) = end.wrong.first() else { continue };
+            if std::env::var_os("SURVEY").is_none() {
+                let name = theme.name;
+                panic!(
+                    "SEED={seed} of {kind}, {name}: the {}. sequence: {first}\n{}",
+                    seed - from + 1,
+                    report(kind, theme, seed)
+                );
+            }
+            found.entry(class(first)).or_insert((0, seed)).0 += 1;
+        }
+        let each = began.elapsed() / u32::try_from(n.max(1)).unwrap();
+        println!("{kind}, {}: {n} sequences, {holds} holds, {each:?} each; {found:?}", theme.name);
+        let _ = done.send(());
+    });
+    let mut last = from;
+    while ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+        let now = at.load(Ordering::Relaxed);
+        assert!(now != last || now == from, "SEED={now} of {kind}, {}: virtual time stands still", theme.name);
+        last = now;
+    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// What kind of thing went wrong: without times, numbers and owners.
+fn class(wrong: &str) -> String {
+    let text = wrong.split_once(": ").map_or(wrong, |(_, text)| text);
+    let words = text
+        .split_whitespace()
+        .map(|word| if word.contains(|c: char| c.is_ascii_digit()) && !word.ends_with(':') { "_" } else { word });
+    words.take(12).collect::<Vec<_>>().join(" ")
+}
