@@ -107,10 +107,9 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
 /// All that a lock of this flavour does that is told of nothing.
 async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::Result<()> {
     let (mine, theirs) = (one.lock(flavour, "x"), two.lock(flavour, "x"));
-    let me = one.owner();
-    let how = || Acquire::new().owner(&me);
-    if let Some(outer) = mine.acquire(how()).await? {
-        let inner = mine.acquire(how()).await?;
+    if let Some(outer) = mine.acquire(Acquire::new().wait(ms(0))).await? {
+        let me = outer.owner().clone();
+        let inner = mine.acquire(Acquire::new().owner(&me)).await?;
         one.renew_now().await;
         outer.extend(secs(10)).await?;
         theirs.state().await?;

@@ -91,7 +91,7 @@ local function rest(ids, count, hold)
   return ids, left, hold == '-' and '' or hold
 end
 
--- Which of the holds in a list are gone, by their numbers in it; nil = all of them.
+-- Which of the holds in a list are gone, by their numbers in it, and whether the owner has others; nil = all are gone.
 local function missing(hash, field, holds)
   local count, ids = tonumber(redis.call('hget', hash, field)) or 0, listed(hash, field)
   local gone, n = {}, 0
@@ -99,7 +99,7 @@ local function missing(hash, field, holds)
     n = n + 1
     if not has(ids, count, id) then gone[#gone + 1] = n end
   end
-  if #gone < n then return gone end
+  if #gone < n then return gone, count > n - #gone end
 end
 
 -- Some owner in a hash, for whoever wonders why the lock is not to be had; nil = there is none.
@@ -110,10 +110,21 @@ local function somebody(hash)
   return nil
 end
 
--- The lease of what a release leaves. `mine`: how many holds the caller has left; where that is all there is, its word
--- counts, else no lease of others becomes shorter.
-local function rearm(hash, lease, left, mine)
-  if left == tonumber(mine) or redis.call('pttl', hash) < tonumber(lease) then
+-- Is what this owner has left just these holds, one `,id` each ('-' = one that is not listed)?
+local function are_all(ids, count, holds)
+  local n = 0
+  for id in string.gmatch(holds, '[^,]+') do
+    if not has(ids, count, id) then return false end
+    n = n + 1
+  end
+  return n == count
+end
+
+-- The lease of what a release leaves. `mine`: the holds that the caller has left; where those are all there is, its word
+-- counts, up to its last moment. Else no lease becomes shorter.
+local function rearm(hash, lease, left, ids, mine, last)
+  local decides = mine ~= '' and are_all(ids, left, mine) and not too_late(last)
+  if decides or redis.call('pttl', hash) < tonumber(lease) then
     redis.call('pexpire', hash, lease)
   end
 end

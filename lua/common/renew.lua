@@ -1,6 +1,7 @@
 -- Make the lease last so long from now for many locks, each only where its owner still holds it. Never creates anything.
 -- KEYS   the locks' hashes
--- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then
+-- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then, where
+--          the owner has no other holds than those that are relied on
 --        2 last moment in ms of the server's time; 0 = none
 --        and for KEYS[i], from 2i + 1 on: owner; the holds that are relied on, one `,id` each ('-' for one that is not
 --        listed), '' = the only one it will ever have
@@ -18,14 +19,14 @@ local out = {}
 for i = 1, #KEYS do
   local owner, holds = ARGV[2 * i + 1], ARGV[2 * i + 2]
   local held = redis.pcall('hexists', KEYS[i], owner)
-  local gone
+  local gone, others
   if held == 1 and holds ~= '' then
-    gone = missing(KEYS[i], owner, holds)
+    gone, others = missing(KEYS[i], owner, holds)
     if not gone then held = 0 end
   end
   if held == 1 then
     -- The same owner may have been promised a longer lease.
-    local left = exactly and -1 or redis.pcall('pttl', KEYS[i])
+    local left = exactly and not others and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left
     elseif left < lease then

@@ -4,7 +4,7 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`): '' or an id
 --        3 lease in ms for what is left
---        4 how many holds the caller has left
+--        4 the holds that the caller has left, one `,id` each
 --        5 what the waiter is registered by: a place that another process has as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
@@ -24,7 +24,7 @@ if count then
     reply = 0
   elseif ids then
     drop(KEYS[1], owner, left, ids)
-    rearm(KEYS[1], ARGV[3], left, ARGV[4])
+    rearm(KEYS[1], ARGV[3], left, ids, '', '0')
     reply = left
   end
 end

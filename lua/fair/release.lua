@@ -3,8 +3,8 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
---        4 how many holds the caller has left; -1 = unknown
---        5 last moment in ms of the server's time; 0 = none
+--        4 the holds that the caller has left, one `,id` each; '' = unknown
+--        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
 -- Reply  n         n holds are left
@@ -20,7 +20,7 @@
 -- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
 
 local owner, hold = ARGV[1], ARGV[2]
-local late = too_late(ARGV[5])
+local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
 told(ARGV[9], ARGV[10])
 
@@ -43,7 +43,7 @@ if hold ~= '' then
   if not ids then return {-2, count} end
   if left > 0 then
     drop(KEYS[1], owner, left, ids)
-    rearm(KEYS[1], ARGV[3], left, ARGV[4])
+    rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
     return hold == '*' and {left, 0, gone} or left
   end
 end

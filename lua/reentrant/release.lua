@@ -3,8 +3,8 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
---        4 how many holds the caller has left; -1 = unknown
---        5 last moment in ms of the server's time; 0 = none
+--        4 the holds that the caller has left, one `,id` each; '' = unknown
+--        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
 --        6 publish command; empty = nobody is told
 -- Reply  n         n holds are left
 --        -n        free; n clients were told (on this node)
@@ -19,7 +19,7 @@
 -- Same state and message as Redisson's RLock (protocol 4.3), or its spin lock (4.5), without their latch key.
 
 local owner, hold = ARGV[1], ARGV[2]
-local late = too_late(ARGV[5])
+local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
 if redis.call('hexists', KEYS[1], owner) == 0 then return somebody(KEYS[1]) end
 
@@ -31,7 +31,7 @@ if hold ~= '' then
   if not ids then return {-2, count} end
   if left > 0 then
     drop(KEYS[1], owner, left, ids)
-    rearm(KEYS[1], ARGV[3], left, ARGV[4])
+    rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
     return hold == '*' and {left, 0, gone} or left
   end
 end

@@ -3,8 +3,8 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 the lease, in full, of what is left
---        4 how many holds the caller has left; -1 = unknown
---        5 last moment in ms of the server's time; 0 = none
+--        4 the holds that the caller has left, one `,id` each; '' = unknown
+--        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
 --        6 tag
 --        7 for how many ms what the caller has left must be covered at least, or else for ARGV 3; 0 = as it is
 --        8 publish command
@@ -24,7 +24,7 @@
 -- and if that is sooner by a second or more, a waiter of every client is woken.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
-local late = too_late(ARGV[5])
+local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
 local gone
 
@@ -56,7 +56,9 @@ if left == 0 and count == 1 and mode == 'read' and redis.call('hlen', hash) == (
 end
 -- Covers go from the last, holds in any order: what is left to others of this owner keeps the longest.
 local keep = 0
-if left > 0 and left ~= tonumber(ARGV[4]) then keep = covered(tag, owner, count, math.huge) end
+if left > 0 and (ARGV[4] == '' or not are_all(ids, left, ARGV[4]) or too_late(ARGV[5])) then
+  keep = covered(tag, owner, count, math.huge)
+end
 -- A script is not rolled back: what may be refused comes first, or is undone.
 if left == 0 then
   redis.call('hdel', hash, owner, owner .. ':holds')

@@ -1,6 +1,7 @@
 -- Make leases last so long from now for many locks, each only where its owner still holds it. Never creates anything.
 -- KEYS   the locks' hashes
--- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then
+-- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then, where
+--          the owner has no other holds than those that are relied on
 --        2 last moment in ms of the server's time; 0 = none
 --        and for KEYS[i], from 4i - 1 on: owner; the holds that are relied on, as for `common/renew.lua`; write, read, or
 --        keep; tag
@@ -14,7 +15,7 @@ if exactly then lease = -lease end
 local late = too_late(ARGV[2])
 if late then return late end
 
-local function write(hash, owner, tag)
+local function write(hash, owner, tag, exactly)
   local found = redis.call('hmget', hash, owner .. ':write', owner)
   if not found[1] then return 0 end
   local now = redis.call('pttl', hash)
@@ -26,7 +27,7 @@ local function write(hash, owner, tag)
   return 1
 end
 
-local function read(hash, owner, tag, keep)
+local function read(hash, owner, tag, exactly, keep)
   local found = redis.call('hmget', hash, 'mode', owner)
   local mode, count = found[1], tonumber(found[2]) or 0
   if not mode or count == 0 then return 0 end
@@ -53,13 +54,13 @@ end
 local out = {}
 for i = 1, #KEYS do
   local owner, holds, half, tag = ARGV[4 * i - 1], ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2]
-  local gone
+  local gone, others
   local ok, answer = pcall(function()
     if holds ~= '' then
-      gone = missing(KEYS[i], half == 'write' and owner .. ':write' or owner, holds)
+      gone, others = missing(KEYS[i], half == 'write' and owner .. ':write' or owner, holds)
       if not gone then return 0 end
     end
-    return (half == 'write' and write or read)(KEYS[i], owner, tag, half == 'keep')
+    return (half == 'write' and write or read)(KEYS[i], owner, tag, exactly and not others, half == 'keep')
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then

@@ -4,8 +4,8 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
---        4 how many holds the caller has left; -1 = unknown
---        5 last moment in ms of the server's time; 0 = none
+--        4 the holds that the caller has left, one `,id` each; '' = unknown
+--        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
 --        6 tag
 --        7 publish command
 -- Reply  n         n holds are left
@@ -23,7 +23,7 @@
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'
-local late = too_late(ARGV[5])
+local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
 local found = redis.call('hmget', hash, 'mode', field, owner)
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0
@@ -41,7 +41,7 @@ if hold ~= '' then
   if not ids then return {-2, count} end
   if left > 0 then
     drop(hash, field, left, ids)
-    rearm(hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)), left, ARGV[4])
+    rearm(hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)), left, ids, ARGV[4], ARGV[5])
     return hold == '*' and {left, 0, gone} or left
   end
 end

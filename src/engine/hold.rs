@@ -70,6 +70,11 @@ impl Hold {
         (book.end().is_none() && !left.is_zero()).then_some(left)
     }
 
+    /// The numbers of the holds that guards here rely on.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.book().holds().collect()
+    }
+
     /// Ends the hold that the server gave in `tenure`, if it is still that.
     pub(crate) fn refuted(&self, tenure: u32) -> bool {
         self.book().refuted(tenure)

@@ -74,7 +74,10 @@ pub(crate) struct Giving<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) hold: &'a HoldId,
     pub(crate) rest: Rest,
-    /// The moment of the server's time after which it has no effect; 0: none.
+    /// The holds that this client has left, as a list. Where the owner has others, their leases are not to be cut. Empty:
+    /// unknown.
+    pub(crate) mine: Bytes,
+    /// The moment of the server's time after which it makes no lease shorter; for any hold: has no effect at all. 0: none.
     pub(crate) last_ms: i64,
 }
 
@@ -85,7 +88,7 @@ impl Giving<'_> {
             Arg::Text(self.owner.bytes()),
             self.hold.arg(),
             Arg::Int(self.rest.lease),
-            Arg::Int(self.rest.mine.map_or(-1, i64::from)),
+            Arg::Text(self.mine.clone()),
             Arg::Int(self.last_ms),
         ]
     }
@@ -164,9 +167,6 @@ pub(crate) struct Rest {
     pub(crate) least: i64,
     /// The lease, in full.
     pub(crate) lease: i64,
-    /// How many holds this client has left. Where the owner has more, they are others', whose leases are not to be cut.
-    /// None: unknown.
-    pub(crate) mine: Option<u32>,
 }
 
 /// What a release brought.

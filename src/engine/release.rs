@@ -12,6 +12,7 @@ use doubt::look_again;
 pub(crate) use doubt::{relieve, undo, waits_in_redis};
 
 use super::Engine;
+use super::clock::over;
 use super::hold::{Grant, Hold, Target, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
@@ -122,7 +123,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
         if let (0, end) = (book.count(), book.end()) {
             return Err(lost(end.unwrap_or(End::Gone)));
         }
-        (rest(&engine, &hold, &book, 1), book.cut_until())
+        (rest(&engine, &hold, &book), book.cut_until())
     };
     let owed = hold.book().owed();
     let id = if owed.is_empty() {
@@ -133,8 +134,13 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     };
     let patience = if patient { watchdog.max(span(rest.lease)) } else { engine.patience() };
     let sent = engine.now();
-    let outcome = send(&engine, &hold.protocol, &hold.owner, &id, rest, sent + patience).await;
+    let outcome = send(&engine, &hold, &id, rest, sent + patience).await;
     let repeated = outcome.as_ref().is_ok_and(|sent| sent.repeated);
+    if repeated || outcome.as_ref().is_err_and(Error::outcome_unknown) {
+        // A copy that comes late may make the lease of what is left shorter.
+        let over = over(engine.now(), engine.options.command_timeout);
+        hold.book().may_be_cut(over.as_nanos());
+    }
     let doubted = hold.book().undoubt(before.number);
     if doubted {
         look_again(&engine, &hold, before.number);
@@ -223,22 +229,20 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
     Box::pin(async move { drop(job.await) })
 }
 
-/// What is to be left of a hold once so many of it are given back. The lease in full, for a renewal that is under way may
-/// have promised that.
-fn rest(engine: &Engine, hold: &Hold, book: &Book, less: u32) -> Rest {
+/// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
+fn rest(engine: &Engine, hold: &Hold, book: &Book) -> Rest {
     let watchdog = engine.options.watchdog;
-    let mine = Some(book.count().saturating_sub(less));
     let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
     if !hold.protocol.leases_apart() {
-        return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))), mine };
+        return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
     }
     let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
-    Rest { least: millis(promised), lease: millis(lease), mine }
+    Rest { least: millis(promised), lease: millis(lease) }
 }
 
 /// What is to be left of what an owner may hold elsewhere.
 fn rest_of_others(engine: &Engine) -> Rest {
-    Rest { least: 0, lease: millis(engine.options.watchdog), mine: None }
+    Rest { least: 0, lease: millis(engine.options.watchdog) }
 }
 
 fn span(ms: i64) -> Duration {
@@ -280,15 +284,14 @@ struct Sent {
 }
 
 /// Sends a release until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
-async fn send(
-    engine: &Arc<Engine>,
-    protocol: &Arc<dyn Protocol>,
-    owner: &Owner,
-    hold: &HoldId,
-    rest: Rest,
-    until: Moment,
-) -> Result<Sent> {
-    repeat(engine, protocol, until, || protocol.release(&Giving { owner, hold, rest, last_ms: 0 })).await
+async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until: Moment) -> Result<Sent> {
+    let owner = &hold.owner;
+    let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
+    repeat(engine, &hold.protocol, until, || {
+        let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
+        hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms })
+    })
+    .await
 }
 
 /// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
@@ -408,7 +411,9 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         let target = Target::reserve(&engine, fresh, 0, Bytes::new());
         let _order = target.hold.order.lock().await;
         let rest = rest_of_others(&engine);
-        let call = |last_ms| protocol.release(&Giving { owner: &owner, hold: &HoldId::Any, rest, last_ms });
+        let call = |last_ms| {
+            protocol.release(&Giving { owner: &owner, hold: &HoldId::Any, rest, mine: Bytes::new(), last_ms })
+        };
         let too_late = |release: &Release| match release {
             Release::TooLate(at) => Some(*at),
             _ => None,

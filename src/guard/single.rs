@@ -130,10 +130,14 @@ impl Single {
             };
             let renewal = hold.protocol.renewal();
             let mut refusals = 0;
-            let (sent, before, reply) = loop {
-                let (others, kept) = {
+            let (sent, before, reply, numbers) = loop {
+                let (others, all, kept, numbers) = {
                     let book = hold.book();
-                    (Moment::from_nanos(book.until_others(level)), book.is_watched_without(level))
+                    let until = |nanos| Moment::from_nanos(nanos);
+                    // This one first: the answer tells by it.
+                    let numbers: Vec<u64> =
+                        [number].into_iter().chain(book.holds().filter(|other| *other != number)).collect();
+                    (until(book.until_others(level)), until(book.until_all()), book.is_watched_without(level), numbers)
                 };
                 let sent = engine.now();
                 let armed = lease.max(lease_until(sent, others));
@@ -143,8 +147,10 @@ impl Single {
                 let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
                 // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
                 // renewal that is under way may have promised that one more.
-                let (armed, last_ms) = if kept { (millis(armed), 0) } else { (-millis(armed), engine.last_ms()) };
-                let holds = engine.hold_ids(&hold.owner, &[number]);
+                let now_left = lease_until(sent, all);
+                let cuts = !kept && armed < now_left + now_left / 50 + Duration::from_millis(5);
+                let (armed, last_ms) = if cuts { (-millis(armed), engine.last_ms()) } else { (millis(armed), 0) };
+                let holds = engine.hold_ids(&hold.owner, &numbers);
                 let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };
                 let call = renewal.call(armed, last_ms, std::iter::once(each));
                 let reply = engine.topology.node(hold.name()).run(call).await;
@@ -153,7 +159,7 @@ impl Single {
                         // A late copy may shorten the lease of whatever this owner holds then.
                         let mut book = hold.book();
                         book.doubt(number);
-                        if !kept {
+                        if cuts {
                             book.may_be_cut(over(sent, engine.options.command_timeout).as_nanos());
                         }
                     } else {
@@ -173,19 +179,30 @@ impl Single {
                             return Err(Error::Timeout { step: Step::Command });
                         }
                     }
-                    _ => break (sent, before, reply),
+                    _ => break (sent, before, reply, numbers),
                 }
             };
             let until = valid_until(sent, lease).as_nanos();
+            // Other holds of this owner here may be gone.
+            let gone: Vec<u64> = match &reply {
+                Reply::List(entries) => match entries.as_slice() {
+                    [Reply::List(gone)] => gone.iter().filter_map(|place| numbered(&numbers, place)).collect(),
+                    [Reply::Int(0)] => numbers.clone(),
+                    _ => Vec::new(),
+                },
+                _ => Vec::new(),
+            };
+            if !gone.is_empty() {
+                engine.lose_some(&hold, End::Gone, |other, _| gone.contains(&other));
+            }
+            if gone.contains(&number) {
+                return Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone });
+            }
             match &reply {
-                Reply::List(entries) if entries == &[Reply::Int(1)] => {
+                Reply::List(entries) if matches!(entries.as_slice(), [Reply::Int(1) | Reply::List(_)]) => {
                     hold.book().extended(level, nanos(lease), until);
                     hold.changed.notify_waiters();
                     Ok(())
-                }
-                Reply::List(entries) if entries == &[Reply::Int(0)] => {
-                    engine.lose_some(&hold, End::Gone, |other, _| other == number);
-                    Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone })
                 }
                 odd => {
                     hold.book().uncapped(level, before);
@@ -265,4 +282,10 @@ impl Single {
         }
         owner
     }
+}
+
+/// The number at a place in a list, counted from 1.
+fn numbered(numbers: &[u64], place: &Reply) -> Option<u64> {
+    let Reply::Int(place) = place else { return None };
+    numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied()
 }

@@ -268,7 +268,7 @@ impl Stage {
             let SimReply::List(fields) = self.server.command(&[b"hgetall", name.as_bytes()]) else { continue };
             for pair in fields.chunks(2) {
                 let (SimReply::Text(field), SimReply::Text(count)) = (&pair[0], &pair[1]) else { continue };
-                if field.as_ref() == b"mode" {
+                if field.as_ref() == b"mode" || field.ends_with(b":holds") {
                     continue;
                 }
                 let field = std::str::from_utf8(field).unwrap();

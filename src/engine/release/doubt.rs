@@ -22,7 +22,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         let order = hold.order.lock().await;
         let (held, rest) = {
             let book = hold.book();
-            (book.holds().any(|number| number == target.number), rest(engine, hold, &book, 0))
+            (book.holds().any(|number| number == target.number), rest(engine, hold, &book))
         };
         if held && target.number == 0 {
             // It was had after all: the copy is looked for when that ends.
@@ -47,7 +47,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
 async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = target;
     let id = target.id();
-    let giving = Giving { owner: &hold.owner, hold: &id, rest, last_ms: 0 };
+    let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0 };
     let call = || hold.protocol.undo(&giving, nonce);
     Ok(repeat(engine, &hold.protocol, until, call).await?.release)
 }
@@ -81,7 +81,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
             if number == 0 && book.count() > 0 {
                 return;
             }
-            if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book, 0) }
+            if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
         };
         let until = engine.now();
         let found = undo_once(&target, rest, until).await;
@@ -96,11 +96,11 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
     reaper.finish(Box::pin(async move {
         let _order = hold.order.lock().await;
         for number in lost {
-            let rest = rest(&engine, &hold, &hold.book(), 1);
+            let rest = rest(&engine, &hold, &hold.book());
             if end != End::Gone {
                 let until = engine.now() + engine.options.watchdog;
                 let id = engine.hold_id(&hold.owner, number);
-                let sent = send(&engine, &hold.protocol, &hold.owner, &id, rest, until).await;
+                let sent = send(&engine, &hold, &id, rest, until).await;
                 let relieved = sent.map(|sent| sent.release);
                 tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
             }

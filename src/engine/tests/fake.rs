@@ -272,7 +272,7 @@ impl State {
                 Reply::Nil
             }
             "reentrant/release" => {
-                let (owner, hold, lease, mine) = (text(2), text(3), int(4), int(5));
+                let (owner, hold, lease, mine) = (text(2), text(3), int(4), text(5));
                 let Some(lock) = self.locks.get_mut(&name) else { return Reply::Nil };
                 let Some(holds) = lock.holders.get_mut(&owner) else {
                     return Reply::Text(Bytes::from(lock.holders.keys().next().unwrap().clone()));
@@ -298,7 +298,8 @@ impl State {
                 let left = holds.len() as i64;
                 let told = i64::from(self.channels.contains(text(1).as_bytes()));
                 if left > 0 {
-                    if left == mine || lock.ends < ends(lease) {
+                    let decides = !mine.is_empty() && mine.split(',').skip(1).count() as i64 == left;
+                    if decides || lock.ends < ends(lease) {
                         lock.ends = ends(lease);
                     }
                 } else {
