@@ -22,7 +22,7 @@ async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &s
         }
         lane.joined(waiters.len()).await;
     }
-    let mut keys = vec![key.to_owned(), lane.queue_key(), lane.deadlines_key()];
+    let mut keys = vec![key.to_owned(), lane.queue_key(), lane.deadlines_key(), lane.waiters_key()];
     keys.sort();
     assert_eq!(rig.keys().await, keys);
     let turns: Vec<_> = waiters.into_iter().map(|waiter| tokio::spawn(waiter.turn())).collect();

@@ -39,6 +39,11 @@ impl<'a> Lane<'a> {
         self.tagged("redisson_lock_timeout")
     }
 
+    /// The waiters of ours.
+    pub fn waiters_key(&self) -> String {
+        format!("{}:{}", self.deadlines_key().replace("redisson_lock_timeout", "redisson_lock_waiters"), self.name)
+    }
+
     pub fn channel(&self, owner: &str) -> String {
         format!("{}:{owner}", self.tagged("redisson_lock__channel"))
     }

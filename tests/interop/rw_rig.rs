@@ -98,6 +98,9 @@ impl<'a> Doc<'a> {
     pub async fn look(&self) -> Seen {
         let args = ["EVAL", LOOK, "1", self.name, &format!("{}:", self.tag())];
         let (ttl, fields, covers) = self.rig.admin.cmd(&args).await;
+        let mut fields: BTreeMap<String, String> = fields;
+        // What Redisson knows nothing of.
+        fields.retain(|field, _| !field.ends_with(":holds"));
         Seen { ttl, fields, covers }
     }
 

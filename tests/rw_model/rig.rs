@@ -23,7 +23,15 @@ for i, key in ipairs(KEYS) do
     covers[#covers + 1] = cover
     covers[#covers + 1] = tostring(redis.call('pexpiretime', cover))
   end
-  out[i] = {redis.call('pexpiretime', key), redis.call('hgetall', key), covers}
+  local fields, all = {}, redis.call('hgetall', key)
+  for n = 1, #all, 2 do
+    -- Redisson knows nothing of lists of holds.
+    if string.sub(all[n], -6) ~= ':holds' then
+      fields[#fields + 1] = all[n]
+      fields[#fields + 1] = all[n + 1]
+    end
+  end
+  out[i] = {redis.call('pexpiretime', key), fields, covers}
 end
 local now = redis.call('time')
 return {now[1] * 1000 + math.floor(now[2] / 1000), out}
@@ -31,10 +39,17 @@ return {now[1] * 1000 + math.floor(now[2] / 1000), out}
 
 /// Makes a lock be this, whatever it was.
 const PUT: &str = "
+local lists, all = {}, redis.call('hgetall', KEYS[1])
+for n = 1, #all, 2 do
+  if string.sub(all[n], -6) == ':holds' then lists[all[n]] = all[n + 1] end
+end
 redis.call('del', KEYS[1], unpack(redis.call('keys', '{' .. KEYS[1] .. '}:*')))
 local fields = tonumber(ARGV[2])
 if fields > 0 then
   redis.call('hset', KEYS[1], unpack(ARGV, 3, 2 + fields))
+  for list, ids in pairs(lists) do
+    if redis.call('hexists', KEYS[1], string.sub(list, 1, -7)) == 1 then redis.call('hset', KEYS[1], list, ids) end
+  end
   redis.call('pexpireat', KEYS[1], ARGV[1])
 end
 for i = 3 + fields, #ARGV, 2 do

@@ -169,8 +169,15 @@ async fn trap_13_a_forgotten_script_costs_one_eval() {
             assert_eq!((calls("eval"), calls("evalsha")), (2, 6), "round {round}: {stats:?}");
             assert_eq!(calls("script|load"), 0);
         }
-        let known: Vec<bool> =
-            bed.admin.cmd(&["SCRIPT", "EXISTS", &sha(&["reentrant/acquire"]), &sha(&["reentrant/release"])]).await;
+        let known: Vec<bool> = bed
+            .admin
+            .cmd(&[
+                "SCRIPT",
+                "EXISTS",
+                &sha(&["common/holds", "reentrant/acquire"]),
+                &sha(&["common/holds", "reentrant/release"]),
+            ])
+            .await;
         assert_eq!(known, [true, true]);
     })
     .await;
