@@ -148,7 +148,9 @@ impl Single {
                 // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
                 // renewal that is under way may have promised that one more.
                 let now_left = lease_until(sent, all);
-                let cuts = !kept && armed < now_left + now_left / 50 + Duration::from_millis(5);
+                let shorter = armed < now_left + now_left / 50 + Duration::from_millis(5);
+                // Where every hold has a lease of its own, the lock's may be longer than any of them.
+                let cuts = !kept && (shorter || hold.protocol.leases_apart());
                 let (armed, last_ms) = if cuts { (-millis(armed), engine.last_ms()) } else { (millis(armed), 0) };
                 let holds = engine.hold_ids(&hold.owner, &numbers);
                 let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };

@@ -68,8 +68,6 @@ impl Book {
 pub struct Model {
     pub state: State,
     pub books: [[Book; 2]; 2],
-    /// Others may act as this owner: it is counted by the server alone.
-    pub shared: [bool; 2],
     pub why: Why,
     /// What was published.
     pub said: String,
@@ -111,7 +109,7 @@ impl Model {
     pub fn acquire(&mut self, who: usize, half: Half, lease: Option<Span>, id: u32, t: Span) -> Answer {
         loop {
             let book = &self.books[who][half as usize];
-            let want = (!self.shared[who]).then_some(book.count + 1);
+            let want = Some(book.count + 1);
             let (again, rest) = (book.count > 0, book.until_all().map(|until| t.plus(reaching(until, t))));
             let span = lease.unwrap_or(WATCHDOG);
             let answer = match half {
@@ -135,10 +133,9 @@ impl Model {
         let Some(until) = self.until(who, half, id) else {
             return Told::Lost;
         };
-        let shared = self.shared[who];
         let book = &mut self.books[who][half as usize];
         book.guards.retain(|held| held.id != id);
-        let left = (!shared).then_some(book.count - 1);
+        let left = Some(book.count - 1);
         let answer = match half {
             Half::Read => {
                 let promised =

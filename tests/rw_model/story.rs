@@ -117,7 +117,7 @@ impl<'a> Story<'a> {
             let lock = clients[who].rw(&names[0]).prefer(prefer);
             [Arc::new(lock.read()) as Arc<dyn DistLock>, Arc::new(lock.write())]
         });
-        // To ask for its name would make it known to others.
+        // To ask for its text changes nothing.
         let text = |who: usize| {
             let told = format!("{:?}", owners[who]);
             if shared[who] {
@@ -142,14 +142,14 @@ impl<'a> Story<'a> {
             locks,
             hands: Vec::new(),
             next: 0,
-            model: Model { shared, ..Model::default() },
+            model: Model::default(),
             java: State::default(),
             java_said: String::new(),
             java_watched: [false; 2],
             cut: [false; 2],
             lost: false,
             tally: Tally::default(),
-            log: vec![format!("shared owners {shared:?}, {prefer:?}, short {}", 160 << attempt)],
+            log: vec![format!("owners asked for {shared:?}, {prefer:?}, short {}", 160 << attempt)],
             zero: now(),
         }
     }
