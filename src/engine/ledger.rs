@@ -51,6 +51,8 @@ pub(crate) struct Book {
     doubts: Vec<u64>,
     /// Holds whose releases the server refused, to be given back with the next.
     owed: Vec<u64>,
+    /// Holds whose guards were given up, and that are listed in the server still.
+    given_up: Vec<u64>,
     /// Until then a command that shortens the lease may still reach the server.
     cut_until: u64,
     /// The tenure in which it was refuted while no guard relied on it.
@@ -324,6 +326,23 @@ impl Book {
     /// Takes the holds that the server refused to take back.
     pub(crate) fn owed(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.owed)
+    }
+
+    /// The guard of this hold was given up: whoever gives back any hold of the owner is to take this one.
+    pub(crate) fn give_up(&mut self, hold: u64) {
+        self.given_up.push(hold);
+    }
+
+    /// Takes one of those.
+    pub(crate) fn given_up(&mut self) -> Option<u64> {
+        self.given_up.pop()
+    }
+
+    /// Takes this one of those. False when it was taken already.
+    pub(crate) fn take_given_up(&mut self, hold: u64) -> bool {
+        let before = self.given_up.len();
+        self.given_up.retain(|other| *other != hold);
+        self.given_up.len() != before
     }
 
     /// A command that shortens the lease went without a reply: it may reach the server until then.

@@ -375,10 +375,15 @@ static DISOWN: Script = Script::new(
 pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     // From here on, in the order of the calls.
+    hold.book().give_up(number);
     let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
     engine.reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
+        if !hold.book().take_given_up(number) {
+            // Given back before.
+            return;
+        }
         let until = engine.now() + engine.options.watchdog;
         let words =
             vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
@@ -411,6 +416,23 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         let target = Target::reserve(&engine, fresh, 0, Bytes::new());
         let _order = target.hold.order.lock().await;
         let rest = rest_of_others(&engine);
+        // One that has just lost its guard is listed still.
+        let given_up = target.hold.book().given_up();
+        if let Some(number) = given_up {
+            let id = engine.hold_id(&owner, number);
+            let until = engine.now() + engine.patience();
+            match send(&engine, &target.hold, &id, rest, until).await?.release {
+                Release::Left(left) => return Ok(Released::StillHeld(left)),
+                Release::Others => return Ok(Released::Free),
+                Release::Free(_) | Release::Untold(_) => {
+                    tell(&engine, &protocol, 0);
+                    engine.queues.look_after(&protocol, engine.now());
+                    return Ok(Released::Free);
+                }
+                // Gone with its lease: whatever else there is.
+                _ => {}
+            }
+        }
         let call = |last_ms| {
             protocol.release(&Giving { owner: &owner, hold: &HoldId::Any, rest, mine: Bytes::new(), last_ms })
         };
