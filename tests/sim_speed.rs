@@ -9,16 +9,18 @@ const PAIRS: u32 = 200_000;
 
 #[test]
 fn acquire_and_release_pairs_per_second() {
-    let acquire = SimScript::new(include_str!("../lua/reentrant/acquire.lua"));
-    let release = SimScript::new(include_str!("../lua/reentrant/release.lua"));
+    let acquire =
+        SimScript::new(concat!(include_str!("../lua/common/holds.lua"), include_str!("../lua/reentrant/acquire.lua")));
+    let release =
+        SimScript::new(concat!(include_str!("../lua/common/holds.lua"), include_str!("../lua/reentrant/release.lua")));
     let owner = b"6ecb1a4e-29f2-8cc4-a7d4-4be3a5bdfb0e:42";
     let server = SimServer::new(1);
     let start = Instant::now();
     for _ in 0..PAIRS {
-        let taken = server.run(&acquire, &[b"orders:42"], &[owner, b"30000", b"1"]);
+        let taken = server.run(&acquire, &[b"orders:42"], &[owner, b"30000", b"", b"", b"0", b"0"]);
         assert_eq!(taken, SimReply::Nil);
         let keys: [&[u8]; 2] = [b"orders:42", b"redisson_lock__channel:{orders:42}"];
-        let freed = server.run(&release, &keys, &[owner, b"0", b"30000", b"publish"]);
+        let freed = server.run(&release, &keys, &[owner, b"", b"30000", b"0", b"0", b"publish"]);
         assert_eq!(freed, SimReply::Int(0));
     }
     let rate = f64::from(PAIRS) / start.elapsed().as_secs_f64();
