@@ -196,7 +196,9 @@ local function serve(keys, at, wait, lease, publish)
   local message, nonce = '0', registered(keys, owner)
   if nonce then
     -- If it is dead, it shall not cost more than if it were not passed the lock.
-    lease = math.min(lease, math.max(1, math.floor(math.min(due - at, life(due, at, wait)))))
+    -- A deadline of Java's does not say when it was set.
+    local most = ours(owner) and math.min(due - at, life(due, at, wait)) or due - at
+    lease = math.min(lease, math.max(1, math.floor(most)))
     if string.byte(nonce) == 33 then
       redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. string.sub(nonce, 2))
     else

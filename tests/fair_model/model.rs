@@ -394,7 +394,8 @@ impl Model {
             return true;
         };
         let due = self.due[&owner];
-        let most = self.until(due).min(self.life(due)).div_euclid(MS);
+        // Java's deadlines do not say when they were set.
+        let most = if ours(&owner) { self.until(due).min(self.life(due)) } else { self.until(due) }.div_euclid(MS);
         let lease = self.first_lease.min(most.max(1));
         self.advance(&owner);
         // The rig tells what is left in steps of 100 ms.

@@ -104,6 +104,8 @@ impl Story<'_> {
         match self.dice.roll(4) {
             0 if self.model.holds(GIVEN) > 0 => drop(self.java("once", GIVEN, 15_000, LONG)),
             1 if self.model.holds(GIVEN) > 0 => drop(self.java("unlock", GIVEN, 15_000, 0)),
+            // Its place is Java's, and ours finds it there.
+            1 if self.dice.roll(2) == 0 => drop(self.java("long", GIVEN, 15_000, LONG)),
             _ => self.step_of_ours(GIVEN),
         }
     }
