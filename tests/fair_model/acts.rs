@@ -201,6 +201,8 @@ impl Story<'_> {
     pub(super) fn java(&mut self, what: &str, owner: &'static str, lease: i64, wait: i64) -> Reply {
         let args = vec![what.into(), owner.into(), lease.to_string(), wait.to_string()];
         let behind: Vec<String> = self.model.queue.iter().skip_while(|other| *other != owner).cloned().collect();
+        let behind_cut = self.model.queue.last().is_some_and(|last| self.cut.contains(last.as_str()));
+        let stood = self.stands(owner);
         let reply = self.run((&format!("java {what} {owner}"), false), &self.scripts.java, args, |model| match what {
             "long" => model.java_try(owner, lease, wait, true),
             "once" => model.java_try(owner, lease, wait, false),
@@ -218,6 +220,9 @@ impl Story<'_> {
                 }
             }
             self.cut.extend(cut);
+        }
+        if behind_cut && !stood && self.stands(owner) {
+            self.cut.insert(owner);
         }
         self.cut.retain(|other| *other != owner || self.model.due.contains_key(owner));
         if what == "fail" || self.model.holds(owner) > 0 {

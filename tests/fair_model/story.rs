@@ -97,7 +97,8 @@ pub struct Story<'a> {
     set: BTreeMap<&'static str, i64>,
     /// Those of Java that queued and have not been seen to go, with their waits.
     java_waiting: BTreeMap<&'static str, (i64, i64)>,
-    /// Those of Java whose deadlines tell less than their waits: one ahead gave up with more than it had come with.
+    /// Those of Java whose deadlines tell less than their waits: one ahead gave up with more than it had come with, or they
+    /// came behind such a one.
     cut: BTreeSet<&'static str>,
     refreshed: i64,
     /// The ids that every owner was given, listed still or gone.
