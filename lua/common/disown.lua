@@ -4,6 +4,7 @@
 -- Reply  1 done, 0 it was not there
 -- Idempotent.
 
+load_holds()
 local count, ids = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or nil), listed(KEYS[1], ARGV[1])
 if not count or not place(ids, ARGV[2]) then return 0 end
 drop(KEYS[1], ARGV[1], count, without(ids, ARGV[2]))

@@ -6,126 +6,135 @@
 -- Scripts are told of a hold: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
 -- that became known only afterwards; '*' = any, an unlisted one first, else the newest; else its id. A release may name several, with commas.
 
-local function listed(hash, field)
-  return redis.call('hget', hash, field .. ':holds') or ''
-end
+local listed, place, unlisted, has, without, clock, too_late, add, put_back, drop, rest, missing, somebody, are_all,
+  rearm
 
--- Where an id stands in a list; nil = it does not.
-local function place(ids, id)
-  return string.find(ids .. ',', ',' .. id .. ',', 1, true)
-end
+-- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
+-- than the rest of that script.
+local function load_holds()
+  if listed then return end
 
-local function unlisted(count, ids)
-  local _, n = string.gsub(ids, ',', '')
-  return count - n
-end
-
--- Is this hold among those of an owner that has so many?
-local function has(ids, count, hold)
-  if hold == '' then return true end
-  if hold == '-' then return unlisted(count, ids) > 0 end
-  return place(ids, hold) ~= nil
-end
-
--- A list without one of its ids.
-local function without(ids, id)
-  local at = place(ids, id)
-  if not at then return ids end
-  return string.sub(ids, 1, at - 1) .. string.sub(ids, at + 1 + #id)
-end
-
--- The server's time in ms.
-local function clock()
-  local now = redis.call('time')
-  return now[1] * 1000 + math.floor(now[2] / 1000)
-end
-
--- After its last moment a command has no effect: the reply that says so, with the time. '0' = it has none.
-local function too_late(last)
-  if last == '0' then return nil end
-  local at = clock()
-  return at > tonumber(last) and {-7, at} or nil
-end
-
--- Counts a hold up for an owner that has `count` others already.
-local function add(hash, field, count, ids, hold)
-  redis.call('hset', hash, field, math.floor(count) + 1, field .. ':holds', ids .. ',' .. hold)
-end
-
--- Puts an owner's count and list back to what they were.
-local function put_back(hash, field, count, ids)
-  redis.pcall('hset', hash, field, count)
-  if ids == '' then
-    redis.pcall('hdel', hash, field .. ':holds')
-  else
-    redis.pcall('hset', hash, field .. ':holds', ids)
+  function listed(hash, field)
+    return redis.call('hget', hash, field .. ':holds') or ''
   end
-end
 
--- Writes what is left to an owner that keeps some. A command that memory is short for is refused before it changes
--- anything.
-local function drop(hash, field, count, ids)
-  if ids == '' then
-    redis.call('hset', hash, field, count)
-    redis.call('hdel', hash, field .. ':holds')
-  else
-    redis.call('hset', hash, field, count, field .. ':holds', ids)
+  -- Where an id stands in a list; nil = it does not.
+  function place(ids, id)
+    return string.find(ids .. ',', ',' .. id .. ',', 1, true)
   end
-end
 
--- What is left of an owner's list and count without this hold, or these (ids with commas between them), and which it
--- was; nil when none of them is there.
-local function rest(ids, count, hold)
-  count = math.floor(count)
-  if hold == '*' then
-    hold = unlisted(count, ids) > 0 and '-' or string.match(ids, '([^,]*)$')
+  function unlisted(count, ids)
+    local _, n = string.gsub(ids, ',', '')
+    return count - n
   end
-  local left = count
-  for id in string.gmatch(hold, '[^,]+') do
-    if has(ids, left, id) then
-      left = left - 1
-      if id ~= '-' then ids = without(ids, id) end
+
+  -- Is this hold among those of an owner that has so many?
+  function has(ids, count, hold)
+    if hold == '' then return true end
+    if hold == '-' then return unlisted(count, ids) > 0 end
+    return place(ids, hold) ~= nil
+  end
+
+  -- A list without one of its ids.
+  function without(ids, id)
+    local at = place(ids, id)
+    if not at then return ids end
+    return string.sub(ids, 1, at - 1) .. string.sub(ids, at + 1 + #id)
+  end
+
+  -- The server's time in ms.
+  function clock()
+    local now = redis.call('time')
+    return now[1] * 1000 + math.floor(now[2] / 1000)
+  end
+
+  -- After its last moment a command has no effect: the reply that says so, with the time. '0' = it has none.
+  function too_late(last)
+    if last == '0' then return nil end
+    local at = clock()
+    return at > tonumber(last) and {-7, at} or nil
+  end
+
+  -- Counts a hold up for an owner that has `count` others already.
+  function add(hash, field, count, ids, hold)
+    redis.call('hset', hash, field, math.floor(count) + 1, field .. ':holds', ids .. ',' .. hold)
+  end
+
+  -- Puts an owner's count and list back to what they were.
+  function put_back(hash, field, count, ids)
+    redis.pcall('hset', hash, field, count)
+    if ids == '' then
+      redis.pcall('hdel', hash, field .. ':holds')
+    else
+      redis.pcall('hset', hash, field .. ':holds', ids)
     end
   end
-  if left == count then return nil end
-  return ids, left, hold == '-' and '' or hold
-end
 
--- Which of the holds in a list are gone, by their numbers in it, and whether the owner has others; nil = all are gone.
-local function missing(hash, field, holds)
-  local count, ids = tonumber(redis.call('hget', hash, field)) or 0, listed(hash, field)
-  local gone, n = {}, 0
-  for id in string.gmatch(holds, '[^,]+') do
-    n = n + 1
-    if not has(ids, count, id) then gone[#gone + 1] = n end
+  -- Writes what is left to an owner that keeps some. A command that memory is short for is refused before it changes
+  -- anything.
+  function drop(hash, field, count, ids)
+    if ids == '' then
+      redis.call('hset', hash, field, count)
+      redis.call('hdel', hash, field .. ':holds')
+    else
+      redis.call('hset', hash, field, count, field .. ':holds', ids)
+    end
   end
-  if #gone < n then return gone, count > n - #gone end
-end
 
--- Some owner in a hash, for whoever wonders why the lock is not to be had; nil = there is none.
-local function somebody(hash)
-  for _, field in ipairs(redis.call('hkeys', hash)) do
-    if field ~= 'mode' and string.sub(field, -6) ~= ':holds' then return (string.gsub(field, ':write$', '')) end
+  -- What is left of an owner's list and count without this hold, or these (ids with commas between them), and which it
+  -- was; nil when none of them is there.
+  function rest(ids, count, hold)
+    count = math.floor(count)
+    if hold == '*' then
+      hold = unlisted(count, ids) > 0 and '-' or string.match(ids, '([^,]*)$')
+    end
+    local left = count
+    for id in string.gmatch(hold, '[^,]+') do
+      if has(ids, left, id) then
+        left = left - 1
+        if id ~= '-' then ids = without(ids, id) end
+      end
+    end
+    if left == count then return nil end
+    return ids, left, hold == '-' and '' or hold
   end
-  return nil
-end
 
--- Is what this owner has left just these holds, one `,id` each ('-' = one that is not listed)?
-local function are_all(ids, count, holds)
-  local n = 0
-  for id in string.gmatch(holds, '[^,]+') do
-    if not has(ids, count, id) then return false end
-    n = n + 1
+  -- Which of the holds in a list are gone, by their numbers in it, and whether the owner has others; nil = all are gone.
+  function missing(hash, field, holds)
+    local count, ids = tonumber(redis.call('hget', hash, field)) or 0, listed(hash, field)
+    local gone, n = {}, 0
+    for id in string.gmatch(holds, '[^,]+') do
+      n = n + 1
+      if not has(ids, count, id) then gone[#gone + 1] = n end
+    end
+    if #gone < n then return gone, count > n - #gone end
   end
-  return n == count
-end
 
--- The lease of what a release leaves. `mine`: the holds that the caller has left; where those are all there is, its word
--- counts, up to its last moment. Else no lease becomes shorter.
-local function rearm(hash, lease, left, ids, mine, last)
-  local decides = mine ~= '' and are_all(ids, left, mine) and not too_late(last)
-  if decides or redis.call('pttl', hash) < tonumber(lease) then
-    redis.call('pexpire', hash, lease)
+  -- Some owner in a hash, for whoever wonders why the lock is not to be had; nil = there is none.
+  function somebody(hash)
+    for _, field in ipairs(redis.call('hkeys', hash)) do
+      if field ~= 'mode' and string.sub(field, -6) ~= ':holds' then return (string.gsub(field, ':write$', '')) end
+    end
+    return nil
+  end
+
+  -- Is what this owner has left just these holds, one `,id` each ('-' = one that is not listed)?
+  function are_all(ids, count, holds)
+    local n = 0
+    for id in string.gmatch(holds, '[^,]+') do
+      if not has(ids, count, id) then return false end
+      n = n + 1
+    end
+    return n == count
+  end
+
+  -- The lease of what a release leaves. `mine`: the holds that the caller has left; where those are all there is, its word
+  -- counts, up to its last moment. Else no lease becomes shorter.
+  function rearm(hash, lease, left, ids, mine, last)
+    local decides = mine ~= '' and are_all(ids, left, mine) and not too_late(last)
+    if decides or redis.call('pttl', hash) < tonumber(lease) then
+      redis.call('pexpire', hash, lease)
+    end
   end
 end
 

@@ -13,14 +13,18 @@
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
 if exactly then lease = -lease end
-local late = too_late(ARGV[2])
-if late then return late end
+if ARGV[2] ~= '0' then
+  load_holds()
+  local late = too_late(ARGV[2])
+  if late then return late end
+end
 local out = {}
 for i = 1, #KEYS do
   local owner, holds = ARGV[2 * i + 1], ARGV[2 * i + 2]
   local held = redis.pcall('hexists', KEYS[i], owner)
   local gone, others
   if held == 1 and holds ~= '' then
+    load_holds()
     gone, others = missing(KEYS[i], owner, holds)
     if not gone then held = 0 end
   end

@@ -22,8 +22,11 @@
 
 local owner, hold, earlier, turn = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]
-local late = too_late(ARGV[5])
-if late then return late end
+if hold ~= '' then
+  load_holds()
+  local late = too_late(ARGV[5])
+  if late then return late end
+end
 told(ARGV[12], ARGV[13])
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.

@@ -7,6 +7,7 @@
 --        nothing was done
 -- Idempotent until its last moment.
 
+load_holds()
 local late = too_late(ARGV[1])
 if late then return late end
 local kind = redis.call('type', KEYS[1])

@@ -18,7 +18,10 @@ told(ARGV[9], ARGV[10])
 local count = tonumber(redis.call('hget', KEYS[1], owner) or nil)
 if count then
   local ids, left = '', 0
-  if hold ~= '' then ids, left = rest(listed(KEYS[1], owner), count, hold) end
+  if hold ~= '' then
+    load_holds()
+    ids, left = rest(listed(KEYS[1], owner), count, hold)
+  end
   if ids and left == 0 then
     redis.call('del', KEYS[1])
     reply = 0

@@ -28,7 +28,10 @@ local function told(long, lease)
   LONG, LEASE = tonumber(long) or LONG, tonumber(lease) or LEASE
 end
 
-local time = clock
+local function time()
+  local now = redis.call('time')
+  return now[1] * 1000 + math.floor(now[2] / 1000)
+end
 
 local function ours(owner)
   return string.byte(owner, 15) == 56
@@ -196,7 +199,9 @@ local function serve(keys, at, wait, lease, publish)
   local message, nonce = '0', registered(keys, owner)
   if nonce then
     -- If it is dead, it shall not cost more than if it were not passed the lock.
-    lease = math.min(lease, math.max(1, math.floor(math.min(due - at, life(due, at, wait)))))
+    -- A deadline of Java's does not say when it was set.
+    local most = ours(owner) and math.min(due - at, life(due, at, wait)) or due - at
+    lease = math.min(lease, math.max(1, math.floor(most)))
     if string.byte(nonce) == 33 then
       redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. string.sub(nonce, 2))
     else

@@ -20,6 +20,7 @@
 -- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
 
 local owner, hold = ARGV[1], ARGV[2]
+if hold ~= '' then load_holds() end
 local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
 told(ARGV[9], ARGV[10])
@@ -30,6 +31,7 @@ local function pass_on()
 end
 
 if redis.call('hexists', KEYS[1], owner) == 0 then
+  load_holds()
   local holder = somebody(KEYS[1])
   if not holder then pass_on() end
   return holder

@@ -8,8 +8,11 @@ end
 -- Same state as Redisson's fenced lock (protocol 11.1), but: coming in again is not counted, and a counter that was given
 -- an end (Redisson's multi lock does so) has none any more.
 
-local late = too_late(ARGV[5])
-if late then return late end
+if ARGV[5] ~= '0' then
+  load_holds()
+  local late = too_late(ARGV[5])
+  if late then return late end
+end
 local number
 if redis.call('exists', KEYS[1]) == 0 then
   if ARGV[4] == '' then

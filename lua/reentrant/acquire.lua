@@ -15,8 +15,11 @@
 -- Same state as Redisson's RLock (protocol 4.3), but for the list of holds.
 
 local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local late = too_late(ARGV[5])
-if late then return late end
+if hold ~= '' then
+  load_holds()
+  local late = too_late(ARGV[5])
+  if late then return late end
+end
 
 local fresh = redis.call('exists', KEYS[1]) == 0
 local count, ids

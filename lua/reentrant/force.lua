@@ -4,6 +4,7 @@
 -- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told; {-7, at} too late, nothing was done
 -- Idempotent, until its last moment.
 
+load_holds()
 local late = too_late(ARGV[1])
 if late then return late end
 local kind = redis.call('type', KEYS[1])

@@ -19,9 +19,13 @@
 -- Same state and message as Redisson's RLock (protocol 4.3), or its spin lock (4.5), without their latch key.
 
 local owner, hold = ARGV[1], ARGV[2]
+if hold ~= '' then load_holds() end
 local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
-if redis.call('hexists', KEYS[1], owner) == 0 then return somebody(KEYS[1]) end
+if redis.call('hexists', KEYS[1], owner) == 0 then
+  load_holds()
+  return somebody(KEYS[1])
+end
 
 local gone
 if hold ~= '' then

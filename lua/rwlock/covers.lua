@@ -42,6 +42,7 @@ local function longest(hash, tag, enough)
 end
 
 local function holder(hash)
+  load_holds()
   return somebody(hash) or 'nobody'
 end
 

@@ -7,6 +7,7 @@
 --        be told; {-7, at} too late, nothing was done
 -- Idempotent until its last moment. As Redisson's (protocol 10.5): covers are left to run out.
 
+load_holds()
 local late = too_late(ARGV[3])
 if late then return late end
 local mode = redis.call('hget', KEYS[1], 'mode')

@@ -18,11 +18,15 @@
 -- Same state as Redisson's read lock (protocol 10.1), but for the list of holds.
 
 local hash, owner, lease, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
-local late = too_late(ARGV[5])
-if late then return late end
+if hold ~= '' then
+  load_holds()
+  local late = too_late(ARGV[5])
+  if late then return late end
+end
 
 local function held_back()
   if ARGV[8] ~= '1' or redis.call('exists', KEYS[2]) == 0 then return false end
+  load_holds()
   return redis.call('zcount', KEYS[2], clock(), '+inf') > 0
 end
 

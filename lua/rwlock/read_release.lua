@@ -24,6 +24,7 @@
 -- and if that is sooner by a second or more, a waiter of every client is woken.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
+if hold ~= '' then load_holds() end
 local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
 local gone

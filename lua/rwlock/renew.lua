@@ -12,8 +12,11 @@
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
 if exactly then lease = -lease end
-local late = too_late(ARGV[2])
-if late then return late end
+if ARGV[2] ~= '0' then
+  load_holds()
+  local late = too_late(ARGV[2])
+  if late then return late end
+end
 
 local function write(hash, owner, tag, exactly)
   local found = redis.call('hmget', hash, owner .. ':write', owner)
@@ -57,6 +60,7 @@ for i = 1, #KEYS do
   local gone, others
   local ok, answer = pcall(function()
     if holds ~= '' then
+      load_holds()
       gone, others = missing(KEYS[i], half == 'write' and owner .. ':write' or owner, holds)
       if not gone then return 0 end
     end

@@ -19,11 +19,15 @@
 
 local hash, owner, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local field, lease, announce = owner .. ':write', ARGV[2], tonumber(ARGV[8])
-local late = too_late(ARGV[5])
-if late then return late end
+if hold ~= '' then
+  load_holds()
+  local late = too_late(ARGV[5])
+  if late then return late end
+end
 
 local function busy(left)
   if announce > 0 then
+    load_holds()
     -- Where that is refused, readers are preferred. No mark without an end.
     local mark = redis.pcall('zadd', KEYS[2], clock() + announce, owner)
     if not refused(mark) and redis.call('pttl', KEYS[2]) < announce

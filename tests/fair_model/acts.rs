@@ -1,7 +1,7 @@
 //! What somebody does, on the servers and in the model.
 
-use super::{JAVA, Java, KEYS, OURS, Story, Waiter};
-use crate::model::{JAVA_LEASE, LONG, Reply, ours};
+use super::{GIVEN, JAVA, Java, KEYS, OURS, STRANGERS, Story, Waiter, stranger};
+use crate::model::{Alive, Ask, Give, JAVA_LEASE, LONG, Reply, ours};
 
 /// Waits of Java's: what it queues with, and what it takes off when it gives up (a `tryLock` in seconds without a lease
 /// queues with the bare number of them).
@@ -16,6 +16,10 @@ const JAVA_WAITS: [(i64, i64); 8] = [
     (120, 120_000),
 ];
 
+pub(super) fn give(owner: &str, hold: &str, lease: i64, mine: i64) -> Give {
+    Give { owner: owner.into(), hold: hold.into(), lease, mine }
+}
+
 impl Story<'_> {
     /// The common arguments behind a script's own.
     pub(super) fn args(&self, own: &[String]) -> Vec<String> {
@@ -23,61 +27,153 @@ impl Story<'_> {
         [own, &[self.model.wait.to_string(), self.model.first_lease.to_string(), "publish".into()], &told].concat()
     }
 
-    pub(super) fn acquire(&mut self, owner: &'static str, lease: i64, want: i64, turn: u8) -> Reply {
-        let args = self.args(&[owner.into(), lease.to_string(), want.to_string(), turn.to_string()]);
+    /// A name that nothing had yet.
+    fn name(&mut self, what: char) -> String {
+        self.names += 1;
+        format!("{what}{}", self.names)
+    }
+
+    /// A new id for a hold of this owner.
+    pub(super) fn id(&mut self, owner: &str) -> String {
+        let id = self.name('i');
+        self.issued.entry(owner.into()).or_default().push(id.clone());
+        id
+    }
+
+    /// A hold of this owner, for an acquire: the only one, a new one, or one that is listed or gone.
+    pub(super) fn some_hold(&mut self, owner: &str) -> String {
+        match self.dice.roll(8) {
+            0..3 => String::new(),
+            3..6 => self.id(owner),
+            _ => self.known_id(owner),
+        }
+    }
+
+    /// One that this owner was given lately, be it listed or gone; a new one where there is none.
+    pub(super) fn known_id(&mut self, owner: &str) -> String {
+        let ids = self.issued.get(owner).map(|ids| ids[ids.len().saturating_sub(4)..].to_vec()).unwrap_or_default();
+        match ids.len() {
+            0 => self.id(owner),
+            n => ids[usize::try_from(self.dice.roll(n as u64)).unwrap()].clone(),
+        }
+    }
+
+    /// One that is listed, or else any.
+    pub(super) fn listed_id(&mut self, owner: &str) -> String {
+        match self.model.held(owner).and_then(|hold| hold.ids.last().cloned()) {
+            Some(id) if self.dice.roll(3) > 0 => id,
+            _ => self.known_id(owner),
+        }
+    }
+
+    /// A last moment: mostly none, or one that has passed, is now, or is to come.
+    pub(super) fn last(&mut self) -> i64 {
+        match self.dice.roll(10) {
+            0 => self.model.now - self.dice.of(&[1, 5_000]),
+            1 => self.model.now + self.dice.of(&[0, 1, 5_000]),
+            _ => 0,
+        }
+    }
+
+    /// A plain acquire of this hold.
+    pub(super) fn ask(&mut self, owner: &str, lease: i64, hold: String, turn: u8) -> Ask {
+        let nonce = match self.waiting.get(owner) {
+            Some(waiter) if waiter.hold == hold => waiter.nonce.clone(),
+            _ if hold.is_empty() => self.name('n'),
+            _ => format!("!{hold}"),
+        };
+        Ask { owner: owner.into(), lease, hold, earlier: String::new(), last: 0, alone: false, turn, nonce }
+    }
+
+    pub(super) fn acquire(&mut self, owner: &'static str, ask: Ask) -> Reply {
+        let flags = [ask.last.to_string(), u8::from(ask.alone).to_string(), ask.turn.to_string()];
+        let [last, alone, turn] = flags;
+        let own = [owner.into(), ask.lease.to_string(), ask.hold.clone(), ask.earlier.clone(), last, alone, turn];
+        let args = self.args(&[&own[..], std::slice::from_ref(&ask.nonce)].concat());
         let stood = self.model.due.contains_key(owner);
-        let reply = self.run(&format!("acquire {owner}"), &self.scripts.acquire, args, |model| {
-            model.acquire(owner, lease, want, turn)
-        });
+        let step = (&*format!("acquire {owner}"), stranger(owner));
+        let reply = self.run(step, &self.scripts.acquire, args, |model| model.acquire(&ask));
         if !stood && self.stands(owner) {
             self.set.insert(owner, self.model.now);
         }
-        if matches!(reply, Reply::List(_)) && turn > 0 && self.stands(owner) {
-            let guessed = self.guessed(owner) && !(turn == 2 && stood);
-            let waiter = self.waiting.entry(owner).or_insert(Waiter { last: 0, guessed: false });
+        let busy = matches!(&reply, Reply::List(parts) if parts[0] != Reply::Int(-7));
+        if busy && ask.turn > 0 && self.stands(owner) {
+            let guessed = owner == GIVEN || self.guessed(owner) && !(ask.turn == 2 && stood);
+            let Ask { hold, nonce, .. } = ask;
+            let waiter = self.waiting.entry(owner).or_insert(Waiter { last: 0, hold, nonce, guessed: false });
             waiter.last = self.model.now;
             waiter.guessed |= guessed;
         }
         reply
     }
 
-    pub(super) fn release(&mut self, owner: &str, left: i64, lease: i64) {
-        let args = self.args(&[owner.into(), left.to_string(), lease.to_string()]);
-        self.run(&format!("release {owner}"), &self.scripts.release, args, |model| model.release(owner, left, lease));
+    pub(super) fn release(&mut self, give: &Give, last: i64) {
+        let Give { owner, hold, lease, mine } = give;
+        let args = [owner.clone(), hold.clone(), lease.to_string(), mine.to_string(), last.to_string()];
+        let step = (&*format!("release {owner}"), stranger(owner));
+        self.run(step, &self.scripts.release, self.args(&args), |model| model.release(give, last));
     }
 
-    pub(super) fn leave(&mut self, owner: &str, most: i64, lease: i64) {
-        let args = self.args(&[owner.into(), most.to_string(), lease.to_string()]);
-        self.waiting.remove(owner);
-        self.run(&format!("leave {owner}"), &self.scripts.leave, args, |model| model.leave(owner, most, lease));
+    /// It gives up what it waits for, or another process does that waits as the same owner: for a hold of its own.
+    pub(super) fn leave(&mut self, give: &Give, nonce: &str) {
+        let Give { owner, hold, lease, mine } = give;
+        let args = [owner.clone(), hold.clone(), lease.to_string(), mine.to_string(), nonce.into()];
+        if self.waiting.get(owner.as_str()).is_some_and(|waiter| waiter.nonce == nonce) {
+            self.waiting.remove(owner.as_str());
+        }
+        let step = (&*format!("leave {owner}"), stranger(owner));
+        self.run(step, &self.scripts.leave, self.args(&args), |model| model.leave(give, nonce));
     }
 
-    /// Of one client, or of all.
-    pub(super) fn refresh(&mut self, clients: &[[&'static str; 3]], name: &str) {
-        let alive: Vec<(String, i64)> = clients
+    pub(super) fn give_up(&mut self, owner: &str, lease: i64, mine: i64) {
+        let Some(Waiter { hold, nonce, .. }) = self.waiting.get(owner).cloned() else { return };
+        let give = give(owner, &hold, lease, mine);
+        self.leave(&give, &nonce);
+    }
+
+    pub(super) fn force(&mut self, last: i64) {
+        let late = last != 0 && last < self.model.now;
+        let args = self.args(&[last.to_string()]);
+        let step = (if late { "too late to force" } else { "force" }, false);
+        self.run(step, &self.scripts.force, args, |model| model.force(last));
+    }
+
+    /// Of one client, or of several.
+    pub(super) fn refresh(&mut self, owners: &[&'static str], name: &str) {
+        let alive: Vec<Alive> = owners
             .iter()
-            .flatten()
-            .filter_map(|owner| Some(((*owner).to_owned(), self.waiting.get(owner)?.last)))
+            .filter_map(|owner| {
+                let Waiter { last, nonce, .. } = self.waiting.get(owner)?;
+                Some(Alive { owner: (*owner).to_owned(), last: *last, nonce: nonce.clone() })
+            })
             .collect();
         let mut args = self.args(&[]);
         args.push(alive.len().to_string());
-        args.extend(alive.iter().flat_map(|(owner, last)| [owner.clone(), last.to_string()]));
-        for (owner, last) in &alive {
+        args.extend(alive.iter().flat_map(|one| [one.owner.clone(), one.last.to_string(), one.nonce.clone()]));
+        for Alive { owner, last, .. } in &alive {
             let guessed = (*last == 0 || !self.model.due.contains_key(owner)) && self.guessed(owner);
             let (owner, waiter) = self.waiting.iter_mut().find(|(other, _)| *other == owner).unwrap();
             self.set.insert(owner, self.model.now);
             waiter.last = self.model.now;
             waiter.guessed |= guessed;
         }
-        self.run(name, &self.scripts.refresh, args, |model| model.refresh(&alive));
+        let twin = owners.first().is_some_and(|owner| stranger(owner));
+        self.run((name, twin), &self.scripts.refresh, args, |model| model.refresh(&alive));
+    }
+
+    pub(super) fn refresh_ours(&mut self) {
+        self.refresh(&[OURS.as_flattened(), &[GIVEN]].concat(), "refresh all");
     }
 
     pub(super) fn refresh_all(&mut self) {
         if self.dice.roll(2) == 0 {
-            self.refresh(&OURS[..1], "refresh 1");
-            self.refresh(&OURS[1..], "refresh 2");
+            self.refresh(&[&OURS[0][..], &[GIVEN]].concat(), "refresh 1");
+            self.refresh(&OURS[1], "refresh 2");
         } else {
-            self.refresh(&OURS, "refresh all");
+            self.refresh_ours();
+        }
+        if STRANGERS.as_flattened().iter().any(|owner| self.waiting.contains_key(owner)) {
+            self.refresh(STRANGERS.as_flattened(), "refresh twin");
         }
         self.refreshed = self.model.now;
     }
@@ -105,7 +201,9 @@ impl Story<'_> {
     pub(super) fn java(&mut self, what: &str, owner: &'static str, lease: i64, wait: i64) -> Reply {
         let args = vec![what.into(), owner.into(), lease.to_string(), wait.to_string()];
         let behind: Vec<String> = self.model.queue.iter().skip_while(|other| *other != owner).cloned().collect();
-        let reply = self.run(&format!("java {what} {owner}"), &self.scripts.java, args, |model| match what {
+        let behind_cut = self.model.queue.last().is_some_and(|last| self.cut.contains(last.as_str()));
+        let stood = self.stands(owner);
+        let reply = self.run((&format!("java {what} {owner}"), false), &self.scripts.java, args, |model| match what {
             "long" => model.java_try(owner, lease, wait, true),
             "once" => model.java_try(owner, lease, wait, false),
             "unlock" => model.java_unlock(owner, lease),
@@ -122,6 +220,9 @@ impl Story<'_> {
                 }
             }
             self.cut.extend(cut);
+        }
+        if behind_cut && !stood && self.stands(owner) {
+            self.cut.insert(owner);
         }
         self.cut.retain(|other| *other != owner || self.model.due.contains_key(owner));
         if what == "fail" || self.model.holds(owner) > 0 {

@@ -6,7 +6,9 @@ use super::{Hold, MS, Model};
 impl Model {
     fn java_purge(&mut self) {
         while self.queue.first().and_then(|owner| self.due.get(owner)).is_some_and(|due| *due <= self.now * MS) {
-            self.drop_head();
+            // It knows nothing of our registrations.
+            let owner = self.queue.remove(0);
+            self.due.remove(&owner);
         }
     }
 
@@ -14,16 +16,16 @@ impl Model {
     pub fn java_try(&mut self, owner: &str, lease: i64, wait: i64, long: bool) -> Reply {
         self.java_purge();
         let end = self.now + lease;
-        if self.hold.is_none() && self.queue.first().is_none_or(|first| first == owner) {
+        if self.own.hold.is_none() && self.queue.first().is_none_or(|first| first == owner) {
             if !self.queue.is_empty() {
                 self.queue.remove(0);
             }
             self.due.remove(owner);
             self.due.values_mut().for_each(|due| *due -= wait * MS);
-            self.hold = Some(Hold { owner: owner.into(), count: 1, end });
+            self.own.hold = Some(Hold::first(owner, "", end));
             return Nil;
         }
-        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.owner == owner) {
+        if let Some(hold) = self.own.mine(owner) {
             (hold.count, hold.end) = (hold.count + 1, end);
             return Nil;
         }
@@ -43,18 +45,19 @@ impl Model {
 
     pub fn java_unlock(&mut self, owner: &str, lease: i64) -> Reply {
         self.java_purge();
-        match &mut self.hold {
-            None => Int(1),
-            Some(hold) if hold.owner != owner => Nil,
+        match &mut self.own.hold {
+            Some(hold) if hold.owner != owner => return Nil,
             Some(hold) if hold.count > 1 => {
+                // Whatever ids are listed.
                 (hold.count, hold.end) = (hold.count - 1, self.now + lease);
-                Int(0)
+                return Int(0);
             }
-            hold => {
-                *hold = None;
-                Int(1)
-            }
+            hold => *hold = None,
         }
+        if let Some(first) = self.queue.first().cloned() {
+            self.tell(&first, "0");
+        }
+        Int(1)
     }
 
     pub fn java_fail(&mut self, owner: &str, wait: i64) -> Reply {

@@ -1,8 +1,11 @@
 //! The queue as the protocol describes it, in plain Rust.
 
+mod holds;
 mod java;
 
 use std::collections::BTreeMap;
+
+pub use holds::Hold;
 
 /// Redisson's wait of one that has none of its own.
 pub const LONG: i64 = 300_000;
@@ -12,6 +15,9 @@ pub const MS: i64 = 4096;
 
 /// What a lock that was just taken may be held for.
 pub const JAVA_LEASE: i64 = 30_000;
+
+/// Registered waiters outlive their last refresh by so much.
+const REGISTERED: i64 = 60_000;
 
 /// A waiter is refreshed once a second.
 const SILENT: i64 = 4_000;
@@ -26,11 +32,49 @@ pub enum Reply {
 
 use Reply::{Int, List, Nil};
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Hold {
+/// An acquire.
+#[derive(Clone, Debug)]
+pub struct Ask {
     pub owner: String,
-    pub count: i64,
-    pub end: i64,
+    pub lease: i64,
+    /// '' = the only one that this owner will ever have.
+    pub hold: String,
+    /// A hold that must be there still; '' = none.
+    pub earlier: String,
+    /// Its last moment; 0 = none.
+    pub last: i64,
+    pub alone: bool,
+    pub turn: u8,
+    pub nonce: String,
+}
+
+/// A release; as part of leaving, too.
+#[derive(Clone, Debug)]
+pub struct Give {
+    pub owner: String,
+    pub hold: String,
+    pub lease: i64,
+    /// How many holds the caller has left; -1 = unknown.
+    pub mine: i64,
+}
+
+/// A waiter of ours that is named in a refresh.
+#[derive(Clone, Debug)]
+pub struct Alive {
+    pub owner: String,
+    /// The time of its last answer; 0 = none.
+    pub last: i64,
+    pub nonce: String,
+}
+
+/// What a lock has to itself: the other names with its queue have their own.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    pub hold: Option<Hold>,
+    /// The waiters of ours, and what they are registered by.
+    pub registered: BTreeMap<String, String>,
+    /// When that is over.
+    forgotten: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -38,10 +82,48 @@ pub struct Model {
     pub now: i64,
     pub wait: i64,
     pub first_lease: i64,
-    pub hold: Option<Hold>,
+    /// The lock.
+    pub own: Own,
+    /// Another one with the same queue.
+    pub twin: Own,
     pub queue: Vec<String>,
     /// In 4096ths of a ms, like all that is reckoned with them.
     pub due: BTreeMap<String, i64>,
+    /// Whom the last act told what.
+    said: Vec<(String, String)>,
+}
+
+/// As the servers' texts are read: what is a number is one.
+pub fn word(text: &str) -> Reply {
+    text.parse().map_or_else(|_| Reply::Text(text.into()), Int)
+}
+
+impl Own {
+    fn pass(&mut self, now: i64) {
+        self.hold.take_if(|hold| hold.end <= now);
+        if self.forgotten <= now {
+            self.registered.clear();
+        }
+    }
+
+    /// The hash, what is left of it, and the waiters with what is left of those.
+    fn state(&self, now: i64) -> [Reply; 4] {
+        let hash = self.hold.iter().flat_map(|hold| {
+            let list = hold.list().map(|list| [word(&format!("{}:holds", hold.owner)), word(&list)]);
+            [word(&hold.owner), Int(hold.count)].into_iter().chain(list.into_iter().flatten())
+        });
+        let waiters = self.registered.iter().flat_map(|(owner, nonce)| [word(owner), word(nonce)]).collect();
+        let kept = if self.registered.is_empty() { -2 } else { self.forgotten - now };
+        [List(hash.collect()), Int(self.left(now)), List(waiters), Int(kept)]
+    }
+
+    fn left(&self, now: i64) -> i64 {
+        self.hold.as_ref().map_or(-2, |hold| hold.end - now)
+    }
+
+    fn mine(&mut self, owner: &str) -> Option<&mut Hold> {
+        self.hold.as_mut().filter(|hold| hold.owner == owner)
+    }
 }
 
 pub fn ours(owner: &str) -> bool {
@@ -106,28 +188,83 @@ fn double(due: i64) -> i64 {
 
 impl Model {
     pub fn new(now: i64, wait: i64, first_lease: i64) -> Self {
-        Self { now, wait, first_lease, hold: None, queue: Vec::new(), due: BTreeMap::new() }
+        Self {
+            now,
+            wait,
+            first_lease,
+            own: Own::default(),
+            twin: Own::default(),
+            queue: Vec::new(),
+            due: BTreeMap::new(),
+            said: Vec::new(),
+        }
     }
 
     pub fn left(&self) -> i64 {
-        self.hold.as_ref().map_or(-2, |hold| hold.end - self.now)
+        self.own.left(self.now)
+    }
+
+    /// What this owner has.
+    pub fn held(&self, owner: &str) -> Option<&Hold> {
+        self.own.hold.as_ref().filter(|hold| hold.owner == owner)
     }
 
     pub fn holds(&self, owner: &str) -> i64 {
-        self.hold.as_ref().filter(|hold| hold.owner == owner).map_or(0, |hold| hold.count)
+        self.held(owner).map_or(0, |hold| hold.count)
     }
 
-    /// All there is, as the servers tell it.
+    /// All there is, and who was told what, as the servers tell it.
     pub fn state(&self) -> Reply {
-        let text = |owner: &String| Reply::Text(owner.clone());
-        let hash = self.hold.iter().flat_map(|hold| [text(&hold.owner), Int(hold.count)]).collect();
-        let due = self.due.iter().flat_map(|(owner, due)| [text(owner), Int(*due)]).collect();
-        List(vec![List(hash), Int(self.left()), List(self.queue.iter().map(text).collect()), List(due)])
+        let queue = self.queue.iter().map(|owner| word(owner)).collect();
+        let due = self.due.iter().flat_map(|(owner, due)| [word(owner), Int(*due)]).collect();
+        let said = self.said.iter().flat_map(|(owner, message)| [word(owner), word(message)]).collect();
+        let locks = [&self.own, &self.twin].into_iter().flat_map(|own| own.state(self.now));
+        List([List(queue), List(due), List(said)].into_iter().chain(locks).collect())
     }
 
     pub fn pass(&mut self, ms: i64) {
         self.now += ms;
-        self.hold.take_if(|hold| hold.end <= self.now);
+        self.own.pass(self.now);
+        self.twin.pass(self.now);
+        self.said.clear();
+    }
+
+    /// One act, at the lock or at its twin.
+    pub fn act(&mut self, twin: bool, act: impl FnOnce(&mut Self) -> Reply) -> Reply {
+        self.said.clear();
+        self.swap(twin);
+        let reply = act(self);
+        self.due.values_mut().for_each(|due| *due = double(*due));
+        self.swap(twin);
+        reply
+    }
+
+    /// Which lock it is that things are done to.
+    pub fn swap(&mut self, twin: bool) {
+        if twin {
+            std::mem::swap(&mut self.own, &mut self.twin);
+        }
+    }
+
+    fn tell(&mut self, owner: &str, message: impl Into<String>) {
+        self.said.push((owner.into(), message.into()));
+    }
+
+    pub fn register(&mut self, owner: &str, nonce: &str) {
+        self.own.registered.insert(owner.into(), nonce.into());
+        self.own.forgotten = self.now + REGISTERED;
+    }
+
+    /// Where one of ours is known by something else already, that stays.
+    fn register_anew(&mut self, owner: &str, nonce: &str) {
+        if !self.own.registered.contains_key(owner) {
+            self.register(owner, nonce);
+        }
+    }
+
+    /// The answer to what comes after its last moment.
+    fn too_late(&self, last: i64) -> Option<Reply> {
+        (last != 0 && self.now > last).then(|| List(vec![Int(-7), Int(self.now)]))
     }
 
     /// 16ths of a second.
@@ -143,10 +280,6 @@ impl Model {
     /// What is left until a deadline, in 4096ths too.
     fn until(&self, due: i64) -> i64 {
         due - self.now * MS
-    }
-
-    pub fn round(&mut self) {
-        self.due.values_mut().for_each(|due| *due = double(*due));
     }
 
     /// Whole ms until the deadline of a waiter that has one.
@@ -207,15 +340,18 @@ impl Model {
         }
     }
 
-    /// Its deadline.
-    fn drop_head(&mut self) -> Option<i64> {
-        let owner = self.queue.remove(0);
-        self.due.remove(&owner)
+    /// Takes a waiter out; its deadline.
+    fn remove(&mut self, owner: &str) -> Option<i64> {
+        if let Some(place) = self.queue.iter().position(|other| other == owner) {
+            self.queue.remove(place);
+        }
+        self.own.registered.remove(owner);
+        self.due.remove(owner)
     }
 
-    /// The head has the lock now.
-    fn advance(&mut self) {
-        let gone = self.drop_head();
+    /// One that waits has the lock now.
+    fn advance(&mut self, owner: &str) {
+        let gone = self.remove(owner);
         self.nearer(0, self.wait * MS, Some((self.now + JAVA_LEASE) * MS), gone);
     }
 
@@ -224,39 +360,48 @@ impl Model {
         (self.now + self.left().max(0)) * MS
     }
 
-    /// The head once those out of date and the dead are gone.
+    /// The first that waits for this lock, once those out of date and the dead are gone.
     fn head(&mut self) -> Option<String> {
-        while let Some(owner) = self.queue.first().cloned() {
-            match self.due.get(&owner) {
-                Some(due) if self.until(*due) <= 0 || (ours(&owner) && self.life(*due) <= 0) => {
-                    let gone = self.drop_head();
-                    if ours(&owner) {
-                        self.nearer(0, 0, Some(self.lease_over()), gone);
-                    }
+        let mut from = 0;
+        while let Some(owner) = self.queue.get(from).cloned() {
+            let short = self.deadline(0);
+            let due = *self.due.entry(owner.clone()).or_insert(short);
+            if self.until(due) <= 0 || (ours(&owner) && self.life(due) <= 0) {
+                let gone = self.remove(&owner);
+                if ours(&owner) && from == 0 {
+                    self.nearer(0, 0, Some(self.lease_over()), gone);
                 }
-                Some(_) => return Some(owner),
-                None => {
-                    self.due.insert(owner.clone(), self.deadline(0));
-                    return Some(owner);
-                }
+                self.tell(&owner, "0");
+            } else if ours(&owner) && !self.own.registered.contains_key(&owner) {
+                from += 1;
+            } else {
+                return Some(owner);
             }
         }
-        self.due.clear();
+        if from == 0 {
+            self.due.clear();
+            self.own.registered.clear();
+        }
         None
     }
 
-    /// The free lock goes to a head of ours, for no longer than it may live; one of Java's is told only. Whether anybody
-    /// is there.
+    /// The free lock goes to a head that is registered, for no longer than it may live, and the message says what it is
+    /// registered by; any other is told only. Whether anybody is there.
     fn serve(&mut self) -> bool {
         let Some(owner) = self.head() else { return false };
-        if ours(&owner) {
-            let due = self.due[&owner];
-            let most = self.until(due).min(self.life(due)) / MS;
-            let lease = self.first_lease.min(most).max(1);
-            self.advance();
-            // The rig tells what is left in steps of 100 ms.
-            self.hold = Some(Hold { owner, count: 1, end: self.now + (lease + 99) / 100 * 100 });
-        }
+        let Some(nonce) = self.own.registered.get(&owner).cloned() else {
+            self.tell(&owner, "0");
+            return true;
+        };
+        let due = self.due[&owner];
+        // Java's deadlines do not say when they were set.
+        let most = if ours(&owner) { self.until(due).min(self.life(due)) } else { self.until(due) }.div_euclid(MS);
+        let lease = self.first_lease.min(most.max(1));
+        self.advance(&owner);
+        // The rig tells what is left in steps of 100 ms.
+        let end = self.now + (lease + 99) / 100 * 100;
+        self.own.hold = Some(Hold::first(&owner, nonce.strip_prefix('!').unwrap_or_default(), end));
+        self.tell(&owner, format!("{lease} {nonce}"));
         true
     }
 
@@ -264,47 +409,60 @@ impl Model {
         List(vec![Int(self.left()), Int(self.now)])
     }
 
-    pub fn acquire(&mut self, owner: &str, lease: i64, want: i64, turn: u8) -> Reply {
-        let (end, now) = (self.now + lease, self.now);
-        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.owner == owner) {
-            if turn == 2 && want <= 1 {
+    pub fn acquire(&mut self, ask: &Ask) -> Reply {
+        if let Some(late) = self.too_late(ask.last) {
+            return late;
+        }
+        let owner = ask.owner.as_str();
+        let (end, now, first_lease) = (self.now + ask.lease, self.now, self.first_lease);
+        if let Some(hold) = self.own.mine(owner) {
+            let counted = hold.counted(&ask.hold);
+            if counted && ask.turn == 2 {
                 // Its first lease becomes its own, longer or shorter; a longer promise stands.
-                if hold.end < end || hold.end - now <= self.first_lease {
+                if hold.end < end || (hold.end - now <= first_lease && hold.count == 1) {
                     hold.end = end;
                 }
                 return Int(-2);
             }
-            hold.count = if want == 0 { hold.count + 1 } else { want };
+            if !counted {
+                if ask.alone {
+                    return Int(-6);
+                }
+                if !hold.has(&ask.earlier) {
+                    return Int(-3);
+                }
+                hold.add(&ask.hold);
+            }
             hold.end = hold.end.max(end);
             return Nil;
         }
-        if want > 1 {
+        if !ask.earlier.is_empty() {
             return Int(-3);
         }
         let first = match self.queue.first() {
             Some(first) if first != owner => self.head(),
             first => first.cloned(),
         };
-        if self.hold.is_none() {
+        if self.own.hold.is_none() {
             let mine = first.as_deref() == Some(owner);
-            if mine || (first.is_none() && turn != 2) {
+            if mine || (first.is_none() && ask.turn != 2) {
                 if mine {
-                    self.advance();
+                    self.advance(owner);
                 }
-                self.hold = Some(Hold { owner: owner.into(), count: 1, end });
+                self.own.hold = Some(Hold::first(owner, &ask.hold, end));
                 return Nil;
             }
             if first.is_some() {
                 self.serve();
             }
         }
-        if turn == 2 && !self.due.contains_key(owner) {
-            if !self.queue.iter().any(|other| other == owner) {
+        if ask.turn == 2 && !self.due.contains_key(owner) {
+            if !self.stands(owner) {
                 return Int(-4);
             }
             self.due.insert(owner.into(), self.deadline(self.room()));
         }
-        if turn == 1 && !self.due.contains_key(owner) {
+        if ask.turn == 1 && !self.due.contains_key(owner) {
             let crowded = self.queue.last().is_some_and(|last| {
                 // Behind one of ours that needs no room nobody does.
                 !ours(last) || self.due.get(last).is_some_and(|due| self.until(*due) >= (self.wait + 1) * MS)
@@ -313,118 +471,159 @@ impl Model {
             self.due.insert(owner.into(), self.deadline(room));
             self.queue.push(owner.into());
         }
+        if ask.turn > 0 {
+            self.register_anew(owner, &ask.nonce);
+        }
         self.busy()
     }
 
-    pub fn release(&mut self, owner: &str, left: i64, lease: i64) -> Reply {
-        let waited = !self.queue.is_empty();
-        let Some(hold) = &mut self.hold else {
-            if waited {
-                self.serve();
-            }
-            return Nil;
-        };
-        if hold.owner != owner {
-            return Reply::Text(hold.owner.clone());
-        }
-        let left = if left < 0 { hold.count - 1 } else { left };
-        if left > 0 {
-            (hold.count, hold.end) = (left, self.now + lease);
-            return Int(left);
-        }
-        self.hold = None;
-        Int(if waited && self.serve() { -1 } else { 0 })
+    fn stands(&self, owner: &str) -> bool {
+        self.queue.iter().any(|other| other == owner)
     }
 
-    pub fn force(&mut self) -> Reply {
-        let held = self.hold.take().is_some();
+    /// Gives back what is named, if it is there: how many are left, and which it was.
+    fn give(&mut self, give: &Give) -> Option<(i64, String)> {
+        let now = self.now;
+        let hold = self.own.mine(&give.owner)?;
+        let (mut rest, which) = hold.without(&give.hold)?;
+        let left = rest.count;
+        if left == 0 {
+            self.own.hold = None;
+        } else {
+            // Where others hold as this owner no lease becomes shorter.
+            let end = now + give.lease;
+            rest.end = if left == give.mine { end } else { rest.end.max(end) };
+            *hold = rest;
+        }
+        Some((left, which))
+    }
+
+    pub fn release(&mut self, give: &Give, last: i64) -> Reply {
+        if let Some(late) = self.too_late(last) {
+            return late;
+        }
+        let waited = !self.queue.is_empty();
+        match self.own.hold.as_ref().map(|hold| (hold.owner.clone(), hold.count)) {
+            None => {
+                if waited {
+                    self.serve();
+                }
+                return Nil;
+            }
+            Some((owner, _)) if owner != give.owner => return word(&owner),
+            Some((_, count)) => {
+                let Some((left, which)) = self.give(give) else { return List(vec![Int(-2), Int(count)]) };
+                let served = i64::from(left == 0 && waited && self.serve());
+                match give.hold.as_str() {
+                    "*" => List(vec![Int(left), Int(served), word(&which)]),
+                    _ if left > 0 => Int(left),
+                    _ => Int(-served),
+                }
+            }
+        }
+    }
+
+    pub fn force(&mut self, last: i64) -> Reply {
+        if let Some(late) = self.too_late(last) {
+            return late;
+        }
+        let held = self.own.hold.take().is_some();
         if !self.queue.is_empty() {
             self.serve();
         }
         Int(held.into())
     }
 
-    pub fn leave(&mut self, owner: &str, most: i64, lease: i64) -> Reply {
-        let mut reply = Nil;
-        if most >= 0 && self.holds(owner) > most {
-            match &mut self.hold {
-                Some(hold) if most > 0 => (hold.count, hold.end) = (most, self.now + lease),
-                hold => *hold = None,
+    pub fn leave(&mut self, give: &Give, nonce: &str) -> Reply {
+        let owner = give.owner.as_str();
+        let mut reply = self.give(give).map_or(Nil, |(left, _)| Int(left));
+        if self.own.registered.get(owner).is_some_and(|other| other == nonce) {
+            while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
+                let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };
+                let least = (place == 0).then(|| self.lease_over());
+                self.queue.remove(place);
+                let gone = self.due.get(owner).copied().filter(|_| place == 0);
+                self.nearer(place, by.unwrap_or(0), least, gone);
             }
-            reply = Int(most);
+            self.due.remove(owner);
+            self.own.registered.remove(owner);
         }
-        let waited = !self.queue.is_empty();
-        while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
-            let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };
-            let least = (place == 0).then(|| self.lease_over());
-            self.queue.remove(place);
-            let gone = self.due.get(owner).copied().filter(|_| place == 0);
-            self.nearer(place, by.unwrap_or(0), least, gone);
-        }
-        self.due.remove(owner);
-        if waited && self.hold.is_none() {
-            if self.serve() && reply == Int(0) {
-                reply = Int(-1);
-            }
-        } else if waited && self.queue.is_empty() {
+        if self.queue.is_empty() {
             self.due.clear();
+            self.own.registered.clear();
+        } else if self.own.hold.is_none() && self.serve() && reply == Int(0) {
+            reply = Int(-1);
         }
         reply
     }
 
-    /// `alive`: waiters, each with the time of its last answer (0: none).
-    pub fn refresh(&mut self, alive: &[(String, i64)]) -> Reply {
+    /// Sets the deadlines; who stands in the queue then.
+    fn set(&mut self, alive: &[Alive]) -> Vec<String> {
         let old = self.due.clone();
-        // Of an owner that stands twice, the first place counts.
-        let mut seen = Vec::new();
-        self.queue.retain(|owner| {
-            let first = !seen.contains(owner);
-            seen.push(owner.clone());
-            first
-        });
-        // The waits of Java ahead; the deadline of the one ahead that stays, or of what stands for it.
-        let (mut java, mut ahead) = (Ahead::default(), None);
-        let mut dead = Vec::new();
-        for (place, owner) in self.queue.iter().enumerate() {
-            let due = old.get(owner).copied();
-            let gap = place.checked_sub(1).and_then(|before| Some(due? - old.get(&self.queue[before])?));
-            let new = if ours(owner) {
-                match (alive.iter().rev().find(|(other, _)| other == owner), due) {
-                    (None, Some(due)) if self.life(due) <= 0 => {
-                        dead.push(owner.clone());
-                        ahead = ahead.or_else(|| Some(self.lease_over()));
-                        continue;
-                    }
-                    (None, Some(due)) => due,
-                    (Some((_, last @ 1..)), Some(due)) => {
-                        let had = (due.div_euclid(MS) - last - self.wait) * MS;
-                        self.deadline(java.room(self.wait, Some(had)))
-                    }
-                    (_, _) => self.deadline(java.room(self.wait, None)),
+        // The waits of Java ahead; the deadline of the one ahead as it was, and as it is or what stands for it.
+        let (mut java, mut was, mut ahead) = (Ahead::default(), None, None);
+        let mut standing: Vec<String> = Vec::new();
+        for owner in self.queue.clone() {
+            if standing.contains(&owner) {
+                // Of an owner that stands twice, the first place counts.
+                let second = self.queue.iter().rposition(|other| *other == owner).unwrap();
+                self.queue.remove(second);
+                continue;
+            }
+            let due = old.get(&owner).copied();
+            let known = alive.iter().rev().find(|other| other.owner == owner);
+            let new = match (known, due) {
+                (None, Some(due)) if ours(&owner) && self.life(due) <= 0 => {
+                    let place = self.queue.iter().position(|other| *other == owner).unwrap();
+                    self.queue.remove(place);
+                    self.own.registered.remove(&owner);
+                    (was, ahead) = (Some(due), ahead.or_else(|| Some(self.lease_over())));
+                    continue;
                 }
-            } else {
-                java.add(gap, due.map(|due| self.until(due)));
-                match (gap, due, ahead) {
-                    (Some(gap), _, Some(ahead)) => ahead + gap,
-                    (_, Some(due), _) => due,
-                    (_, None, Some(ahead)) => ahead + LONG * MS,
-                    (_, None, None) => (self.now + self.wait) * MS,
+                (None, Some(due)) if ours(&owner) => due,
+                (Some(Alive { last: last @ 1.., .. }), Some(due)) => {
+                    let had = (due.div_euclid(MS) - last - self.wait) * MS;
+                    self.deadline(java.room(self.wait, Some(had)))
+                }
+                (known, due) if known.is_some() || (ours(&owner) && due.is_none()) => {
+                    self.deadline(java.room(self.wait, None))
+                }
+                (_, due) => {
+                    let gap = due.zip(was).map(|(due, was)| due - was);
+                    java.add(gap, due.map(|due| self.until(due)));
+                    match (gap, due, ahead) {
+                        (Some(gap), _, Some(ahead)) => ahead + gap,
+                        (_, Some(due), _) => due,
+                        (_, None, Some(ahead)) => ahead + LONG * MS,
+                        (_, None, None) => (self.now + self.wait) * MS,
+                    }
                 }
             };
-            if Some(new) != due {
-                self.due.insert(owner.clone(), new);
-            }
-            ahead = Some(new);
+            self.due.insert(owner.clone(), new);
+            standing.push(owner);
+            (was, ahead) = (due, Some(new));
         }
-        self.queue.retain(|owner| !dead.contains(owner));
-        let standing = self.queue.clone();
         self.due.retain(|owner, _| standing.contains(owner));
+        standing
+    }
+
+    /// `alive`: the waiters that it names.
+    pub fn refresh(&mut self, alive: &[Alive]) -> Reply {
+        let standing = self.set(alive);
+        let forgotten = self.own.registered.is_empty();
+        for one in alive {
+            if !forgotten {
+                self.own.forgotten = self.now + REGISTERED;
+            } else if standing.contains(&one.owner) {
+                self.register(&one.owner, &one.nonce);
+            }
+        }
         self.head();
         let left = self.left();
-        let served = self.hold.is_none() && self.serve();
+        let served = self.own.hold.is_none() && self.serve();
         let mut out = vec![Int(self.now), Int(served.into()), Int(left)];
-        out.extend(alive.iter().map(|(owner, _)| match self.holds(owner) {
-            0 => Int(standing.contains(owner).into()),
+        out.extend(alive.iter().map(|one| match self.holds(&one.owner) {
+            0 => Int(standing.contains(&one.owner).into()),
             _ => Int(self.left().max(2)),
         }));
         List(out)

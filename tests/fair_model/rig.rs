@@ -3,13 +3,13 @@
 use distlock::sim::{SimReply, SimScript, SimServer};
 use distlock_support::RedisServer;
 
-use crate::model::{MS, Reply};
+use crate::model::{MS, Reply, word};
 
 /// Stands before every script: the last argument is the time in ms. Leases are far longer on the server than they are
 /// said to be, so that none ends by itself, and run twenty times slower, so that a busy machine does not show; what is
-/// left of them is told in steps of 100 ms.
+/// left of them is told in steps of 100 ms. What is published is noted.
 const CLOCK: &str = "
-local now, redis = tonumber(table.remove(ARGV)), redis
+local now, redis, said = tonumber(table.remove(ARGV)), redis, {}
 do
   local server = redis
   local function timed(run)
@@ -21,6 +21,10 @@ do
         local left = run(command, key)
         return left < 0 and left or math.ceil((left - 1000000000) / 2000) * 100
       end
+      if name == 'publish' then
+        said[#said + 1] = string.sub(key, #KEYS[4] + 2)
+        said[#said + 1] = (...)
+      end
       return run(command, key, ...)
     end
   end
@@ -28,18 +32,26 @@ do
 end
 ";
 
-/// Stands behind every script: its answer comes with all there is. The lease is set to what it should be by now.
+/// Stands behind every script: its answer comes with all there is, of the lock and of its twin (keys 6 and 7), and with
+/// what was published. Leases are set to what they should be by now.
 const STATE: &str = "
-local left = redis.call('pttl', KEYS[1])
-if left > 0 then redis.call('pexpire', KEYS[1], left) end
-return {{redis.call('hgetall', KEYS[1]), left, redis.call('lrange', KEYS[2], 0, -1),
-  redis.call('zrange', KEYS[3], 0, -1, 'withscores')}, reply}
+local function left(key)
+  local ms = redis.call('pttl', key)
+  if ms > 0 then redis.call('pexpire', key, ms) end
+  return ms
+end
+local function all(key) return redis.call('hgetall', key) end
+return {{redis.call('lrange', KEYS[2], 0, -1), redis.call('zrange', KEYS[3], 0, -1, 'withscores'), said,
+  all(KEYS[1]), left(KEYS[1]), all(KEYS[5]), left(KEYS[5]),
+  all(KEYS[6]), left(KEYS[6]), all(KEYS[7]), left(KEYS[7])}, reply}
 ";
 
-/// Time passes for the lease.
+/// Time passes for leases.
 const PASS: &str = "
-local left = redis.call('pttl', KEYS[1]) - ARGV[1]
-if left > 0 then redis.call('pexpire', KEYS[1], left) else redis.call('del', KEYS[1]) end
+for _, key in ipairs({KEYS[1], KEYS[5], KEYS[6], KEYS[7]}) do
+  local left = redis.call('pttl', key) - ARGV[1]
+  if left > 0 then redis.call('pexpire', key, left) else redis.call('del', key) end
+end
 ";
 
 /// A script of the fair lock with what all of them share in front, as it is put together at build time. `FAIR_LUA=dir`
@@ -47,7 +59,7 @@ if left > 0 then redis.call('pexpire', KEYS[1], left) else redis.call('del', KEY
 fn fair(name: &str) -> Script {
     let dir = std::env::var("FAIR_LUA").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/lua/fair").into());
     let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}.lua")).expect(name);
-    Script::new(&(read("queue") + &read(name)))
+    Script::new(&(read("../common/holds") + &read("queue") + &read(name)))
 }
 
 pub struct Script {
@@ -135,7 +147,7 @@ fn parted(answer: Reply) -> (Reply, Reply) {
 /// The state with its deadlines in 4096ths of a ms.
 fn scaled(state: Reply) -> Reply {
     let Reply::List(mut parts) = state else { return state };
-    if let [_, _, _, Reply::List(flat)] = parts.as_mut_slice() {
+    if let [_, Reply::List(flat), ..] = parts.as_mut_slice() {
         for score in flat.iter_mut().skip(1).step_by(2) {
             match score {
                 Reply::Int(ms) => *ms *= MS,
@@ -158,9 +170,8 @@ fn exact(score: &str) -> Option<i64> {
 }
 
 fn text(bytes: &[u8]) -> Reply {
-    let text = String::from_utf8_lossy(bytes).into_owned();
-    // Scores and counts.
-    text.parse().map_or(Reply::Text(text), Reply::Int)
+    // Scores and counts are numbers.
+    word(&String::from_utf8_lossy(bytes))
 }
 
 fn from_sim(reply: SimReply) -> Reply {

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{JAVA, Java, KEYS, LEASE, OURS, Story};
-use crate::model::{LONG, MS, Model, Reply};
+use super::acts::give;
+use super::{GIVEN, JAVA, Java, KEYS, LEASE, OURS, STRANGERS, Story};
+use crate::model::{Ask, LONG, MS, Reply};
+
+/// What the rig makes of a minute.
+const MINUTE: &str = "1001200000";
 
 impl Story<'_> {
     fn step_of_ours(&mut self, owner: &'static str) {
@@ -11,41 +15,119 @@ impl Story<'_> {
         let holds = self.model.holds(owner);
         let waits = self.waiting.contains_key(owner);
         match self.dice.roll(12) {
-            0..=4 if holds > 0 => self.release(owner, self.dice_left(holds), lease),
-            5..=7 if holds > 0 => {
-                let (want, turn) = (self.dice.of(&[0, 1, holds + 1, holds]), self.dice.of(&[0, 1, 2]));
-                self.acquire(owner, lease, want, u8::try_from(turn).unwrap());
+            0..=4 if holds > 0 => {
+                let (words, mine, last) = (self.words(owner), self.dice_left(holds), self.last());
+                self.release(&give(owner, &words, lease, mine), last);
             }
-            8 if holds > 0 => self.leave(owner, self.dice_left(holds), lease),
-            0..=2 if waits => drop(self.acquire(owner, lease, self.want(), 2)),
+            5..=7 if holds > 0 => {
+                let turn = self.dice.of(&[0, 1, 2]);
+                let hold = if self.dice.roll(2) == 0 { self.listed_id(owner) } else { self.some_hold(owner) };
+                self.acquire_anyhow(owner, lease, hold, turn);
+            }
+            8 if holds > 0 => {
+                let (hold, mine) = (self.listed_id(owner), self.dice_left(holds));
+                self.leave(&give(owner, &hold, lease, mine), "n");
+            }
+            0..=2 if waits => self.try_again(owner, lease, 2),
             // A copy of a call that was sent twice.
-            3 if waits => drop(self.acquire(owner, lease, self.want(), 1)),
-            4 | 5 if waits => self.leave(owner, [-1, 0, 1][usize::try_from(self.model.now / 100 % 3).unwrap()], lease),
+            3 if waits => self.try_again(owner, lease, 1),
+            4 if waits => self.give_up(owner, lease, -1),
+            // Another process waits as the same owner, or gives up.
+            5 if waits => {
+                let (hold, turn) = (self.some_hold(owner), self.dice.of(&[1, 2]));
+                if self.dice.roll(2) == 0 {
+                    self.acquire_anyhow(owner, lease, hold, turn);
+                } else {
+                    self.leave(&give(owner, &hold, lease, 0), &format!("!{hold}"));
+                }
+            }
             // Its process dies.
             6 if waits && self.dice.roll(3) == 0 => drop(self.waiting.remove(owner)),
             6..=8 if waits => {}
             0..=8 if !waits && (!self.stands(owner) || self.java == Java::None) => {
-                drop(self.acquire(owner, lease, self.want(), 1));
+                let hold = self.some_hold(owner);
+                self.acquire_anyhow(owner, lease, hold, 1);
             }
             9 => {
-                let want = self.dice.of(&[1, 1, 1, 2]);
-                self.acquire(owner, lease, want, 0);
+                let hold = self.some_hold(owner);
+                self.acquire_anyhow(owner, lease, hold, 0);
             }
-            10 if !waits => drop(self.acquire(owner, lease, 1, 2)),
-            10 if self.dice.roll(2) == 0 => self.release(owner, 0, lease),
+            10 if !waits => {
+                let hold = self.some_hold(owner);
+                self.acquire_anyhow(owner, lease, hold, 2);
+            }
+            10 if self.dice.roll(2) == 0 => {
+                let (words, last) = (self.words(owner), self.last());
+                self.release(&give(owner, &words, lease, 0), last);
+            }
             _ => {}
         }
     }
 
-    fn want(&self) -> i64 {
-        i64::from(self.model.now % 500 != 0)
+    /// With what an acquire may ask for besides.
+    fn acquire_anyhow(&mut self, owner: &'static str, lease: i64, hold: String, turn: u8) {
+        let earlier = match self.dice.roll(8) {
+            0 => "-".into(),
+            1 => self.listed_id(owner),
+            _ => String::new(),
+        };
+        let (last, alone) = (self.last(), self.dice.roll(8) == 0);
+        let ask = self.ask(owner, lease, hold, turn);
+        self.acquire(owner, Ask { earlier, last, alone, ..ask });
     }
 
-    fn dice_left(&self, holds: i64) -> i64 {
-        match self.model.now / 100 % 4 {
-            0 => -1,
-            1 => holds - 1,
-            _ => 0,
+    /// A waiter looks.
+    fn try_again(&mut self, owner: &'static str, lease: i64, turn: u8) {
+        let hold = self.waiting[owner].hold.clone();
+        let (ask, last) = (self.ask(owner, lease, hold, turn), self.last());
+        self.acquire(owner, Ask { last, ..ask });
+    }
+
+    /// What a release gives back.
+    fn words(&mut self, owner: &str) -> String {
+        match self.dice.roll(10) {
+            0 => String::new(),
+            1 | 2 => "-".into(),
+            3 | 4 => "*".into(),
+            5 => [self.known_id(owner), "-".into(), self.listed_id(owner)].join(","),
+            6 => self.known_id(owner),
+            _ => self.listed_id(owner),
+        }
+    }
+
+    fn dice_left(&mut self, holds: i64) -> i64 {
+        self.dice.of(&[-1, holds - 1, 0, 0])
+    }
+
+    /// Somebody of ours and Java act as the same owner.
+    fn step_of_given(&mut self) {
+        match self.dice.roll(4) {
+            0 if self.model.holds(GIVEN) > 0 => drop(self.java("once", GIVEN, 15_000, LONG)),
+            1 if self.model.holds(GIVEN) > 0 => drop(self.java("unlock", GIVEN, 15_000, 0)),
+            // Its place is Java's, and ours finds it there.
+            1 if self.dice.roll(2) == 0 => drop(self.java("long", GIVEN, 15_000, LONG)),
+            _ => self.step_of_ours(GIVEN),
+        }
+    }
+
+    /// Who waits for the twin, or has it.
+    fn step_of_stranger(&mut self) {
+        let owner = self.dice.of(STRANGERS.as_flattened());
+        let lease = self.dice.of(&[4_000, 15_000]);
+        let held = self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner);
+        match self.dice.roll(5) {
+            0 | 1 if held => {
+                let words = self.dice.of(&["*", "", "-"]);
+                self.release(&give(owner, words, lease, 0), 0);
+            }
+            2 if self.waiting.contains_key(owner) => self.give_up(owner, lease, 0),
+            3 if self.dice.roll(3) == 0 => drop(self.waiting.remove(owner)),
+            _ if self.waiting.contains_key(owner) => self.try_again(owner, lease, 2),
+            _ if !self.stands(owner) => {
+                let (hold, turn) = (self.some_hold(owner), self.dice.of(&[0, 1, 1]));
+                self.acquire_anyhow(owner, lease, hold, turn);
+            }
+            _ => {}
         }
     }
 
@@ -68,13 +150,13 @@ impl Story<'_> {
     fn spoil(&mut self) {
         self.spoilt = true;
         let all: Vec<&'static str> =
-            OURS.iter().flatten().chain(&JAVA).copied().chain(["x", "not a uuid at all"]).collect();
+            OURS.iter().flatten().chain(&JAVA).copied().chain([GIVEN, "x", "not a uuid at all"]).collect();
         let owner = self.dice.of(&all);
         let now = self.model.now;
         let due = now + self.dice.of(&[-5_000, 700, 20_000, 400_000]);
         let model = &mut self.model;
         let due_text = due.to_string();
-        let words: Vec<&str> = match self.dice.roll(6) {
+        let words: Vec<&str> = match self.dice.roll(8) {
             0 => {
                 model.due.clear();
                 vec!["del", "deadlines"]
@@ -95,6 +177,14 @@ impl Story<'_> {
                 model.queue.insert(0, owner.into());
                 vec!["lpush", "queue", owner]
             }
+            5 => {
+                model.own.registered.remove(owner);
+                vec!["hdel", "waiters", owner]
+            }
+            6 => {
+                model.register(owner, "stale");
+                vec!["hset", "waiters", owner, "stale"]
+            }
             _ => {
                 model.due.insert(owner.into(), due * MS);
                 vec!["zadd", "deadlines", &due_text, owner]
@@ -102,6 +192,10 @@ impl Story<'_> {
         };
         self.log.push(format!("somebody: {words:?}"));
         self.rig.command(&words);
+        if words[0] == "hset" {
+            self.rig.command(&["pexpire", "waiters", MINUTE]);
+        }
+        self.model.pass(0);
         let servers = self.rig.run(&self.scripts.look, &KEYS, &[now.to_string()]);
         self.compare(servers, &Reply::Nil);
     }
@@ -119,9 +213,11 @@ impl Story<'_> {
             }
             16 if self.spoils && self.dice.roll(3) == 0 => self.spoil(),
             17 if self.dice.roll(5) == 0 => {
-                let args = self.args(&[]);
-                self.run("force", &self.scripts.force, args, Model::force);
+                let last = self.last();
+                self.force(last);
             }
+            19 if self.given && self.dice.roll(2) == 0 => self.step_of_given(),
+            19 if self.twins && self.dice.roll(2) == 0 => self.step_of_stranger(),
             // The lease ends.
             18 if self.model.left() > 0 && self.dice.roll(3) == 0 => self.pass(self.model.left().min(20_000)),
             _ => {
@@ -136,8 +232,10 @@ impl Story<'_> {
         let stands: BTreeSet<_> =
             OURS.iter().flatten().copied().filter(|owner| self.waiting.contains_key(owner)).collect();
         let mut left = stands;
+        // Whoever else waits dies.
+        self.waiting.retain(|owner, _| OURS.as_flattened().contains(owner));
         for _ in 0..2 {
-            self.refresh(&OURS, "refresh all");
+            self.refresh_ours();
             let standing: BTreeSet<&String> = self.model.queue.iter().collect();
             let scored: BTreeSet<&String> = self.model.due.keys().collect();
             if standing != scored {
@@ -145,34 +243,41 @@ impl Story<'_> {
             }
         }
         for _ in 0..60 {
-            if let Some(hold) = self.model.hold.clone() {
+            if let Some(hold) = self.model.own.hold.clone() {
                 left.remove(hold.owner.as_str());
                 match JAVA.iter().find(|owner| **owner == hold.owner) {
                     Some(owner) => drop(self.java("unlock", owner, 30_000, 0)),
-                    None => self.release(&hold.owner.clone(), 0, 30_000),
+                    None => self.release(&give(&hold.owner, "", 30_000, 0), 0),
                 }
             }
-            if left.is_empty() && self.model.hold.is_none() {
+            if left.is_empty() && self.model.own.hold.is_none() {
                 break;
             }
             for owner in left.clone() {
                 if !self.stands(owner) && self.model.holds(owner) == 0 {
-                    self.acquire(owner, 30_000, 1, 1);
+                    let ask = self.ask(owner, 30_000, String::new(), 1);
+                    self.acquire(owner, ask);
                 }
             }
             // Heads that never come are out of date at some time.
             let head = self.model.queue.first().cloned();
-            if let Some(head) = head.filter(|_| self.model.hold.is_none()) {
+            if let Some(head) = head.filter(|_| self.model.own.hold.is_none()) {
                 match JAVA.iter().find(|owner| **owner == head && self.java_waiting.contains_key(**owner)) {
                     Some(owner) => self.java_long(owner, 30_000),
                     None => self.shift(self.model.ms_until(&head).unwrap().max(0) / 100 * 100 + 100),
                 }
             }
-            self.refresh(&OURS, "refresh all");
+            self.refresh_ours();
         }
         if !left.is_empty() {
             self.fail(&format!("{left:?} never had the lock"));
         }
+    }
+
+    /// Nobody holds it or waits.
+    fn over(&self) -> bool {
+        let own = &self.model.own;
+        self.model.queue.is_empty() && own.hold.is_none() && own.registered.is_empty()
     }
 
     fn leave_all(&mut self) {
@@ -180,9 +285,10 @@ impl Story<'_> {
             self.model.queue.iter().any(|owner| {
                 !self.waiting.contains_key(owner.as_str()) && !self.java_waiting.contains_key(owner.as_str())
             });
-        for owner in OURS.as_flattened() {
-            if self.waiting.contains_key(owner) || self.model.holds(owner) > 0 {
-                self.leave(owner, 0, 30_000);
+        for owner in [OURS.as_flattened(), STRANGERS.as_flattened(), &[GIVEN]].concat() {
+            self.give_up(owner, 30_000, 0);
+            if self.model.holds(owner) > 0 || self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner) {
+                self.release(&give(owner, "", 30_000, 0), 0);
             }
         }
         for owner in JAVA {
@@ -193,17 +299,17 @@ impl Story<'_> {
                 self.java("unlock", owner, 30_000, 0);
             }
         }
-        if someone_dead || self.spoilt || self.model.hold.is_some() || !self.model.queue.is_empty() {
+        if someone_dead || self.spoilt || !self.over() {
             for _ in 0..50 {
                 let last = self.model.due.keys().filter_map(|owner| self.model.ms_until(owner)).max();
                 self.shift(last.unwrap_or(0).max(LEASE) / 100 * 100 + 100);
-                self.refresh(&OURS, "refresh all");
-                if self.model.queue.is_empty() && self.model.hold.is_none() {
+                self.refresh_ours();
+                if self.over() {
                     break;
                 }
             }
         }
-        if !(self.model.queue.is_empty() && self.model.due.is_empty() && self.model.hold.is_none()) {
+        if !(self.over() && self.model.due.is_empty()) {
             self.fail("something is left behind");
         }
     }

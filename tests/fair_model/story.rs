@@ -5,10 +5,13 @@ mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{JAVA_LEASE, LONG, Model, Reply, ours};
+use crate::model::{JAVA_LEASE, LONG, Model, Own, Reply, ours};
 use crate::rig::{Rig, Script, Scripts};
 
-const KEYS: [&str; 4] = ["lock", "queue", "deadlines", "channel:{lock}"];
+/// Of the lock, and what its twin has to itself.
+const KEYS: [&str; 7] = ["lock", "queue", "deadlines", "channel:{lock}", "waiters", "{lock}", "{waiters}"];
+/// Of the twin, as seen from there.
+const TWIN_KEYS: [&str; 7] = ["{lock}", "queue", "deadlines", "channel:{lock}", "{waiters}", "lock", "waiters"];
 
 /// Two clients of ours with three waiters each, one of Java's with four.
 const OURS: [[&str; 3]; 2] = [
@@ -29,6 +32,14 @@ const JAVA: [&str; 4] = [
     "33333333-3333-4333-8333-333333333333:3",
     "33333333-3333-4333-8333-333333333333:4",
 ];
+/// An owner of Java's that a client of ours acts as; Java only comes in again as it, and unlocks.
+const GIVEN: &str = "44444444-4444-4444-8444-444444444444:1";
+/// Those of ours that wait for the twin.
+const STRANGERS: [[&str; 3]; 1] = [[
+    "55555555-5555-8555-8555-555555555555:1",
+    "55555555-5555-8555-8555-555555555555:2",
+    "55555555-5555-8555-8555-555555555555:3",
+]];
 
 /// The most that anybody's lease is in here.
 const LEASE: i64 = 40_000;
@@ -53,6 +64,9 @@ impl Dice {
 #[derive(Clone, Debug)]
 struct Waiter {
     last: i64,
+    /// What it waits for.
+    hold: String,
+    nonce: String,
     /// Somebody of Java's stood ahead whose wait could only be guessed.
     guessed: bool,
 }
@@ -75,14 +89,22 @@ pub struct Story<'a> {
     /// Somebody spoils the queue: only what recovers can be asked for.
     spoils: bool,
     spoilt: bool,
+    /// Somebody of ours acts as an owner of Java's; others wait for the twin.
+    given: bool,
+    twins: bool,
     waiting: BTreeMap<&'static str, Waiter>,
     /// When the deadlines of ours were set.
     set: BTreeMap<&'static str, i64>,
     /// Those of Java that queued and have not been seen to go, with their waits.
     java_waiting: BTreeMap<&'static str, (i64, i64)>,
-    /// Those of Java whose deadlines tell less than their waits: one ahead gave up with more than it had come with.
+    /// Those of Java whose deadlines tell less than their waits: one ahead gave up with more than it had come with, or they
+    /// came behind such a one.
     cut: BTreeSet<&'static str>,
     refreshed: i64,
+    /// The ids that every owner was given, listed still or gone.
+    issued: BTreeMap<String, Vec<String>>,
+    /// How many names were made up.
+    names: u64,
     /// Waits of Java that went without taking anything off, since the queue was last without Java.
     stale: i64,
     log: Vec<String>,
@@ -95,6 +117,7 @@ impl<'a> Story<'a> {
         let model = Model::new(now, dice.of(&[2_000, 5_000, 5_000, 10_000]), dice.of(&[4_000, 15_000]));
         let java = dice.of(&[Java::None, Java::Default, Java::Mixed, Java::Mixed]);
         let spoils = dice.roll(4) == 0;
+        let (given, twins) = [(false, false), (true, false), (false, true)][usize::try_from(dice.roll(3)).unwrap()];
         rig.command(&["flushall"]);
         Self {
             seed,
@@ -105,11 +128,15 @@ impl<'a> Story<'a> {
             java,
             spoils,
             spoilt: false,
+            given,
+            twins,
             waiting: BTreeMap::new(),
             set: BTreeMap::new(),
             java_waiting: BTreeMap::new(),
             cut: BTreeSet::new(),
             refreshed: now,
+            issued: BTreeMap::new(),
+            names: 0,
             stale: 0,
             log: Vec::new(),
         }
@@ -129,17 +156,24 @@ impl<'a> Story<'a> {
         );
     }
 
-    /// Runs a script on both, and compares its answer and all there is to what the model says.
-    fn run(&mut self, name: &str, script: &Script, args: Vec<String>, act: impl FnOnce(&mut Model) -> Reply) -> Reply {
+    /// Runs a script on both, and compares its answer and all there is to what the model says. `twin`: at the twin.
+    fn run(
+        &mut self,
+        (name, twin): (&str, bool),
+        script: &Script,
+        args: Vec<String>,
+        act: impl FnOnce(&mut Model) -> Reply,
+    ) -> Reply {
         let before = self.model.clone();
         let mut args = args;
         self.log.push(format!("+{} {name} {}", before.now - 1_795_000_000_000, args.join(" ")));
         args.push(before.now.to_string());
-        let replies = self.rig.run(script, &KEYS, &args);
-        let expected = act(&mut self.model);
-        self.model.round();
+        let replies = self.rig.run(script, if twin { &TWIN_KEYS } else { &KEYS }, &args);
+        let expected = self.model.act(twin, act);
         self.log.push(format!("    -> {expected:?}\n    {}", short(&self.model)));
+        self.model.swap(twin);
         self.compare(replies, &expected);
+        self.model.swap(twin);
         self.check(&before, name);
         expected
     }
@@ -159,8 +193,8 @@ impl<'a> Story<'a> {
 
     /// What must hold after every step.
     fn check(&mut self, before: &Model, step: &str) {
-        let winner = self.model.hold.as_ref().map(|hold| hold.owner.clone());
-        let had = before.hold.as_ref().map(|hold| hold.owner.clone());
+        let winner = self.model.own.hold.as_ref().map(|hold| hold.owner.clone());
+        let had = before.own.hold.as_ref().map(|hold| hold.owner.clone());
         if self.model.left() == -1 {
             self.fail("a lock without end");
         }
@@ -173,6 +207,8 @@ impl<'a> Story<'a> {
                 let left = before.ms_until(ahead).unwrap_or(i64::MAX);
                 let alive =
                     self.waiting.get(ahead.as_str()).is_some_and(|waiter| !waiter.guessed) && !self.silent(ahead);
+                // It waits for the twin.
+                let alive = alive && !stranger(ahead);
                 let java = !ours(ahead) && left > self.model.wait && !step.starts_with("refresh");
                 if alive || java {
                     self.fail(&format!("{winner} passed {ahead}"));
@@ -180,15 +216,21 @@ impl<'a> Story<'a> {
             }
         }
         // Nobody alive loses its place.
-        if let Some(winner) = &winner {
-            self.waiting.remove(winner.as_str());
-            self.java_waiting.remove(winner.as_str());
+        for winner in [&self.model.own, &self.model.twin].into_iter().filter_map(|own| own.hold.as_ref()) {
+            self.waiting.remove(winner.owner.as_str());
+            self.java_waiting.remove(winner.owner.as_str());
         }
         let lost: Vec<_> = self.waiting.keys().copied().filter(|owner| !self.stands(owner)).collect();
         for owner in lost {
             let waiter = self.waiting.remove(owner).unwrap();
             if !waiter.guessed && !self.spoilt && !step.contains(owner) && !self.silent(owner) {
                 self.fail(&format!("{owner} was alive and lost its place"));
+            }
+        }
+        for owner in self.waiting.keys() {
+            let own = if stranger(owner) { &self.model.twin } else { &self.model.own };
+            if !own.registered.contains_key(*owner) && !self.spoilt && !self.silent(owner) {
+                self.fail(&format!("{owner} is alive and not registered"));
             }
         }
         // What it was given room for stays until nobody of Java's is ahead; garbage stands for the longest.
@@ -210,7 +252,7 @@ impl<'a> Story<'a> {
                 }
                 if ours(owner) && self.model.queue[..=place].iter().all(|other| ours(other)) && self.stale == 0 {
                     // Dead ones keep what they had until the next refresh.
-                    let fresh = self.waiting.contains_key(owner.as_str()) && step.starts_with("refresh all");
+                    let fresh = self.waiting.contains_key(owner.as_str()) && step == "refresh all" && !stranger(owner);
                     if fresh && left > self.model.wait {
                         self.fail(&format!("{owner} has room for nobody"));
                     }
@@ -249,23 +291,38 @@ impl<'a> Story<'a> {
     }
 }
 
+fn stranger(owner: &str) -> bool {
+    STRANGERS.as_flattened().contains(&owner)
+}
+
 fn short(model: &Model) -> String {
     let name =
         |owner: &str| format!("{}{}", owner.get(..1).unwrap_or(""), owner.rsplit_once(':').map_or("", |(_, n)| n));
     let queue: Vec<_> =
         model.queue.iter().map(|owner| format!("{} {:?}", name(owner), model.ms_until(owner))).collect();
-    let hold =
-        model.hold.as_ref().map(|hold| format!("{} x{} {}", name(&hold.owner), hold.count, hold.end - model.now));
-    format!("held by {hold:?}, waiting {}", queue.join(", "))
+    let hold = |own: &Own| {
+        let hold = own.hold.as_ref()?;
+        Some(format!(
+            "{} x{}{} {}",
+            name(&hold.owner),
+            hold.count,
+            hold.list().unwrap_or_default(),
+            hold.end - model.now
+        ))
+    };
+    let (own, twin) = (hold(&model.own), hold(&model.twin));
+    format!("held by {own:?}, twin by {twin:?}, waiting {}, {:?}", queue.join(", "), model.own.registered.values())
 }
 
-/// Deadlines in the order of their owners.
+/// Hashes and sorted sets in the order of their members.
 fn sorted(state: Reply) -> Reply {
     let Reply::List(mut parts) = state else { return state };
-    if let Some(Reply::List(flat)) = parts.last_mut() {
-        let mut pairs: Vec<Vec<Reply>> = flat.chunks(2).map(<[Reply]>::to_vec).collect();
-        pairs.sort_by_key(|pair| format!("{:?}", pair[0]));
-        *flat = pairs.concat();
+    for part in [1, 3, 5, 7, 9] {
+        if let Some(Reply::List(flat)) = parts.get_mut(part) {
+            let mut pairs: Vec<Vec<Reply>> = flat.chunks(2).map(<[Reply]>::to_vec).collect();
+            pairs.sort_by_key(|pair| format!("{:?}", pair[0]));
+            *flat = pairs.concat();
+        }
     }
     Reply::List(parts)
 }

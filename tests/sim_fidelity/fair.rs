@@ -1,11 +1,15 @@
 //! The scripts of the fair lock.
 
-use crate::{Agree, Dice, LEASES, script};
+use crate::{Agree, Dice, LEASES, script, told};
 
 /// A script of the fair lock with what all of them share in front, as it is put together at build time.
 macro_rules! fair {
     ($file:literal) => {
-        concat!(include_str!("../../lua/fair/queue.lua"), include_str!(concat!("../../lua/fair/", $file, ".lua")))
+        concat!(
+            include_str!("../../lua/common/holds.lua"),
+            include_str!("../../lua/fair/queue.lua"),
+            include_str!(concat!("../../lua/fair/", $file, ".lua"))
+        )
     };
 }
 
@@ -27,60 +31,67 @@ const QUEUERS: [&str; 8] = [
     "00000000-0000-4000-8000-00000000000c:3",
     "x",
 ];
-/// A lock and its queue, its deadlines and the prefix of its channels; and one that shares its queue with nobody.
-const FAIR: [[&str; 4]; 2] = [["f", "q", "t", "c:{f}"], ["g", "q:g", "t:g", "c:{g}"]];
+/// A lock and its queue, its deadlines, the prefix of its channels and its waiters of ours; one that shares all but these
+/// with it, and one that shares nothing with anybody.
+const FAIR: [[&str; 5]; 3] =
+    [["f", "q", "t", "c:{f}", "w"], ["{f}", "q", "t", "c:{f}", "w:{}"], ["g", "q:g", "t:g", "c:{g}", "w:g"]];
+/// What waiters are registered by.
+const NONCES: [&str; 6] = ["n1", "n2", "!i1", "!i2", "!0a.7", ""];
 const WAITS: [&str; 4] = ["4000", "10000", "60000", "300000"];
 
 /// One random call of a script of the fair lock, or something that spoils its keys. `now`: the time in ms that the scripts
 /// are told instead of the server's, as a deadline that is 1 ms off may decide otherwise.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
-    let names = FAIR[d.roll(5) / 4].map(str::to_owned);
-    let [hash, queue, deadlines, _] = names.clone();
+    let names = FAIR[[0, 0, 0, 0, 1, 2][d.roll(6)]].map(str::to_owned);
+    let [hash, queue, deadlines, _, waiters] = names.clone();
     let owner = d.mostly(&QUEUERS, 7);
     let (wait, first_lease) = (d.of(&WAITS), d.of(&["4000", "15000", "15000", "15000", "x", "-1"]));
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
     let (long, watchdog) = (d.of(&["300000", "5000"]), d.of(&["30000", "3000"]));
     let lease = d.mostly(&LEASES, 4);
     let s = |text: &str| text.to_owned();
-    let at = |source: &str| source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000));
+    let nonce = d.of(&NONCES);
+    let last = d.last(now);
     let call = |source: &str, args: &[String]| {
         script(
-            &at(source),
+            &told(source, now),
             &names,
             &[args, &[wait.clone(), first_lease.clone(), publish.clone(), long.clone(), watchdog.clone()]].concat(),
         )
     };
     let due = (now + 1000 * (d.roll(40) as i64 - 10) + 500).to_string();
-    match d.roll(33) {
+    match d.roll(35) {
         0..10 => {
-            let (want, turn) = (d.of(&["-1", "0", "1", "1", "1", "2"]), d.of(&["0", "1", "1", "1", "2"]));
-            call(FAIR_ACQUIRE, &[owner, lease, want, turn])
+            let (alone, turn) = (d.of(&["0", "0", "0", "1"]), d.of(&["0", "1", "1", "1", "2"]));
+            call(FAIR_ACQUIRE, &[owner, lease, d.taken(), d.earlier(), last, alone, turn, nonce])
         }
-        10..14 => call(FAIR_RELEASE, &[owner, d.of(&["-1", "0", "0", "0", "1"]), lease]),
-        14..17 => call(FAIR_LEAVE, &[owner, d.of(&["-1", "-1", "0", "1"]), lease]),
-        17 => call(FAIR_FORCE, &[]),
-        18 => script(&at(FAIR_WAITERS), &[queue, deadlines], &[]),
+        10..14 => call(FAIR_RELEASE, &[owner, d.given_back(), lease, d.of(&["-1", "0", "1"]), last]),
+        14..17 => call(FAIR_LEAVE, &[owner, d.taken(), lease, d.of(&["0", "1"]), nonce]),
+        17 => call(FAIR_FORCE, &[last]),
+        18 => script(&told(FAIR_WAITERS, now), &[queue, deadlines], &[]),
         19..25 => {
             let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish, long, watchdog]);
-            for names in &FAIR[d.roll(2)..=1] {
+            for names in &FAIR[d.roll(3)..] {
                 keys.extend(names.iter().map(|name| (*name).to_owned()));
                 let n = d.roll(4);
                 args.push(n.to_string());
                 for _ in 0..n {
                     let last = if d.roll(3) == 0 { 0 } else { now - 1000 * d.roll(5) as i64 };
-                    args.extend([d.mostly(&QUEUERS, 7), last.to_string()]);
+                    args.extend([d.mostly(&QUEUERS, 7), last.to_string(), d.of(&NONCES)]);
                 }
             }
-            script(&at(FAIR_REFRESH), &keys, &args)
+            script(&told(FAIR_REFRESH, now), &keys, &args)
         }
         25 => (Agree::Exactly, vec![s("zadd"), deadlines, due, owner]),
         26 => (Agree::Exactly, vec![s("zadd"), deadlines, d.of(&["-1", "0", "inf", "-inf", "2.5"]), owner]),
         27 => (Agree::Exactly, vec![s("zrem"), deadlines, owner]),
         28 => (Agree::Exactly, vec![s("rpush"), queue, owner]),
         29 => (Agree::Exactly, vec![s("lrem"), queue, s("0"), owner]),
-        30 => (Agree::Exactly, vec![s("del"), d.of(&["f", "f", "t", "q", "g"])]),
+        30 => (Agree::Exactly, vec![s("del"), d.of(&["f", "f", "t", "q", "g", "{f}", "w"])]),
         31 => (Agree::Exactly, vec![s("hset"), hash, owner, s("1")]),
+        32 => (Agree::Exactly, vec![s("hset"), waiters, owner, nonce]),
+        33 => (Agree::Exactly, vec![s("hdel"), waiters, owner]),
         _ if d.roll(4) > 0 => (Agree::Exactly, vec![s("ping")]),
-        _ => (Agree::Exactly, vec![s("set"), d.of(&["f", "q", "t"]), s("no lock")]),
+        _ => (Agree::Exactly, vec![s("set"), d.of(&["f", "q", "t", "w"]), s("no lock")]),
     }
 }

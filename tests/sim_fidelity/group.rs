@@ -1,19 +1,21 @@
 //! The scripts of the fenced lock, of many locks taken together, and of the reentrant lock where nobody is told.
 
-use crate::{Agree, Dice, LEASES, script};
+use crate::{Agree, Dice, LEASES, NOW, script, told};
 
-const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
-const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
-const FORCE: &str = include_str!("../../lua/reentrant/force.lua");
-const RENEW: &str = include_str!("../../lua/common/renew.lua");
+/// A script with what those that take and give back holds share in front, as it is put together at build time.
+macro_rules! holds {
+    ($($file:literal),+) => {
+        concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
+    };
+}
+
+const ACQUIRE: &str = holds!("reentrant/acquire");
+const RELEASE: &str = holds!("reentrant/release");
+const FORCE: &str = holds!("reentrant/force");
+const RENEW: &str = holds!("common/renew");
 const LAST: &str = include_str!("../../lua/fenced/last.lua");
 const MULTI: &str = include_str!("../../lua/multi/acquire.lua");
-/// As it is put together at build time.
-const FENCED: &str = concat!(
-    include_str!("../../lua/fenced/begin.lua"),
-    include_str!("../../lua/reentrant/acquire.lua"),
-    include_str!("../../lua/fenced/number.lua")
-);
+const FENCED: &str = holds!("fenced/begin", "reentrant/acquire", "fenced/number");
 
 const OWNERS: [&str; 4] = ["a:1", "a:2", "b:1", "mode"];
 /// A lock and the counter of its sections.
@@ -32,15 +34,20 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     let channel = format!("channel:{{{hash}}}");
     let s = |text: &str| text.to_owned();
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
-    let want = d.of(&["-1", "0", "1", "1", "1", "2", "2", "3"]);
+    let call = |source: &str, keys: &[String], args: &[String]| script(&told(source, NOW), keys, args);
     match d.roll(40) {
-        0..12 => script(FENCED, &[hash, counter], &[owner, lease, want]),
-        12..14 => script(ACQUIRE, &[hash], &[owner, lease, want]),
-        14..22 => script(RELEASE, &[hash, channel], &[owner, d.of(&["-1", "0", "0", "1", "2"]), lease, publish]),
+        n @ 0..14 => {
+            let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
+            if n < 12 { call(FENCED, &[hash, counter], &args) } else { call(ACQUIRE, &[hash], &args) }
+        }
+        14..22 => {
+            let args = [owner, d.given_back(), lease, d.of(&["-1", "0", "0", "1", "2"]), d.last(NOW), publish];
+            call(RELEASE, &[hash, channel], &args)
+        }
         // Where nobody is told there is no channel either.
-        22 => script(RELEASE, &[hash], &[owner, d.of(&["-1", "0", "1"]), lease, s("")]),
-        23 => script(FORCE, &[hash, channel], &[publish]),
-        24 => script(FORCE, &[hash], &[s("")]),
+        22 => call(RELEASE, &[hash], &[owner, d.given_back(), lease, d.of(&["-1", "0", "1"]), d.last(NOW), s("")]),
+        23 => call(FORCE, &[hash, channel], &[d.last(NOW), publish]),
+        24 => call(FORCE, &[hash], &[d.last(NOW), s("")]),
         25 => script(LAST, &[counter], &[]),
         26..31 => {
             let mut keys: Vec<String> = LOCKS.iter().map(|[hash, _]| s(hash)).collect();
@@ -51,7 +58,8 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         31 => {
             // A negative lease is set exactly so: one long enough not to end while the answers are compared.
             let lease = if lease == "-5" { s("-40000") } else { lease };
-            script(RENEW, &[hash, s("h")], &[lease, owner, s("a:1")])
+            let args = [lease, d.last(NOW), owner, d.relied_on(), s("a:1"), d.relied_on()];
+            call(RENEW, &[hash, s("h")], &args)
         }
         32 => plain(&["del", &d.of(&["f", "g", "h", "i"])]),
         // A counter that somebody deleted, gave an end, or set; up to the last number that Lua can tell from the next one.

@@ -14,6 +14,17 @@ use distlock::sim::{SimReply, SimServer};
 /// Good leases, and what is none.
 const LEASES: [&str; 9] = ["10000", "20000", "40000", "80000", "0", "-5", "9223372036854775807", "x", "1.5"];
 
+/// Ids of holds: few, so that the same one comes twice.
+const IDS: [&str; 4] = ["i1", "i2", "i3", "0a.7"];
+
+/// The time in ms that scripts are told.
+pub(crate) const NOW: i64 = 1_795_000_000_000;
+
+/// A script that is told this time instead of the server's, as a moment that is 1 ms off may decide otherwise.
+pub(crate) fn told(source: &str, now: i64) -> String {
+    source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000))
+}
+
 mod real {
     //! A server of our own, and what it answers.
 
@@ -126,6 +137,53 @@ impl Dice {
     /// Mostly one of the good ones in front, so that runs get somewhere.
     pub(crate) fn mostly(&mut self, list: &[&'static str], good: usize) -> String {
         if self.roll(4) > 0 { self.of(&list[..good]) } else { self.of(list) }
+    }
+
+    /// What an acquire counts: the only hold, or one with an id.
+    pub(crate) fn taken(&mut self) -> String {
+        if self.roll(3) == 0 { String::new() } else { self.of(&IDS) }
+    }
+
+    /// What a release gives back: the words of `lua/common/holds.lua`, and several at once.
+    pub(crate) fn given_back(&mut self) -> String {
+        match self.roll(8) {
+            0 => String::new(),
+            1 => "-".into(),
+            2 => "*".into(),
+            3 => [self.of(&IDS), self.of(&IDS)].join(","),
+            4 => self.of(&["i1,-", "-,i2,i3", "i1,i2,i3,0a.7", "nobody's", ",", ",i2"]),
+            _ => self.of(&IDS),
+        }
+    }
+
+    /// The hold that must be there still: mostly none.
+    pub(crate) fn earlier(&mut self) -> String {
+        match self.roll(8) {
+            0 => "-".into(),
+            1 => self.of(&IDS),
+            _ => String::new(),
+        }
+    }
+
+    /// The holds that a renewal relies on.
+    pub(crate) fn relied_on(&mut self) -> String {
+        match self.roll(5) {
+            0 => String::new(),
+            1 => ",-".into(),
+            2 => format!(",{},-,{}", self.of(&IDS), self.of(&IDS)),
+            _ => format!(",{}", self.of(&IDS)),
+        }
+    }
+
+    /// A last moment: mostly none, else one that has passed, is now, or is to come.
+    pub(crate) fn last(&mut self, now: i64) -> String {
+        match self.roll(12) {
+            0 => "1".into(),
+            1 => (now - 1).to_string(),
+            2 => now.to_string(),
+            3 => self.of(&["99999999999999", "x", ""]),
+            _ => "0".into(),
+        }
     }
 }
 
@@ -257,7 +315,7 @@ fn counters_and_locks_taken_together_end_alike() {
 
 #[test]
 fn readers_die_alike_and_leave_the_same_behind() {
-    ends_alike(&rwlock::ENDING, |dice| rwlock::draw(dice, 1_795_000_000_000));
+    ends_alike(&rwlock::ENDING, |dice| rwlock::draw(dice, NOW));
 }
 
 /// Random calls of the scripts of a flavour, and things that spoil its keys. They are told the time instead of the server's.
@@ -267,7 +325,7 @@ fn scripts_do_the_same(mut draw: impl FnMut(&mut Dice, i64) -> (Agree, Vec<Strin
     let mut dice = Dice(seed);
     for n in 1..=from_env("OPS", 12_000) {
         // Every so often time passes.
-        let now = 1_795_000_000_000 + 1500 * (n as i64 / 20 % 10);
+        let now = NOW + 1500 * (n as i64 / 20 % 10);
         let (how, words) = draw(&mut dice, now);
         pair.both(how, &words);
         if n % 10 == 0 {

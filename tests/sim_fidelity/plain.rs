@@ -1,6 +1,6 @@
 //! Random commands, and the scripts of the reentrant lock.
 
-use crate::{Agree, Dice, LEASES, script};
+use crate::{Agree, Dice, LEASES, NOW, script, told};
 
 pub(crate) const KEYS: [&str; 6] = ["lock:0", "lock:1", "lock:2", "x", "y", "z"];
 const OWNERS: [&str; 4] = ["a:1", "a:2", "b:1", "c:7"];
@@ -9,10 +9,17 @@ const NUMBERS: [&str; 14] =
 const SCORES: [&str; 11] = ["0", "1", "2", "2.5", "-1", "1e3", "0.1", "inf", "-inf", "nan", "x"];
 const BOUNDS: [&str; 8] = ["-inf", "+inf", "0", "(1", "2", "(2.5", "x", "1000"];
 
-const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
-const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
-const RENEW: &str = include_str!("../../lua/common/renew.lua");
-const FORCE: &str = include_str!("../../lua/reentrant/force.lua");
+/// A script with what those that take and give back holds share in front, as it is put together at build time.
+macro_rules! holds {
+    ($($file:literal),+) => {
+        concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
+    };
+}
+
+const ACQUIRE: &str = holds!("reentrant/acquire");
+const RELEASE: &str = holds!("reentrant/release");
+const RENEW: &str = holds!("common/renew");
+const FORCE: &str = holds!("reentrant/force");
 const STATE: &str = include_str!("../../lua/common/state.lua");
 
 /// One random command.
@@ -24,8 +31,6 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     let lease = d.mostly(&LEASES, 4);
     let score = d.mostly(&SCORES, 7);
     let count = ["0", "1", "2", "3"][d.roll(4)].to_owned();
-    // -1: as somebody who must hold nothing yet.
-    let want = if d.roll(6) == 0 { "-1".to_owned() } else { count.clone() };
     let publish = d.of(&["publish", "publish", "spublish", "nosuchcommand"]);
     let distinct = (5_000 + d.roll(1_000_000)).to_string();
     let channel = format!("channel:{{{lock}}}");
@@ -36,17 +41,25 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         words
     };
     let words = match d.roll(62) {
-        0..6 => return script(ACQUIRE, &[lock], &[owner, lease, want]),
+        0..6 => {
+            let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
+            return script(&told(ACQUIRE, NOW), &[lock], &args);
+        }
         6..11 => {
             let left = ["-1", "0", "1", "2"][d.roll(4)].to_owned();
-            return script(RELEASE, &[lock, channel], &[owner, left, lease, publish]);
+            let args = [owner, d.given_back(), lease, left, d.last(NOW), publish];
+            return script(&told(RELEASE, NOW), &[lock, channel], &args);
         }
         11..13 => {
             // A negative lease is set exactly so: one long enough not to end while the answers are compared.
             let lease = if lease == "-5" { s("-40000") } else { lease };
-            return script(RENEW, &[s(KEYS[0]), key, s(KEYS[2])], &[lease, s("a:1"), owner, s("b:1")]);
+            let mut args = vec![lease, d.last(NOW)];
+            for owner in [s("a:1"), owner, s("b:1")] {
+                args.extend([owner, d.relied_on()]);
+            }
+            return script(&told(RENEW, NOW), &[s(KEYS[0]), key, s(KEYS[2])], &args);
         }
-        13 => return script(FORCE, &[lock, channel], &[publish]),
+        13 => return script(&told(FORCE, NOW), &[lock, channel], &[d.last(NOW), publish]),
         14..16 => return script(STATE, &[lock], &[]),
         16 => return (Agree::Lease, plain("pttl", &[])),
         17 => return (Agree::Seconds, plain("ttl", &[])),

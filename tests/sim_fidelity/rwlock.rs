@@ -1,11 +1,15 @@
 //! The scripts of the read-write lock.
 
-use crate::{Agree, Dice, LEASES, script};
+use crate::{Agree, Dice, LEASES, script, told};
 
 /// A script with what all of them share in front, as it is put together at build time.
 macro_rules! part {
     ($($file:literal),+) => {
-        concat!(include_str!("../../lua/rwlock/covers.lua") $(, include_str!(concat!("../../lua/rwlock/", $file, ".lua")))+)
+        concat!(
+            include_str!("../../lua/common/holds.lua"),
+            include_str!("../../lua/rwlock/covers.lua")
+            $(, include_str!(concat!("../../lua/rwlock/", $file, ".lua")))+
+        )
     };
 }
 
@@ -43,41 +47,47 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
     let cover = format!("{tag}:{owner}:rwlock_timeout:{}", 1 + d.roll(3));
     let s = |text: &str| text.to_owned();
-    let at = |source: &str| source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000));
     let call = |source: &str, keys: &[&String], args: &[&String]| {
         let owned = |words: &[&String]| words.iter().map(|word| (*word).clone()).collect::<Vec<_>>();
-        script(&at(source), &owned(keys), &owned(args))
+        script(&told(source, now), &owned(keys), &owned(args))
     };
-    let want = d.of(&["-1", "0", "1", "1", "1", "2", "2", "3"]);
+    let (hold, back, earlier, last) = (d.taken(), d.given_back(), d.earlier(), d.last(now));
+    let alone = d.of(&["0", "0", "0", "1"]);
     let left = d.of(&["-1", "0", "0", "1", "2"]);
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(40) {
-        0..9 => call(READ, &[&hash, &waiting], &[&owner, &lease, &want, &tag, &d.of(&["0", "1"])]),
+        0..9 => {
+            let own = [&owner, &lease, &hold, &earlier, &last, &alone, &tag, &d.of(&["0", "1"])];
+            call(READ, &[&hash, &waiting], &own)
+        }
         9..14 => {
             let promised = d.of(&["0", "0", "5000", "30000", "x"]);
-            call(READ_RELEASE, &[&hash, &channel], &[&owner, &left, &promised, &tag, &publish, &lease])
+            call(READ_RELEASE, &[&hash, &channel], &[&owner, &back, &lease, &left, &last, &tag, &promised, &publish])
         }
-        14..19 => call(WRITE, &[&hash, &waiting], &[&owner, &lease, &want, &tag, &d.of(&["0", "3000", "9000"])]),
-        19..23 => call(WRITE_RELEASE, &[&hash, &channel], &[&owner, &left, &lease, &tag, &publish]),
+        14..19 => {
+            let own = [&owner, &lease, &hold, &earlier, &last, &alone, &tag, &d.of(&["0", "3000", "9000"])];
+            call(WRITE, &[&hash, &waiting], &own)
+        }
+        19..23 => call(WRITE_RELEASE, &[&hash, &channel], &[&owner, &back, &lease, &left, &last, &tag, &publish]),
         23..25 => {
-            let left = d.of(&["-2", "0", "0", "1"]);
-            call(LEAVE, &[&hash, &channel, &waiting], &[&owner, &left, &lease, &tag, &publish])
+            let own = [&owner, &hold, &lease, &left, &s("0"), &tag, &publish];
+            call(LEAVE, &[&hash, &channel, &waiting], &own)
         }
         25 => {
             let (mode, message) = if d.roll(2) == 0 { ("read", "0") } else { ("write", "1") };
-            call(FORCE, &[&hash, &channel], &[&s(mode), &s(message), &publish])
+            call(FORCE, &[&hash, &channel], &[&s(mode), &s(message), &last, &publish])
         }
         26..28 => call(STATE, &[&hash], &[&d.of(&["read", "write"]), &tag]),
         28..32 => {
             // A negative lease is set exactly so: one long enough not to end while the answers are compared.
             let lease = if lease == "-5" { s("-15000") } else { lease };
-            let (mut keys, mut args) = (Vec::new(), vec![lease]);
+            let (mut keys, mut args) = (Vec::new(), vec![lease, last]);
             for _ in 0..1 + d.roll(3) {
                 let [hash, tag, ..] = LOCKS[d.roll(5) / 4].map(str::to_owned);
                 keys.push(hash);
-                args.extend([d.mostly(&OWNERS, 4), d.of(&["read", "read", "write", "keep"]), tag]);
+                args.extend([d.mostly(&OWNERS, 4), d.relied_on(), d.of(&["read", "read", "write", "keep"]), tag]);
             }
-            script(RENEW, &keys, &args)
+            script(&told(RENEW, now), &keys, &args)
         }
         // A reader dies, or lives on for another time.
         32 => plain(&["del", &cover]),

@@ -1,0 +1,62 @@
+//! The holds of one owner, as `lua/common/holds.lua` counts them.
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    pub owner: String,
+    pub count: i64,
+    /// Those that are listed, in the order of their acquires.
+    pub ids: Vec<String>,
+    pub end: i64,
+}
+
+impl Hold {
+    /// The first one of an owner; '' is not listed.
+    pub fn first(owner: &str, id: &str, end: i64) -> Self {
+        let ids = if id.is_empty() { Vec::new() } else { vec![id.into()] };
+        Self { owner: owner.into(), count: 1, ids, end }
+    }
+
+    /// The list as it stands in the hash; none without ids.
+    pub fn list(&self) -> Option<String> {
+        (!self.ids.is_empty()).then(|| self.ids.iter().map(|id| format!(",{id}")).collect())
+    }
+
+    fn unlisted(&self) -> i64 {
+        self.count - i64::try_from(self.ids.len()).unwrap()
+    }
+
+    /// Whether an acquire of this hold is a repeat.
+    pub fn counted(&self, id: &str) -> bool {
+        id.is_empty() || self.ids.iter().any(|other| other == id)
+    }
+
+    pub fn has(&self, id: &str) -> bool {
+        if id == "-" { self.unlisted() > 0 } else { self.counted(id) }
+    }
+
+    pub fn add(&mut self, id: &str) {
+        self.count += 1;
+        self.ids.push(id.into());
+    }
+
+    /// Without what a release names, and what that was; none where nothing of it is there. The last hold is gone at a
+    /// count of 0.
+    pub fn without(&self, words: &str) -> Option<(Self, String)> {
+        if words.is_empty() {
+            return Some((Self { count: 0, ids: Vec::new(), ..self.clone() }, String::new()));
+        }
+        let words = match words {
+            "*" if self.unlisted() > 0 => "-",
+            "*" => self.ids.first()?,
+            words => words,
+        };
+        let mut rest = self.clone();
+        for id in words.split(',').filter(|id| !id.is_empty()) {
+            if rest.has(id) {
+                rest.count -= 1;
+                rest.ids.retain(|other| other != id);
+            }
+        }
+        (rest.count < self.count).then(|| (rest, if words == "-" { String::new() } else { words.into() }))
+    }
+}
