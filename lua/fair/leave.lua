@@ -15,12 +15,14 @@ local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
 told(ARGV[9], ARGV[10])
 
-local count = tonumber(redis.call('hget', KEYS[1], owner) or nil)
-if count then
+local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
+-- Others came to know the owner, and act as it.
+if hold == '' and found[2] then hold = '-' end
+if found[1] then
   local ids, left = '', 0
   if hold ~= '' then
     load_holds()
-    ids, left = rest(listed(KEYS[1], owner), count, hold)
+    ids, left = rest(found[2] or '', tonumber(found[1]) or 0, hold)
   end
   if ids and left == 0 then
     redis.call('del', KEYS[1])

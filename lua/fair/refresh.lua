@@ -86,11 +86,14 @@ while arg <= #ARGV do
   local ok, failed = pcall(function()
     local standing = set(keys, known)
     -- Gone, where nobody refreshed it for long.
-    if #owners > 0 and redis.call('pexpire', keys[5], REGISTERED) == 0 then
-      for i, owner in ipairs(owners) do
-        if standing[owner] then register(keys, owner, nonces[i]) end
+    for from = 1, #owners, 200 do
+      local known_by = redis.call('hmget', keys[5], unpack(owners, from, math.min(from + 199, #owners)))
+      for i = 1, #known_by do
+        local owner = owners[from + i - 1]
+        if not known_by[i] and standing[owner] then register(keys, owner, nonces[from + i - 1]) end
       end
     end
+    if #owners > 0 then redis.call('pexpire', keys[5], REGISTERED) end
     -- After their refresh: those who are alive do not go.
     head(keys, at, wait, publish)
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])

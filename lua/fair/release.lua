@@ -20,6 +20,9 @@
 -- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
 
 local owner, hold = ARGV[1], ARGV[2]
+local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
+-- Others came to know the owner, and act as it.
+if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
 local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
@@ -30,7 +33,7 @@ local function pass_on()
   return serve(KEYS, time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
 end
 
-if redis.call('hexists', KEYS[1], owner) == 0 then
+if not found[1] then
   load_holds()
   local holder = somebody(KEYS[1])
   if not holder then pass_on() end
@@ -39,8 +42,7 @@ end
 
 local gone
 if hold ~= '' then
-  local count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
-  local left
+  local count, ids, left = tonumber(found[1]) or 0, found[2] or '', nil
   ids, left, gone = rest(ids, count, hold)
   if not ids then return {-2, count} end
   if left > 0 then

@@ -19,18 +19,20 @@
 -- Same state and message as Redisson's RLock (protocol 4.3), or its spin lock (4.5), without their latch key.
 
 local owner, hold = ARGV[1], ARGV[2]
+local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
+-- Others came to know the owner, and act as it.
+if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
 local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
-if redis.call('hexists', KEYS[1], owner) == 0 then
+if not found[1] then
   load_holds()
   return somebody(KEYS[1])
 end
 
 local gone
 if hold ~= '' then
-  local count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
-  local left
+  local count, ids, left = tonumber(found[1]) or 0, found[2] or '', nil
   ids, left, gone = rest(ids, count, hold)
   if not ids then return {-2, count} end
   if left > 0 then

@@ -24,6 +24,9 @@
 -- and if that is sooner by a second or more, a waiter of every client is woken.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
+local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
+-- Others came to know the owner, and act as it.
+if hold == '' and found[3] then hold = '-' end
 if hold ~= '' then load_holds() end
 local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
@@ -37,7 +40,6 @@ local function free(...)
   return hold == '*' and {0, told, gone} or -told
 end
 
-local found = redis.call('hmget', hash, 'mode', owner)
 local mode, count = found[1], tonumber(found[2]) or 0
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
@@ -48,7 +50,7 @@ if count == 0 then return holder(hash) end
 
 local before, ids, left = '', '', 0
 if hold ~= '' then
-  before = listed(hash, owner)
+  before = found[3] or ''
   ids, left, gone = rest(before, count, hold)
   if not ids then return {-2, count} end
 end

@@ -23,10 +23,12 @@
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'
+local found = redis.call('hmget', hash, 'mode', field, owner, field .. ':holds')
+-- Others came to know the owner, and act as it.
+if hold == '' and found[4] then hold = '-' end
 if hold ~= '' then load_holds() end
 local late = hold == '*' and too_late(ARGV[5])
 if late then return late end
-local found = redis.call('hmget', hash, 'mode', field, owner)
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
@@ -38,7 +40,7 @@ if mode ~= 'write' or count == 0 then return holder(hash) end
 local gone
 if hold ~= '' then
   local ids, left
-  ids, left, gone = rest(listed(hash, field), count, hold)
+  ids, left, gone = rest(found[4] or '', count, hold)
   if not ids then return {-2, count} end
   if left > 0 then
     drop(hash, field, left, ids)

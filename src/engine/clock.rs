@@ -9,15 +9,25 @@ use crate::config::millis;
 /// How far a server's time of day is ahead of the local clock, in ms: at the least, so that a moment of the server's has
 /// passed for certain once it has passed here.
 #[derive(Debug)]
-pub(crate) struct ServerClock(AtomicI64);
+pub(crate) struct ServerClock {
+    ahead: AtomicI64,
+    /// When that was learnt, in ms of the local clock.
+    learnt: AtomicI64,
+}
 
 impl Default for ServerClock {
     fn default() -> Self {
-        Self(AtomicI64::new(UNKNOWN))
+        Self { ahead: AtomicI64::new(UNKNOWN), learnt: AtomicI64::new(0) }
     }
 }
 
 const UNKNOWN: i64 = i64::MIN;
+
+/// For how long what was learnt is believed, in ms: clocks run apart, and a server may be another one by then.
+const BELIEVED: i64 = 60_000;
+
+/// Times of day that a server may tell, in ms: whatever it says is hostile input.
+const SENSIBLE: std::ops::Range<i64> = 1..1 << 52;
 
 /// What clocks may run apart by over a command's life, and be read wrongly.
 const MARGIN: Duration = Duration::from_millis(50);
@@ -25,15 +35,20 @@ const MARGIN: Duration = Duration::from_millis(50);
 impl ServerClock {
     /// The server said `at` in a reply that came in at `now`.
     pub(crate) fn learn(&self, at: i64, now: Moment) {
-        self.0.store(at - local(now), Ordering::Relaxed);
+        if SENSIBLE.contains(&at) {
+            self.learnt.store(local(now), Ordering::Relaxed);
+            self.ahead.store(at.saturating_sub(local(now)), Ordering::Relaxed);
+        }
     }
 
     /// The last moment of a command that is sent at `sent` and may take so long, in ms of the server's time. As long as
     /// that is not known it is long past: the server refuses the command, and tells.
     pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {
-        match self.0.load(Ordering::Relaxed) {
+        let age = local(sent).saturating_sub(self.learnt.load(Ordering::Relaxed));
+        match self.ahead.load(Ordering::Relaxed) {
             UNKNOWN => 1,
-            ahead => (local(sent) + ahead).saturating_add(millis(within)).max(1),
+            _ if age > BELIEVED => 1,
+            ahead => local(sent).saturating_add(ahead).saturating_add(millis(within)).max(1),
         }
     }
 }
@@ -62,5 +77,10 @@ mod tests {
         assert_eq!(clock.last(at(6_040), Duration::from_secs(3)), 1_004_000);
         assert!(over(at(5_040), Duration::from_secs(3)) > at(8_040));
         assert_eq!(clock.last(at(6_040), Duration::MAX), i64::MAX);
+        assert_eq!(clock.last(at(66_000), Duration::from_secs(3)), 1, "learnt too long ago");
+        for odd in [i64::MIN, -1, 0, i64::MAX] {
+            clock.learn(odd, at(5_040));
+            assert_eq!(clock.last(at(5_040), Duration::from_secs(3)), 1_003_000, "{odd}");
+        }
     }
 }

@@ -123,6 +123,8 @@ impl Target {
     /// For an owner that may come again: the hold in the table, which may be another one than `hold`.
     pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
         let hold = engine.holds.reserve(hold.key(), hold);
+        // Somebody knows it, if only by what stands in Redis.
+        hold.owner.reveal();
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: true })
     }
 

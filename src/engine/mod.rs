@@ -160,6 +160,7 @@ impl Engine {
         let mut ids = Vec::new();
         for number in numbers {
             match self.hold_id(owner, *number) {
+                HoldId::Only if numbers.len() > 1 => ids.extend(b",-"),
                 HoldId::Listed(id) => ids.extend([b",", &id[..]].concat()),
                 HoldId::Unlisted => ids.extend(b",-"),
                 HoldId::Only | HoldId::Any => {}

@@ -421,7 +421,11 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         if let Some(number) = given_up {
             let id = engine.hold_id(&owner, number);
             let until = engine.now() + engine.patience();
-            match send(&engine, &target.hold, &id, rest, until).await?.release {
+            let sent = send(&engine, &target.hold, &id, rest, until).await;
+            if sent.is_err() {
+                target.hold.book().give_up(number);
+            }
+            match sent?.release {
                 Release::Left(left) => return Ok(Released::StillHeld(left)),
                 Release::Others => return Ok(Released::Free),
                 Release::Free(_) | Release::Untold(_) => {

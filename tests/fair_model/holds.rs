@@ -42,12 +42,14 @@ impl Hold {
     /// Without what a release names, and what that was; none where nothing of it is there. The last hold is gone at a
     /// count of 0.
     pub fn without(&self, words: &str) -> Option<(Self, String)> {
-        if words.is_empty() {
+        if words.is_empty() && self.ids.is_empty() {
             return Some((Self { count: 0, ids: Vec::new(), ..self.clone() }, String::new()));
         }
         let words = match words {
             "*" if self.unlisted() > 0 => "-",
-            "*" => self.ids.first()?,
+            // Others came to know the owner.
+            "" => "-",
+            "*" => self.ids.last()?,
             words => words,
         };
         let mut rest = self.clone();

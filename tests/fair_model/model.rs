@@ -410,7 +410,7 @@ impl Model {
     }
 
     pub fn acquire(&mut self, ask: &Ask) -> Reply {
-        if let Some(late) = self.too_late(ask.last) {
+        if let Some(late) = self.too_late(ask.last).filter(|_| !ask.hold.is_empty()) {
             return late;
         }
         let owner = ask.owner.as_str();
@@ -492,14 +492,14 @@ impl Model {
         } else {
             // Where others hold as this owner no lease becomes shorter.
             let end = now + give.lease;
-            rest.end = if left == give.mine { end } else { rest.end.max(end) };
+            rest.end = rest.end.max(end);
             *hold = rest;
         }
         Some((left, which))
     }
 
     pub fn release(&mut self, give: &Give, last: i64) -> Reply {
-        if let Some(late) = self.too_late(last) {
+        if let Some(late) = self.too_late(last).filter(|_| give.hold == "*") {
             return late;
         }
         let waited = !self.queue.is_empty();
@@ -508,9 +508,9 @@ impl Model {
                 if waited {
                     self.serve();
                 }
-                return Nil;
+                Nil
             }
-            Some((owner, _)) if owner != give.owner => return word(&owner),
+            Some((owner, _)) if owner != give.owner => word(&owner),
             Some((_, count)) => {
                 let Some((left, which)) = self.give(give) else { return List(vec![Int(-2), Int(count)]) };
                 let served = i64::from(left == 0 && waited && self.serve());
@@ -610,13 +610,11 @@ impl Model {
     /// `alive`: the waiters that it names.
     pub fn refresh(&mut self, alive: &[Alive]) -> Reply {
         let standing = self.set(alive);
-        let forgotten = self.own.registered.is_empty();
-        for one in alive {
-            if !forgotten {
-                self.own.forgotten = self.now + REGISTERED;
-            } else if standing.contains(&one.owner) {
-                self.register(&one.owner, &one.nonce);
-            }
+        for one in alive.iter().filter(|one| standing.contains(&one.owner)) {
+            self.register_anew(&one.owner, &one.nonce);
+        }
+        if !alive.is_empty() {
+            self.own.forgotten = self.now + REGISTERED;
         }
         self.head();
         let left = self.left();

@@ -247,7 +247,7 @@ impl Story<'_> {
                 left.remove(hold.owner.as_str());
                 match JAVA.iter().find(|owner| **owner == hold.owner) {
                     Some(owner) => drop(self.java("unlock", owner, 30_000, 0)),
-                    None => self.release(&give(&hold.owner, "", 30_000, 0), 0),
+                    None => self.release(&give(&hold.owner, "*", 30_000, 0), 0),
                 }
             }
             if left.is_empty() && self.model.own.hold.is_none() {
@@ -287,8 +287,8 @@ impl Story<'_> {
             });
         for owner in [OURS.as_flattened(), STRANGERS.as_flattened(), &[GIVEN]].concat() {
             self.give_up(owner, 30_000, 0);
-            if self.model.holds(owner) > 0 || self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner) {
-                self.release(&give(owner, "", 30_000, 0), 0);
+            while self.model.holds(owner) > 0 || self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner) {
+                self.release(&give(owner, "*", 30_000, 0), 0);
             }
         }
         for owner in JAVA {

@@ -1,6 +1,5 @@
 //! Clients, faults and time together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,11 +22,8 @@ fn text(word: &'static str) -> Arg {
     Arg::Text(Bytes::from_static(word.as_bytes()))
 }
 
-/// Counts up at each run, for each has an id of its own: a second one shows.
 fn acquire(owner: &'static str) -> Call {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let id = Arg::Text(Bytes::from(format!("hold {}", NEXT.fetch_add(1, Ordering::Relaxed))));
-    let words = vec![text("lock"), text(owner), Arg::Int(30_000), id, text(""), Arg::Int(0), Arg::Int(0)];
+    let words = vec![text("lock"), text(owner), Arg::Int(30_000), text(""), text(""), Arg::Int(0), Arg::Int(0)];
     Call { script: &ACQUIRE, keys: 1, words }
 }
 
@@ -38,7 +34,7 @@ fn count_up(field: &'static str) -> Call {
 }
 
 fn release(owner: &'static str) -> Call {
-    let (keys, rest) = ([text("lock"), text("channel"), text(owner)], [Arg::Int(30_000), Arg::Int(-1), Arg::Int(0)]);
+    let (keys, rest) = ([text("lock"), text("channel"), text(owner)], [Arg::Int(30_000), text(""), Arg::Int(0)]);
     let words = keys.into_iter().chain([text("")]).chain(rest).chain([text("publish")]).collect();
     Call { script: &RELEASE, keys: 2, words }
 }

@@ -118,7 +118,7 @@ async fn finding_22_who_waits_behind_the_other_half_sees_it() {
                 five.admin(at).await.reset_stats().await;
             }
             tokio::time::sleep(ms(4_000)).await;
-            // Attempts read several fields at once, looks do not.
+            // Attempts, and releases of what they got, read several fields at once, looks do not.
             let (attempts, all) = (calls(five, "hmget").await, calls(five, "evalsha").await);
             println!("{wanted} behind {held}: {attempts} attempts of {all} commands in four seconds");
             assert!(attempts <= 2, "{attempts} attempts in vain");

@@ -61,6 +61,31 @@ async fn f1_forced_open_and_come_in_again() {
     }
 }
 
+/// An owner that somebody read in Redis: its first guard takes no other hold with it, in whichever order they go.
+#[tokio::test]
+async fn an_owner_read_from_the_state_of_a_lock_is_known() {
+    for flavour in REENTRANT {
+        for (same, first_goes) in [(false, true), (true, true), (false, false), (true, false)] {
+            reentrant(async |bed| {
+                let (client, other) = (bed.client().await, bed.client().await);
+                let lock = client.lock(flavour, "x");
+                let theirs = if same { client.lock(flavour, "x") } else { other.lock(flavour, "x") };
+                let first = lock.lock().await.unwrap();
+                let they: Owner = lock.state().await.unwrap().holders[0].0.parse().unwrap();
+                let second = enter(&*theirs, &they).await;
+                let what = format!("{flavour}, same client: {same}, first: {first_goes}");
+                let (goes, stays) = if first_goes { (first, second) } else { (second, first) };
+                assert_eq!(goes.unlock().await.unwrap(), Released::StillHeld(1), "{what}");
+                assert_eq!(client.renew_now().await.lost + other.renew_now().await.lost, 0, "{what}");
+                assert!(stays.is_held(), "{what}");
+                assert_eq!(lock.hold_count(&they).await.unwrap(), 1, "{what}");
+                assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{what}");
+            })
+            .await;
+        }
+    }
+}
+
 /// Finding 2: two clients wait as one owner, and are served together: two holds.
 #[tokio::test]
 async fn f2_two_waiters_of_one_owner_are_two_holds() {
