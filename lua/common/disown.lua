@@ -1,4 +1,5 @@
--- A hold without a guard: it stays counted, but is not listed any more, so that whoever knows its owner may give it back.
+-- A hold without a guard: it stays counted, and is marked in the list, so that whoever gives back any hold of its owner takes
+-- this one first.
 -- KEYS   1 the lock's hash
 -- ARGV   1 field of the owner's count   2 the hold's id
 -- Reply  1 done, 0 it was not there
@@ -7,5 +8,5 @@
 load_holds()
 local count, ids = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or nil), listed(KEYS[1], ARGV[1])
 if not count or not place(ids, ARGV[2]) then return 0 end
-drop(KEYS[1], ARGV[1], count, without(ids, ARGV[2]))
+drop(KEYS[1], ARGV[1], count, without(ids, ARGV[2]) .. ',+' .. ARGV[2])
 return 1

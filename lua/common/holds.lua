@@ -4,10 +4,11 @@
 -- `,id` a hold. An acquire makes up the id and never uses it again, so that a repeat counts nothing, and a release gives
 -- back what that acquire took, however late it comes. The list goes with the hash, whoever deletes that.
 -- Scripts are told of a hold: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
--- that became known only afterwards; '*' = any, an unlisted one first, else the newest; else its id. A release may name several, with commas.
+-- that became known only afterwards; '*' = any: one that lost its guard (`+` and its id), else the unlisted one, else the
+-- newest; else its id. A release may name several, with commas.
 
-local listed, place, unlisted, has, without, clock, too_late, add, put_back, drop, rest, missing, somebody, are_all,
-  rearm
+local listed, place, unlisted, has, without, clock, too_late, add, put_back, drop, rest, members, missing, somebody,
+  are_all, rearm
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
 -- than the rest of that script.
@@ -86,7 +87,7 @@ local function load_holds()
   function rest(ids, count, hold)
     count = math.floor(count)
     if hold == '*' then
-      hold = unlisted(count, ids) > 0 and '-' or string.match(ids, '([^,]*)$')
+      hold = string.match(ids, '%+[^,]*') or unlisted(count, ids) > 0 and '-' or string.match(ids, '([^,]*)$')
     end
     local left = count
     for id in string.gmatch(hold, '[^,]+') do
@@ -99,13 +100,20 @@ local function load_holds()
     return ids, left, hold == '-' and '' or hold
   end
 
+  -- A list as a set: owners may have thousands of holds.
+  function members(ids)
+    local there = {}
+    for id in string.gmatch(ids, '[^,]+') do there[id] = true end
+    return there
+  end
+
   -- Which of the holds in a list are gone, by their numbers in it, and whether the owner has others; nil = all are gone.
   function missing(hash, field, holds)
     local count, ids = tonumber(redis.call('hget', hash, field)) or 0, listed(hash, field)
-    local gone, n = {}, 0
+    local there, gone, n = members(ids), {}, 0
     for id in string.gmatch(holds, '[^,]+') do
       n = n + 1
-      if not has(ids, count, id) then gone[#gone + 1] = n end
+      if not (there[id] or id == '-' and unlisted(count, ids) > 0) then gone[#gone + 1] = n end
     end
     if #gone < n then return gone, count > n - #gone end
   end
@@ -120,9 +128,9 @@ local function load_holds()
 
   -- Is what this owner has left just these holds, one `,id` each ('-' = one that is not listed)?
   function are_all(ids, count, holds)
-    local n = 0
+    local there, n = members(ids), 0
     for id in string.gmatch(holds, '[^,]+') do
-      if not has(ids, count, id) then return false end
+      if not (there[id] or id == '-' and unlisted(count, ids) > 0) then return false end
       n = n + 1
     end
     return n == count

@@ -27,6 +27,9 @@ for i = 1, #KEYS do
     load_holds()
     gone, others = missing(KEYS[i], owner, holds)
     if not gone then held = 0 end
+  elseif held == 1 and exactly then
+    -- Others may have come in as this owner since.
+    others = redis.call('hget', KEYS[i], owner) ~= '1'
   end
   if held == 1 then
     -- The same owner may have been promised a longer lease.

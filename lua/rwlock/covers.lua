@@ -5,6 +5,9 @@
 -- left is dead: it holds nothing, although its field may still be there.
 -- Everywhere: tag = the lock's name in braces, unless it has one of its own.
 
+-- No owner has more holds for reading: a count beyond is somebody's forgery, and must not keep the server busy.
+local MOST = 65536
+
 local function cover(tag, owner, n)
   return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
 end
@@ -12,7 +15,7 @@ end
 -- For how long a reader is covered, in ms; not above 0 when it is dead. Looks no further once `enough` is reached.
 local function covered(tag, owner, count, enough)
   local best = 0
-  for n = count, 1, -1 do
+  for n = math.min(count, MOST), 1, -1 do
     best = math.max(best, redis.call('pttl', cover(tag, owner, n)))
     if best >= enough then break end
   end

@@ -68,7 +68,7 @@ if left == 0 then
 else
   drop(hash, owner, left, ids)
 end
-for n = left + 1, count do
+for n = left + 1, math.min(count, left + MOST) do
   local no = refused(redis.pcall('del', cover(tag, owner, n)))
   if no then
     put_back(hash, owner, count, before)

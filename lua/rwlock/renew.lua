@@ -35,7 +35,7 @@ local function read(hash, owner, tag, exactly, keep)
   local mode, count = found[1], tonumber(found[2]) or 0
   if not mode or count == 0 then return 0 end
   local best = 0
-  for n = 1, count do
+  for n = 1, math.min(count, MOST) do
     local key = cover(tag, owner, n)
     local now = redis.call('pttl', key)
     -- What has run out is not brought back.
@@ -63,6 +63,9 @@ for i = 1, #KEYS do
       load_holds()
       gone, others = missing(KEYS[i], half == 'write' and owner .. ':write' or owner, holds)
       if not gone then return 0 end
+    elseif exactly then
+      -- Others may have come in as this owner since.
+      others = redis.call('hget', KEYS[i], half == 'write' and owner .. ':write' or owner) ~= '1'
     end
     return (half == 'write' and write or read)(KEYS[i], owner, tag, exactly and not others, half == 'keep')
   end)

@@ -446,8 +446,8 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         };
         match in_time(&engine, &protocol, call, |reply| protocol.released(reply), too_late).await? {
             Release::Taken { id, left, .. } => {
-                if let Some(number) = id.and_then(|id| engine.number_of(&id)) {
-                    // A guard of this client's relied on it.
+                // A guard of this client's may have relied on it: on the one that is not listed, where it has no id.
+                if let Some(number) = id.map_or(Some(0), |id| engine.number_of(&id)) {
                     engine.bereave(&protocol, &owner, number);
                 }
                 if left > 0 {

@@ -86,6 +86,72 @@ async fn an_owner_read_from_the_state_of_a_lock_is_known() {
     }
 }
 
+/// The first guard of an owner, whose hold is over, against one that another client gave up for it: found by an adversary.
+#[tokio::test]
+async fn an_expired_first_guard_takes_no_hold_that_was_given_up() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let (first, second, third) = (bed.client().await, bed.client().await, bed.client().await);
+            let expired = first.lock(flavour, "x").lock_leased(ms(300)).await.unwrap();
+            let me = elsewhere(expired.owner());
+            let lock = second.lock(flavour, "x");
+            eventually("over", secs(5), async || !lock.is_locked().await.unwrap()).await;
+            let handed = enter(&*lock, &me).await.into_owner();
+            eventually("given up", secs(5), async || second.stats().under_way == 0).await;
+            drop(expired);
+            eventually("nothing under way", secs(5), async || first.stats().under_way == 0).await;
+            let theirs = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+            assert!(third.lock(theirs, "x").try_lock().await.unwrap().is_none(), "{flavour}: a third got in");
+            assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// A release by owner of the hold that the first guard relies on tells that guard at once: found by an adversary.
+#[tokio::test]
+async fn a_release_by_owner_tells_the_first_guard() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let lock = client.lock(flavour, "x");
+            let guard = lock.lock_leased(secs(60)).await.unwrap();
+            assert_eq!(lock.release(guard.owner()).await.unwrap(), Released::Free, "{flavour}");
+            assert!(!guard.is_held(), "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// An extend that is under way while others come in as the owner cuts none of their leases: found by an adversary.
+#[tokio::test]
+async fn an_extend_under_way_cuts_no_lease_of_those_who_come_in() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let proxy = Proxy::start(bed.server.addr());
+            let (first, second) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
+            let guard = first.lock(flavour, "x").lock_leased(secs(20)).await.unwrap();
+            guard.extend(secs(19)).await.unwrap();
+            let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(300)));
+            let extending = tokio::spawn(async move {
+                guard.extend(ms(1500)).await.unwrap();
+                guard
+            });
+            slow.fired().await;
+            let me: Owner = second.lock(flavour, "x").state().await.unwrap().holders[0].0.parse().unwrap();
+            let how = Acquire::new().owner(&me).lease(secs(60));
+            let held = second.lock(flavour, "x").acquire(how).await.unwrap().unwrap();
+            let guard = extending.await.unwrap();
+            assert!(held.is_held() && bed.admin.pttl("x").await > 50_000, "{flavour}");
+            guard.unlock().await.unwrap();
+            assert!(held.remaining() > secs(50) && bed.admin.pttl("x").await > 50_000, "{flavour}");
+            held.unlock().await.unwrap();
+            first.shutdown(secs(5)).await.unwrap();
+        })
+        .await;
+    }
+}
+
 /// Finding 2: two clients wait as one owner, and are served together: two holds.
 #[tokio::test]
 async fn f2_two_waiters_of_one_owner_are_two_holds() {
