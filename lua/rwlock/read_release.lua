@@ -71,6 +71,7 @@ end
 for n = left + 1, math.min(count, left + MOST) do
   local no = refused(redis.pcall('del', cover(tag, owner, n)))
   if no then
+    load_holds()
     put_back(hash, owner, count, before)
     return no
   end

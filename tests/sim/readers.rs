@@ -67,7 +67,9 @@ impl Readers {
             odd => panic!("{odd:?}"),
         };
         let mode = fields.chunks(2).find(|pair| pair[0] == "mode").map(|pair| pair[1].clone());
-        let holders: Vec<&str> = fields.chunks(2).map(|pair| &*pair[0]).filter(|field| *field != "mode").collect();
+        // Lists of holds are no holders.
+        let holds = |field: &&str| *field != "mode" && !field.ends_with(":holds");
+        let holders: Vec<&str> = fields.chunks(2).map(|pair| &*pair[0]).filter(holds).collect();
         let writers: Vec<&str> = holders.iter().filter_map(|field| field.strip_suffix(":write")).collect();
         let sound = match (mode.as_deref(), &writers[..]) {
             (None, _) => fields.is_empty(),
