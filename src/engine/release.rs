@@ -370,8 +370,8 @@ static DISOWN: Script = Script::new(
     concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/common/disown.lua")),
 );
 
-/// A hold has no guard any more, though it stays: it is not listed from here on, so that giving back one of its owner's
-/// holds takes this one and none that a guard relies on.
+/// A hold has no guard any more, though it stays: it is marked as such in the list from here on, so that giving back one
+/// of its owner's holds takes this one and none that a guard relies on.
 pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     // From here on, in the order of the calls.
