@@ -2,13 +2,15 @@
 --
 -- An owner that can be used again has its holds listed in a field of the lock's hash beside its count: `<owner>:holds`, one
 -- `,id` a hold. An acquire makes up the id and never uses it again, so that a repeat counts nothing, and a release gives
--- back what that acquire took, however late it comes. The list goes with the hash, whoever deletes that.
+-- back what that acquire took, however late it comes. `,+id` = a hold that lost its guard. The list goes with the hash,
+-- whoever deletes that.
 -- Scripts are told of a hold: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
--- that became known only afterwards; '*' = any: one that lost its guard (`+` and its id), else the unlisted one, else the
--- newest; else its id. A release may name several, with commas.
+-- that became known only afterwards; '*' = any (see `any`); else its id. A release may name several, with commas.
+-- A lease is made shorter by a command with a number: `~n` stands behind the id then, at the front of the list for a hold
+-- that is not listed. A copy of that command, or of one before it, finds its number used.
 
-local listed, place, unlisted, has, without, clock, too_late, add, put_back, drop, rest, members, missing, somebody,
-  are_all, rearm
+local listed, place, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest, members, missing,
+  somebody, are_all, rearm, cut_once
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
 -- than the rest of that script.
@@ -19,9 +21,14 @@ local function load_holds()
     return redis.call('hget', hash, field .. ':holds') or ''
   end
 
-  -- Where an id stands in a list; nil = it does not.
+  -- Where an id stands in a list, with the comma in front; nil = it does not.
   function place(ids, id)
-    return string.find(ids .. ',', ',' .. id .. ',', 1, true)
+    return string.find(ids .. ',', ',' .. id .. ',', 1, true) or string.find(ids, ',' .. id .. '~', 1, true)
+  end
+
+  -- Where the next one begins behind what stands at `at`.
+  function behind_id(ids, at)
+    return string.find(ids, ',', at + 1, true) or #ids + 1
   end
 
   function unlisted(count, ids)
@@ -40,7 +47,7 @@ local function load_holds()
   function without(ids, id)
     local at = place(ids, id)
     if not at then return ids end
-    return string.sub(ids, 1, at - 1) .. string.sub(ids, at + 1 + #id)
+    return string.sub(ids, 1, at - 1) .. string.sub(ids, behind_id(ids, at))
   end
 
   -- The server's time in ms.
@@ -82,13 +89,16 @@ local function load_holds()
     end
   end
 
-  -- What is left of an owner's list and count without this hold, or these (ids with commas between them), and which it
-  -- was; nil when none of them is there.
+  -- Which hold it is that whoever names none gives back: one that lost its guard, else the one that is not listed, else
+  -- the newest.
+  function any(ids, count)
+    return string.match(ids, '%+[^,~]*') or unlisted(count, ids) > 0 and '-' or string.match(ids, ',([^,~]*)[^,]*$')
+  end
+
+  -- What is left of an owner's list and count without this hold, or these (ids with commas between them); nil when none of
+  -- them is there.
   function rest(ids, count, hold)
     count = math.floor(count)
-    if hold == '*' then
-      hold = string.match(ids, '%+[^,]*') or unlisted(count, ids) > 0 and '-' or string.match(ids, '([^,]*)$')
-    end
     local left = count
     for id in string.gmatch(hold, '[^,]+') do
       if has(ids, left, id) then
@@ -97,13 +107,13 @@ local function load_holds()
       end
     end
     if left == count then return nil end
-    return ids, left, hold == '-' and '' or hold
+    return ids, left
   end
 
   -- A list as a set: owners may have thousands of holds.
   function members(ids)
     local there = {}
-    for id in string.gmatch(ids, '[^,]+') do there[id] = true end
+    for id in string.gmatch(ids, ',([^,~]+)') do there[id] = true end
     return there
   end
 
@@ -144,5 +154,21 @@ local function load_holds()
       redis.call('pexpire', hash, lease)
     end
   end
-end
 
+  -- May this command make the lease of a hold shorter? `n`: which one it is of those that do, counted by the hold's client.
+  -- Whoever says yes has noted it; an error = that was refused.
+  function cut_once(hash, field, hold, n)
+    local ids = listed(hash, field)
+    local from = 0
+    if hold ~= '' and hold ~= '-' then
+      from = place(ids, hold)
+      if not from then return false end
+      from = from + #hold
+    end
+    local used = string.match(ids, '^~(%d+)', from + 1)
+    if used and tonumber(used) >= tonumber(n) then return false end
+    ids = string.sub(ids, 1, from) .. '~' .. n .. string.sub(ids, from + 1 + (used and #used + 1 or 0))
+    local noted = redis.pcall('hset', hash, field .. ':holds', ids)
+    return type(noted) == 'table' and noted or true
+  end
+end

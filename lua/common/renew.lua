@@ -4,11 +4,12 @@
 --          the owner has no other holds than those that are relied on
 --        2 last moment in ms of the server's time; 0 = none
 --        and for KEYS[i], from 2i + 1 on: owner; the holds that are relied on, one `,id` each ('-' for one that is not
---        listed), '' = the only one it will ever have
+--        listed), '' = the only one it will ever have; behind the first `~n` where the lease is negative: the number of
+--        this command (`common/holds.lua`)
 -- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
 --        else a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this
 --        one, {n, ..} = renewed, but for the holds with these numbers in the list, which are gone
--- Idempotent until its last moment. One bad key does not stop the others. O(keys).
+-- Idempotent; a copy makes no lease shorter. One bad key does not stop the others. O(keys).
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
@@ -21,6 +22,11 @@ end
 local out = {}
 for i = 1, #KEYS do
   local owner, holds = ARGV[2 * i + 1], ARGV[2 * i + 2]
+  local number
+  if exactly then
+    number = string.match(holds, '~(%d+)')
+    holds = string.gsub(holds, '~%d+', '')
+  end
   local held = redis.pcall('hexists', KEYS[i], owner)
   local gone, others
   if held == 1 and holds ~= '' then
@@ -31,9 +37,16 @@ for i = 1, #KEYS do
     -- Others may have come in as this owner since.
     others = redis.call('hget', KEYS[i], owner) ~= '1'
   end
-  if held == 1 then
+  local cut = false
+  if held == 1 and exactly and not others then
+    load_holds()
+    cut = cut_once(KEYS[i], owner, string.match(holds, '^,([^,]*)') or '', number)
+  end
+  if type(cut) == 'table' then
+    held = cut
+  elseif held == 1 then
     -- The same owner may have been promised a longer lease.
-    local left = exactly and not others and -1 or redis.pcall('pttl', KEYS[i])
+    local left = cut and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left
     elseif left < lease then

@@ -4,19 +4,19 @@
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
 --        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
+--        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
 -- Reply  n         n holds are left
 --        0, -1     free, and nobody waited; free, and passed on to the head or its client told
 --        {0, text} free, but the head could not be told: the server's reason
---        {n, told, id}  for hold '*': n holds are left, 1 when somebody was served, and the id of what was given back ('' for
---                  one that was not listed)
+--        {-8, id}  nothing was done: for hold '*', which one it is to be, by its id. One that is not listed is given back at once
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock was not ours and is free, or was passed on just now
 --        text      held by this other owner
 --        {-2, n}   the hold is not there, but n others of this owner are
--- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
+-- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
+-- moment.
 -- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
 
 local owner, hold = ARGV[1], ARGV[2]
@@ -24,8 +24,6 @@ local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it.
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
-local late = hold == '*' and too_late(ARGV[5])
-if late then return late end
 told(ARGV[9], ARGV[10])
 
 local function pass_on()
@@ -40,19 +38,24 @@ if not found[1] then
   return holder
 end
 
-local gone
 if hold ~= '' then
   local count, ids, left = tonumber(found[1]) or 0, found[2] or '', nil
-  ids, left, gone = rest(ids, count, hold)
+  if hold == '*' then
+    hold = any(ids, count) or '-'
+    if hold ~= '-' then return {-8, hold} end
+    local late = too_late(ARGV[5])
+    if late then return late end
+  end
+  ids, left = rest(ids, count, hold)
   if not ids then return {-2, count} end
   if left > 0 then
     drop(KEYS[1], owner, left, ids)
     rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
-    return hold == '*' and {left, 0, gone} or left
+    return left
   end
 end
 
 redis.call('del', KEYS[1])
 local served = pass_on()
 if type(served) == 'table' then return {0, served.err} end
-return hold == '*' and {0, served, gone} or -served
+return -served

@@ -4,18 +4,18 @@
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
 --        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
+--        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 publish command; empty = nobody is told
 -- Reply  n         n holds are left
 --        -n        free; n clients were told (on this node)
 --        {0, text} free, but nobody could be told: the server's reason
---        {n, told, id}  for hold '*': n holds are left, so many clients were told, and the id of what was given back ('' for
---                  one that was not listed)
+--        {-8, id}  nothing was done: for hold '*', which one it is to be, by its id. One that is not listed is given back at once
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock is free and was not ours
 --        text      held by this other owner
 --        {-2, n}   the hold is not there, but n others of this owner are
--- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
+-- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
+-- moment.
 -- Same state and message as Redisson's RLock (protocol 4.3), or its spin lock (4.5), without their latch key.
 
 local owner, hold = ARGV[1], ARGV[2]
@@ -23,22 +23,25 @@ local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it.
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
-local late = hold == '*' and too_late(ARGV[5])
-if late then return late end
 if not found[1] then
   load_holds()
   return somebody(KEYS[1])
 end
 
-local gone
 if hold ~= '' then
   local count, ids, left = tonumber(found[1]) or 0, found[2] or '', nil
-  ids, left, gone = rest(ids, count, hold)
+  if hold == '*' then
+    hold = any(ids, count) or '-'
+    if hold ~= '-' then return {-8, hold} end
+    local late = too_late(ARGV[5])
+    if late then return late end
+  end
+  ids, left = rest(ids, count, hold)
   if not ids then return {-2, count} end
   if left > 0 then
     drop(KEYS[1], owner, left, ids)
     rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
-    return hold == '*' and {left, 0, gone} or left
+    return left
   end
 end
 
@@ -50,4 +53,4 @@ if ARGV[6] ~= '' then
     return {0, told.err}
   end
 end
-return hold == '*' and {0, told, gone} or -told
+return -told

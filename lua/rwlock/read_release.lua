@@ -4,7 +4,7 @@
 --        2 hold (`common/holds.lua`)
 --        3 the lease, in full, of what is left
 --        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
+--        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 tag
 --        7 for how many ms what the caller has left must be covered at least, or else for ARGV 3; 0 = as it is
 --        8 publish command
@@ -12,13 +12,13 @@
 --        {-1}      none of this owner's is left; others hold it, or this owner for writing
 --        -n        free; n clients were told (on this node)
 --        {0, text} free, but nobody could be told: the server's reason
---        {n, told, id}  for hold '*': n holds are left, so many clients were told, and the id of what was given back ('' for
---                  one that was not listed)
+--        {-8, id}  nothing was done: for hold '*', which one it is to be, by its id. One that is not listed is given back at once
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock is free and was not ours
 --        text      held by this other owner, or by this one for writing
 --        {-2, n}   the hold is not there, but n others of this owner for reading are
--- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
+-- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
+-- moment.
 -- Same state and message as Redisson's read lock (protocol 10.3), without its latch key, but: under the owner's own write
 -- hold the hash's lease stays, for it is the writer's. Otherwise it becomes what the readers that are left are covered for,
 -- and if that is sooner by a second or more, a waiter of every client is woken.
@@ -28,16 +28,13 @@ local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
 -- Others came to know the owner, and act as it.
 if hold == '' and found[3] then hold = '-' end
 if hold ~= '' then load_holds() end
-local late = hold == '*' and too_late(ARGV[5])
-if late then return late end
-local gone
 
 local function free(...)
   redis.call('del', ...)
   local told = redis.pcall(ARGV[8], KEYS[2], '0')
   local no = refused(told)
   if no then return {0, no.err} end
-  return hold == '*' and {0, told, gone} or -told
+  return -told
 end
 
 local mode, count = found[1], tonumber(found[2]) or 0
@@ -51,7 +48,13 @@ if count == 0 then return holder(hash) end
 local before, ids, left = '', '', 0
 if hold ~= '' then
   before = found[3] or ''
-  ids, left, gone = rest(before, count, hold)
+  if hold == '*' then
+    hold = any(before, count) or '-'
+    if hold ~= '-' then return {-8, hold} end
+    local late = too_late(ARGV[5])
+    if late then return late end
+  end
+  ids, left = rest(before, count, hold)
   if not ids then return {-2, count} end
 end
 if left == 0 and count == 1 and mode == 'read' and redis.call('hlen', hash) == (before == '' and 2 or 3) then
@@ -94,5 +97,4 @@ if mode == 'read' then
   -- Whoever waits was told of a later end.
   if now - live > 1000 then redis.pcall(ARGV[8], KEYS[2], '0') end
 end
-if hold == '*' then return {left, 0, gone} end
 return left > 0 and left or {-1}

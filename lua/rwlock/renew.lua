@@ -7,7 +7,7 @@
 --        keep; tag
 --        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
 -- Reply  as of `common/renew.lua`
--- Idempotent until its last moment. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
+-- Idempotent; a copy makes no lease shorter. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
@@ -57,17 +57,28 @@ end
 local out = {}
 for i = 1, #KEYS do
   local owner, holds, half, tag = ARGV[4 * i - 1], ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2]
+  local field, number = half == 'write' and owner .. ':write' or owner, nil
+  if exactly then
+    number = string.match(holds, '~(%d+)')
+    holds = string.gsub(holds, '~%d+', '')
+  end
   local gone, others
   local ok, answer = pcall(function()
     if holds ~= '' then
       load_holds()
-      gone, others = missing(KEYS[i], half == 'write' and owner .. ':write' or owner, holds)
+      gone, others = missing(KEYS[i], field, holds)
       if not gone then return 0 end
     elseif exactly then
       -- Others may have come in as this owner since.
-      others = redis.call('hget', KEYS[i], half == 'write' and owner .. ':write' or owner) ~= '1'
+      others = redis.call('hget', KEYS[i], field) ~= '1'
     end
-    return (half == 'write' and write or read)(KEYS[i], owner, tag, exactly and not others, half == 'keep')
+    local cut = false
+    if exactly and not others then
+      load_holds()
+      cut = cut_once(KEYS[i], field, string.match(holds, '^,([^,]*)') or '', number)
+      if type(cut) == 'table' then error(cut) end
+    end
+    return (half == 'write' and write or read)(KEYS[i], owner, tag, cut, half == 'keep')
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then

@@ -5,19 +5,19 @@
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
 --        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, for hold '*' of all of it, else of making the lease shorter; 0 = none
+--        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 tag
 --        7 publish command
 -- Reply  n         n holds are left
 --        -n        not held for writing any more; n clients were told (on this node)
 --        {0, text} as -n, but nobody could be told: the server's reason
---        {n, told, id}  for hold '*': n holds are left, so many clients were told, and the id of what was given back ('' for
---                  one that was not listed)
+--        {-8, id}  nothing was done: for hold '*', which one it is to be, by its id. One that is not listed is given back at once
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 --        nil       the lock is free and was not ours
 --        text      held by this other owner, or by this one for reading
 --        {-2, n}   the hold is not there, but n others of this owner for writing are
--- Idempotent but for hold '*': a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats.
+-- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
+-- moment.
 -- Same state and message as Redisson's write lock (protocol 10.4), without its latch key, but: what is left to readers is
 -- told, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
 
@@ -27,8 +27,6 @@ local found = redis.call('hmget', hash, 'mode', field, owner, field .. ':holds')
 -- Others came to know the owner, and act as it.
 if hold == '' and found[4] then hold = '-' end
 if hold ~= '' then load_holds() end
-local late = hold == '*' and too_late(ARGV[5])
-if late then return late end
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
@@ -37,15 +35,20 @@ if not mode then
 end
 if mode ~= 'write' or count == 0 then return holder(hash) end
 
-local gone
 if hold ~= '' then
-  local ids, left
-  ids, left, gone = rest(found[4] or '', count, hold)
+  local ids, left = found[4] or '', nil
+  if hold == '*' then
+    hold = any(ids, count) or '-'
+    if hold ~= '-' then return {-8, hold} end
+    local late = too_late(ARGV[5])
+    if late then return late end
+  end
+  ids, left = rest(ids, count, hold)
   if not ids then return {-2, count} end
   if left > 0 then
     drop(hash, field, left, ids)
     rearm(hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)), left, ids, ARGV[4], ARGV[5])
-    return hold == '*' and {left, 0, gone} or left
+    return left
   end
 end
 
@@ -58,4 +61,4 @@ end
 local told = redis.pcall(ARGV[7], KEYS[2], '1')
 local no = refused(told)
 if no then return {0, no.err} end
-return hold == '*' and {0, told, gone} or -told
+return -told

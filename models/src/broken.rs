@@ -93,7 +93,8 @@ impl<F: Flaw> Holds for Broken<F> {
         let mut map = self.map.lock();
         let ended = {
             let mut book = hold.book();
-            while book.counted_down() > 0 {}
+            let tenure = book.tenure();
+            while !book.counted_down(tenure) {}
             book.end().is_some()
         };
         let Some(slot) = map.get(&KEY).filter(|slot| Arc::ptr_eq(&slot.hold, hold)) else { return };

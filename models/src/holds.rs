@@ -9,7 +9,7 @@
 //! | who | what | meaning |
 //! |---|---|---|
 //! | server | `now` | the tick |
-//! | | `key` | the lock: owner, `count`, `ids` of its holds, `until`: its lease; or none |
+//! | | `key` | the lock: owner, `count`, `ids` of its holds, `until`: its lease, `cuts`: the last extend of each; or none |
 //! | client | `at`, `waits` | the next step of its program; the command whose reply it waits for |
 //! | | `guards` | for each of its acquires: none, or held until a tick of its own clock |
 //! | wire | `wire` | the commands that may still come in: what, how often, their last moment |
@@ -21,10 +21,10 @@
 //! |---|---|
 //! | acquire(id, earlier, last) | nothing after `last`; nothing where `id` is listed; "gone" where `earlier` is not; else it counts one up and lists `id` |
 //! | release(id) | takes away `id` and nothing else; the last one frees the lock. What is left never has a shorter lease by it |
-//! | extend(id, mine, last) | nothing after `last`, nor where `id` is not listed; else it sets the lease, a shorter one only where all that is listed is in `mine` |
+//! | extend(id, mine, number, last) | nothing after `last`, nor where `id` is not listed; else it makes the lease longer; with a `number` it sets it, where all that is listed is in `mine`, and no extend of this hold with this number or a later one came before |
 //! | force(last) | nothing after `last`; else it frees the lock |
 //!
-//! And the client: it counts on a lease from when it sent the command; after an extend, answered or not, it sends neither
+//! And the client: it counts on a lease from when it sent the command; after an extend without a reply it sends neither
 //! another one nor an acquire before the last moment has passed; what it gave up it gives back.
 //!
 //! What must be true in every state: who holds a guard is listed in the server for at least as long as the guard counts on

@@ -179,7 +179,10 @@ impl<T: Holds> World<T> {
             return;
         }
         let _order = hold.order.lock();
-        let count = hold.book().count();
+        let (count, tenure) = {
+            let book = hold.book();
+            (book.count(), book.tenure())
+        };
         if count == 0 {
             return;
         }
@@ -189,7 +192,7 @@ impl<T: Holds> World<T> {
             *server
         };
         if left > 0 {
-            hold.book().counted_down();
+            hold.book().counted_down(tenure);
         } else {
             self.freed(&hold);
         }

@@ -55,6 +55,8 @@ pub(crate) struct Book {
     given_up: Vec<u64>,
     /// Until then a command that shortens the lease may still reach the server.
     cut_until: u64,
+    /// How many such commands were sent.
+    cuts: u64,
     /// The tenure in which it was refuted while no guard relied on it.
     refuted: Option<u32>,
     reserved: u32,
@@ -287,11 +289,13 @@ impl Book {
         self.count
     }
 
-    /// One of the holds is this client's no more, whatever others may have added to the owner's count in the server.
-    /// Returns how many are left.
-    pub(crate) fn counted_down(&mut self) -> u32 {
-        self.count = self.count.saturating_sub(1);
-        self.count
+    /// One of the holds of `tenure` is this client's no more, whatever others may have added to the owner's count in the
+    /// server. True when none is left. What was acquired since is not touched.
+    pub(crate) fn counted_down(&mut self, tenure: u32) -> bool {
+        if self.tenure == tenure {
+            self.count = self.count.saturating_sub(1);
+        }
+        self.count == 0
     }
 
     /// True when an acquire of a hold here went without a reply, so that a late copy of it may still reach the server.
@@ -353,6 +357,12 @@ impl Book {
     /// Until when such a command may reach the server.
     pub(crate) fn cut_until(&self) -> u64 {
         self.cut_until
+    }
+
+    /// The number of the next command that shortens the lease.
+    pub(crate) fn next_cut(&mut self) -> u64 {
+        self.cuts += 1;
+        self.cuts
     }
 
     /// True once the hold has left the table: nobody may open it again.

@@ -155,6 +155,13 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::hold_ids`], for the `n`th command that makes the lease of the first of them shorter.
+    pub(crate) fn hold_ids_cut(&self, owner: &Owner, numbers: &[u64], n: u64) -> Bytes {
+        let ids = self.hold_ids(owner, numbers);
+        let first = ids.iter().skip(1).position(|byte| *byte == b',').map_or(ids.len(), |at| at + 1);
+        Bytes::from([&ids[..first], format!("~{n}").as_bytes(), &ids[first..]].concat())
+    }
+
     /// As a list: what a renewal is told of the holds that are relied on. Empty where there is but one, and will be.
     pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
         let mut ids = Vec::new();
@@ -234,7 +241,7 @@ impl Engine {
 
     /// Ends some of the guards of a hold, told by their holds' numbers and whether the watchdog keeps them.
     pub(crate) fn lose_some(self: &Arc<Self>, hold: &Arc<Hold>, end: End, which: impl Fn(u64, bool) -> bool) -> usize {
-        let lost = {
+        let (lost, tenure) = {
             let mut book = hold.book();
             if book.end().is_some() {
                 return 0;
@@ -244,11 +251,11 @@ impl Engine {
                 // Nothing else is left of it.
                 let _ = book.finish(end);
             }
-            lost
+            (lost, book.tenure())
         };
         let count = lost.len();
         if count > 0 {
-            self.tell_lost(hold, end, lost);
+            self.tell_lost(hold, end, lost, tenure);
         }
         count
     }
@@ -264,8 +271,11 @@ impl Engine {
 
     /// As [`Engine::lose`], for a hold whose book says already that it ended.
     fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
-        let lost = hold.book().holds().collect();
-        self.tell_lost(hold, end, lost);
+        let (lost, tenure) = {
+            let book = hold.book();
+            (book.holds().collect(), book.tenure())
+        };
+        self.tell_lost(hold, end, lost, tenure);
     }
 
     /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
@@ -276,14 +286,14 @@ impl Engine {
     }
 
     /// Tells of holds, by their numbers, that are over for those who relied on them, and gives them back.
-    fn tell_lost(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>) {
+    fn tell_lost(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
         hold.changed.notify_waiters();
         if end != End::Closed {
             metrics::lost(hold.protocol.flavour());
             tracing::warn!(lock.name = %hold.name().plain, owner = hold.owner.text(), ?end, "lock lost");
         }
         self.registry.forget(hold);
-        release::relieve(self, hold, end, lost);
+        release::relieve(self, hold, end, lost, tenure);
     }
 
     /// Shuts down: renewals stop, held locks are released, queued releases are sent, connections close. An error when

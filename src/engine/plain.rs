@@ -62,11 +62,7 @@ pub(crate) fn plain_released(script: &Script, reply: Reply) -> Result<Release> {
             [Reply::Int(-1)] => Ok(Release::Others),
             [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Release::TooLate(*at)),
             [Reply::Int(-2), Reply::Int(others)] => Ok(Release::NotThere(u32::try_from(*others).unwrap_or(u32::MAX))),
-            [Reply::Int(left), Reply::Int(told), Reply::Text(id)] => match (u32::try_from(*left), u32::try_from(*told))
-            {
-                (Ok(left), Ok(told)) => Ok(Release::Taken { id: (!id.is_empty()).then(|| id.clone()), left, told }),
-                _ => Err(Error::odd_reply(script.name, &parts)),
-            },
+            [Reply::Int(-8), Reply::Text(id)] => Ok(Release::Which(id.clone())),
             odd => Err(Error::odd_reply(script.name, &odd)),
         },
     }

@@ -20,7 +20,8 @@ pub(crate) enum HoldId {
     Only,
     /// The one that is not listed in Redis: the first of an owner that became known afterwards.
     Unlisted,
-    /// Whichever there is, one that is not listed first.
+    /// Whichever there is: one that lost its guard, else the one that is not listed, else the newest. One that is listed
+    /// is only told: what takes it away has to name it, so that a copy takes no other.
     Any,
     /// The one that its acquire listed by this id.
     Listed(Bytes),
@@ -57,10 +58,12 @@ pub(crate) struct Ask<'a> {
 impl Ask<'_> {
     /// As every script that acquires is told.
     pub(crate) fn words(&self) -> [Arg; 6] {
+        // The first of a fresh owner is never listed, although its owner may have become known since.
+        let hold = if *self.hold == HoldId::Unlisted { &HoldId::Only } else { self.hold };
         [
             Arg::Text(self.owner.bytes()),
             Arg::Int(self.lease_ms),
-            self.hold.arg(),
+            hold.arg(),
             self.earlier.as_ref().map_or_else(|| Arg::Text(Bytes::new()), HoldId::arg),
             Arg::Int(self.last_ms),
             Arg::Int(i64::from(self.alone)),
@@ -77,7 +80,7 @@ pub(crate) struct Giving<'a> {
     /// The holds that this client has left, as a list. Where the owner has others, their leases are not to be cut. Empty:
     /// unknown.
     pub(crate) mine: Bytes,
-    /// The moment of the server's time after which it makes no lease shorter; for any hold: has no effect at all. 0: none.
+    /// The moment of the server's time after which it makes no lease shorter; for any hold: takes none away. 0: none.
     pub(crate) last_ms: i64,
 }
 
@@ -184,8 +187,8 @@ pub(crate) enum Release {
     NotHeld(Option<String>),
     /// The hold was not there, but so many others of its owner are.
     NotThere(u32),
-    /// Of any hold: which one it was (None: one that was not listed), how many are left, how many clients were told.
-    Taken { id: Option<Bytes>, left: u32, told: u32 },
+    /// Of any hold: nothing was done, and this one is to be named.
+    Which(Bytes),
     /// Its last moment had passed: nothing was done. The server's time, in ms.
     TooLate(i64),
 }

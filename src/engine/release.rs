@@ -31,8 +31,9 @@ struct Before {
     held: bool,
     end: Option<End>,
     since: Moment,
-    /// The number of its hold.
+    /// The number of its hold, and its tenure.
     number: u64,
+    tenure: u32,
 }
 
 /// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
@@ -46,7 +47,7 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         let held = until.is_some_and(|until| now.as_nanos() < until);
         let end = book.end_of(level);
         let number = book.close(level).unwrap_or_default();
-        let before = Before { held, end, since, number };
+        let before = Before { held, end, since, number, tenure: book.tenure() };
         (before, watched && book.is_idle() && book.count() == 1)
     };
     super::metrics::held(hold.protocol.flavour(), now.since(since));
@@ -148,7 +149,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let result = match outcome.map(|sent| sent.release) {
         Ok(Release::Left(left)) => {
             let mut book = hold.book();
-            let ours = book.counted_down();
+            let none_left = book.counted_down(before.tenure);
             let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
             // A command that shortens it may come in still.
             if !apart && sent.as_nanos() >= cut_until {
@@ -156,7 +157,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             }
             drop(book);
             hold.changed.notify_waiters();
-            if ours == 0 {
+            if none_left {
                 // What is left is held elsewhere, by the same owner.
                 gone(&engine, &hold);
             }
@@ -192,13 +193,13 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
         }
         Ok(Release::NotThere(_)) => {
             // Forced open, and come in again since; or given back by somebody else.
-            if hold.book().counted_down() == 0 {
+            if hold.book().counted_down(before.tenure) {
                 gone(&engine, &hold);
             }
             super::metrics::release_failed(hold.protocol.flavour());
             return Err(Error::NotHeld { name, why: NotHeld::LeaseOver });
         }
-        Ok(odd @ (Release::Taken { .. } | Release::TooLate(_))) => return Err(Error::odd_reply("release", &odd)),
+        Ok(odd @ (Release::Which(_) | Release::TooLate(_))) => return Err(Error::odd_reply("release", &odd)),
         Err(error) => {
             super::metrics::release_failed(hold.protocol.flavour());
             let goes_on = !patient && error.is_retryable();
@@ -207,7 +208,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             if goes_on {
                 drop(order);
                 engine.reaper.finish(go_on(&engine, &hold, before));
-            } else if hold.book().counted_down() == 0 {
+            } else if hold.book().counted_down(before.tenure) {
                 // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.
                 freed(&engine, &hold, 0);
             }
@@ -402,6 +403,10 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
     }));
 }
 
+/// How often an owner's holds are asked for until one of them is marked as having lost its guard: the mark of one that
+/// another client has just given up may be on its way.
+const ASKS: u32 = 8;
+
 /// Gives back one hold of an owner that has no guard here.
 pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
     protocol.name().check()?;
@@ -410,68 +415,101 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     owner.reveal();
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
-        let name = Arc::clone(&protocol.name().plain);
         // Behind what this client has to do for this owner, a hold that has just lost its guard among it.
         let fresh = Hold::new(Arc::clone(&protocol), owner.clone());
         let target = Target::reserve(&engine, fresh, 0, Bytes::new());
         let _order = target.hold.order.lock().await;
-        let rest = rest_of_others(&engine);
-        // One that has just lost its guard is listed still.
         let given_up = target.hold.book().given_up();
         if let Some(number) = given_up {
+            // Not marked yet.
             let id = engine.hold_id(&owner, number);
-            let until = engine.now() + engine.patience();
-            let sent = send(&engine, &target.hold, &id, rest, until).await;
+            let sent = name_it(&target, &id).await;
             if sent.is_err() {
                 target.hold.book().give_up(number);
             }
-            match sent?.release {
-                Release::Left(left) => return Ok(Released::StillHeld(left)),
-                Release::Others => return Ok(Released::Free),
-                Release::Free(_) | Release::Untold(_) => {
-                    tell(&engine, &protocol, 0);
-                    engine.queues.look_after(&protocol, engine.now());
-                    return Ok(Released::Free);
-                }
-                // Gone with its lease: whatever else there is.
-                _ => {}
+            let release = sent?;
+            if !matches!(release, Release::NotThere(_) | Release::NotHeld(_)) {
+                return by_owner_told(&target, release);
             }
+            // Gone with its lease: whatever else there is.
         }
-        let call = |last_ms| {
-            protocol.release(&Giving { owner: &owner, hold: &HoldId::Any, rest, mine: Bytes::new(), last_ms })
-        };
-        let too_late = |release: &Release| match release {
-            Release::TooLate(at) => Some(*at),
-            _ => None,
-        };
-        match in_time(&engine, &protocol, call, |reply| protocol.released(reply), too_late).await? {
-            Release::Taken { id, left, .. } => {
-                // A guard of this client's may have relied on it: on the one that is not listed, where it has no id.
-                if let Some(number) = id.map_or(Some(0), |id| engine.number_of(&id)) {
-                    engine.bereave(&protocol, &owner, number);
-                }
-                if left > 0 {
-                    return Ok(Released::StillHeld(left));
-                }
-                tell(&engine, &protocol, 0);
-                engine.queues.look_after(&protocol, engine.now());
-                Ok(Released::Free)
-            }
-            Release::Free(_) | Release::Untold(_) => {
-                tell(&engine, &protocol, 0);
-                engine.queues.look_after(&protocol, engine.now());
-                Ok(Released::Free)
-            }
-            Release::Others => Ok(Released::Free),
-            Release::Left(left) => Ok(Released::StillHeld(left)),
-            Release::NotHeld(holder) => {
-                let why = holder.map_or(NotHeld::Never, |owner| NotHeld::HeldBy { owner });
-                Err(Error::NotHeld { name, why })
-            }
-            odd @ (Release::TooLate(_) | Release::NotThere(_)) => Err(Error::odd_reply("release", &odd)),
-        }
+        by_owner_told(&target, any_hold(&target).await?)
     })
     .await
+}
+
+/// Gives back the hold of an owner that is told by its id. A repeat changes nothing.
+async fn name_it(target: &Target, id: &HoldId) -> Result<Release> {
+    let Target { engine, hold, .. } = target;
+    let left = {
+        let book = hold.book();
+        if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
+    };
+    Ok(send(engine, hold, id, left, engine.now() + engine.patience()).await?.release)
+}
+
+/// Gives back whichever hold of an owner there is.
+async fn any_hold(target: &Target) -> Result<Release> {
+    let Target { engine, hold, .. } = target;
+    let rest = rest_of_others(engine);
+    let call = |last_ms| {
+        let mine = Bytes::new();
+        hold.protocol.release(&Giving { owner: &hold.owner, hold: &HoldId::Any, rest, mine, last_ms })
+    };
+    let too_late = |release: &Release| match release {
+        Release::TooLate(at) => Some(*at),
+        _ => None,
+    };
+    let mut asked = 0;
+    loop {
+        let id = match in_time(engine, &hold.protocol, call, |reply| hold.protocol.released(reply), too_late).await? {
+            Release::Which(id) => id,
+            release => {
+                if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
+                    // A guard of this client's may have relied on the one that is not listed.
+                    engine.bereave(&hold.protocol, &hold.owner, 0);
+                }
+                return Ok(release);
+            }
+        };
+        asked += 1;
+        let relied_on = !id.starts_with(b"+");
+        if relied_on && asked < ASKS {
+            tokio::time::sleep(Duration::from_millis(2 << asked)).await;
+            continue;
+        }
+        match name_it(target, &HoldId::Listed(id.clone())).await? {
+            // Somebody else was faster: whatever else there is.
+            Release::NotThere(_) | Release::NotHeld(_) if asked < 2 * ASKS => asked += 1,
+            release => {
+                if let Some(number) = engine.number_of(&id) {
+                    engine.bereave(&hold.protocol, &hold.owner, number);
+                }
+                return Ok(release);
+            }
+        }
+    }
+}
+
+/// What the caller of a release by owner is told, and those who wait.
+fn by_owner_told(target: &Target, release: Release) -> Result<Released> {
+    let Target { engine, hold, .. } = target;
+    let name = Arc::clone(&hold.name().plain);
+    match release {
+        Release::Free(_) | Release::Untold(_) => {
+            tell(engine, &hold.protocol, 0);
+            engine.queues.look_after(&hold.protocol, engine.now());
+            Ok(Released::Free)
+        }
+        Release::Others => Ok(Released::Free),
+        Release::Left(left) => Ok(Released::StillHeld(left)),
+        Release::NotHeld(holder) => {
+            let why = holder.map_or(NotHeld::Never, |owner| NotHeld::HeldBy { owner });
+            Err(Error::NotHeld { name, why })
+        }
+        Release::NotThere(_) => Err(Error::NotHeld { name, why: NotHeld::Never }),
+        odd @ (Release::TooLate(_) | Release::Which(_)) => Err(Error::odd_reply("release", &odd)),
+    }
 }
 
 /// Frees the lock whoever holds it. Guards of this client learn of it at once.

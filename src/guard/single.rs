@@ -151,8 +151,12 @@ impl Single {
                 let shorter = armed < now_left + now_left / 50 + Duration::from_millis(5);
                 // Where every hold has a lease of its own, the lock's may be longer than any of them.
                 let cuts = !kept && (shorter || hold.protocol.leases_apart());
-                let (armed, last_ms) = if cuts { (-millis(armed), engine.last_ms()) } else { (millis(armed), 0) };
-                let holds = engine.hold_ids(&hold.owner, &numbers);
+                let (armed, last_ms, holds) = if cuts {
+                    let n = hold.book().next_cut();
+                    (-millis(armed), engine.last_ms(), engine.hold_ids_cut(&hold.owner, &numbers, n))
+                } else {
+                    (millis(armed), 0, engine.hold_ids(&hold.owner, &numbers))
+                };
                 let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };
                 let call = renewal.call(armed, last_ms, std::iter::once(each));
                 let reply = engine.topology.node(hold.name()).run(call).await;
@@ -271,7 +275,8 @@ impl Single {
             let mut book = hold.book();
             let number = book.close(level).unwrap_or_default();
             // Whoever ended it cleans up.
-            let none_left = book.counted_down() == 0 && book.end().is_none();
+            let tenure = book.tenure();
+            let none_left = book.counted_down(tenure) && book.end().is_none();
             let is_over = book.end().is_some();
             drop(book);
             if number > 0 && !is_over {

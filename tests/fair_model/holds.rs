@@ -39,19 +39,18 @@ impl Hold {
         self.ids.push(id.into());
     }
 
-    /// Without what a release names, and what that was; none where nothing of it is there. The last hold is gone at a
-    /// count of 0.
-    pub fn without(&self, words: &str) -> Option<(Self, String)> {
+    /// Which of those that are listed a release of any hold is told to name.
+    pub fn which(&self) -> Option<&str> {
+        self.ids.last().filter(|_| self.unlisted() <= 0).map(String::as_str)
+    }
+
+    /// Without what a release names; none where nothing of it is there. The last hold is gone at a count of 0.
+    pub fn without(&self, words: &str) -> Option<Self> {
         if words.is_empty() && self.ids.is_empty() {
-            return Some((Self { count: 0, ids: Vec::new(), ..self.clone() }, String::new()));
+            return Some(Self { count: 0, ids: Vec::new(), ..self.clone() });
         }
-        let words = match words {
-            "*" if self.unlisted() > 0 => "-",
-            // Others came to know the owner.
-            "" => "-",
-            "*" => self.ids.last()?,
-            words => words,
-        };
+        // Of those without an id; others came to know the owner.
+        let words = if matches!(words, "*" | "") { "-" } else { words };
         let mut rest = self.clone();
         for id in words.split(',').filter(|id| !id.is_empty()) {
             if rest.has(id) {
@@ -59,6 +58,6 @@ impl Hold {
                 rest.ids.retain(|other| other != id);
             }
         }
-        (rest.count < self.count).then(|| (rest, if words == "-" { String::new() } else { words.into() }))
+        (rest.count < self.count).then_some(rest)
     }
 }

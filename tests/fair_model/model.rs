@@ -481,11 +481,11 @@ impl Model {
         self.queue.iter().any(|other| other == owner)
     }
 
-    /// Gives back what is named, if it is there: how many are left, and which it was.
-    fn give(&mut self, give: &Give) -> Option<(i64, String)> {
+    /// Gives back what is named, if it is there: how many are left.
+    fn give(&mut self, give: &Give) -> Option<i64> {
         let now = self.now;
         let hold = self.own.mine(&give.owner)?;
-        let (mut rest, which) = hold.without(&give.hold)?;
+        let mut rest = hold.without(&give.hold)?;
         let left = rest.count;
         if left == 0 {
             self.own.hold = None;
@@ -495,14 +495,19 @@ impl Model {
             rest.end = rest.end.max(end);
             *hold = rest;
         }
-        Some((left, which))
+        Some(left)
     }
 
     pub fn release(&mut self, give: &Give, last: i64) -> Reply {
-        if let Some(late) = self.too_late(last).filter(|_| give.hold == "*") {
-            return late;
-        }
         let waited = !self.queue.is_empty();
+        if let Some(hold) = self.own.hold.as_ref().filter(|hold| hold.owner == give.owner && give.hold == "*") {
+            if let Some(id) = hold.which() {
+                return List(vec![Int(-8), word(id)]);
+            }
+            if let Some(late) = self.too_late(last) {
+                return late;
+            }
+        }
         match self.own.hold.as_ref().map(|hold| (hold.owner.clone(), hold.count)) {
             None => {
                 if waited {
@@ -512,13 +517,9 @@ impl Model {
             }
             Some((owner, _)) if owner != give.owner => word(&owner),
             Some((_, count)) => {
-                let Some((left, which)) = self.give(give) else { return List(vec![Int(-2), Int(count)]) };
+                let Some(left) = self.give(give) else { return List(vec![Int(-2), Int(count)]) };
                 let served = i64::from(left == 0 && waited && self.serve());
-                match give.hold.as_str() {
-                    "*" => List(vec![Int(left), Int(served), word(&which)]),
-                    _ if left > 0 => Int(left),
-                    _ => Int(-served),
-                }
+                Int(if left > 0 { left } else { -served })
             }
         }
     }
@@ -536,7 +537,7 @@ impl Model {
 
     pub fn leave(&mut self, give: &Give, nonce: &str) -> Reply {
         let owner = give.owner.as_str();
-        let mut reply = self.give(give).map_or(Nil, |(left, _)| Int(left));
+        let mut reply = self.give(give).map_or(Nil, Int);
         if self.own.registered.get(owner).is_some_and(|other| other == nonce) {
             while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
                 let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };

@@ -247,7 +247,7 @@ impl Story<'_> {
                 left.remove(hold.owner.as_str());
                 match JAVA.iter().find(|owner| **owner == hold.owner) {
                     Some(owner) => drop(self.java("unlock", owner, 30_000, 0)),
-                    None => self.release(&give(&hold.owner, "*", 30_000, 0), 0),
+                    None => self.release_any(&hold.owner),
                 }
             }
             if left.is_empty() && self.model.own.hold.is_none() {
@@ -274,6 +274,14 @@ impl Story<'_> {
         }
     }
 
+    /// One of an owner's holds, whichever.
+    fn release_any(&mut self, owner: &str) {
+        let holds = [&self.model.own.hold, &self.model.twin.hold];
+        let hold = holds.into_iter().flatten().find(|hold| hold.owner == owner);
+        let words = hold.and_then(|hold| hold.which()).unwrap_or("*").to_owned();
+        self.release(&give(owner, &words, 30_000, 0), 0);
+    }
+
     /// Nobody holds it or waits.
     fn over(&self) -> bool {
         let own = &self.model.own;
@@ -288,7 +296,7 @@ impl Story<'_> {
         for owner in [OURS.as_flattened(), STRANGERS.as_flattened(), &[GIVEN]].concat() {
             self.give_up(owner, 30_000, 0);
             while self.model.holds(owner) > 0 || self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner) {
-                self.release(&give(owner, "*", 30_000, 0), 0);
+                self.release_any(owner);
             }
         }
         for owner in JAVA {

@@ -28,10 +28,10 @@ pub(super) enum Switch {
     AcquireLate,
     ExtendLate,
     ForceLate,
-    /// A client goes on at once after an extend, whose copies may still come in.
+    /// A client goes on at once after an extend without a reply, whose copies may still come in.
     ExtendAtOnce,
-    /// It waits only after one without a reply.
-    ExtendAnswered,
+    /// Nobody looks whether an extend, or one after it, was carried out before.
+    ExtendTwice,
     /// An extend sets a shorter lease, whoever else holds.
     ExtendOthers,
     /// It does so where there are as many holds as the caller's, whosever they are.
@@ -61,6 +61,8 @@ pub(super) enum What {
         id: u8,
         mine: u8,
         lease: u8,
+        /// Which one it is of its client's that make a lease shorter; 0: it does not.
+        number: u8,
     },
     Force,
 }

@@ -22,6 +22,8 @@ struct Client {
     guards: [Option<Guard>; SLOTS],
     /// Before that an extend of its own may come in.
     cut_until: u8,
+    /// How many of those it has sent.
+    cuts: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +33,8 @@ struct Key {
     ids: u8,
     count: u8,
     until: u8,
+    /// For each hold the last extend that was carried out.
+    cuts: [u8; CLIENTS * SLOTS],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -148,13 +152,16 @@ impl World {
                 world.clients[client].guards[slot as usize].take().map(|_| world.release(client, slot))
             }
             Op::Extend { slot, lease } => self.held(client, slot as usize).map(|mut guard| {
+                let shorter = self.now + lease < guard.until;
                 guard.until = guard.until.min(self.now + lease);
                 world.clients[client].guards[slot as usize] = Some(guard);
+                world.clients[client].cuts += u8::from(shorter);
                 // Not for less than its other guard counts on.
                 let others =
                     (0..SLOTS).filter(|other| *other != slot as usize).filter_map(|other| self.held(client, other));
                 let lease = others.map(|guard| guard.until - self.now).fold(lease, u8::max);
-                What::Extend { id: id(client, slot), mine: self.mine(client), lease }
+                let number = if shorter { world.clients[client].cuts } else { 0 };
+                What::Extend { id: id(client, slot), mine: self.mine(client), lease, number }
             }),
             Op::Force => Some(What::Force),
         };
@@ -165,7 +172,7 @@ impl World {
         }
         match what {
             Some(what) => {
-                if matches!(what, What::Extend { .. }) && play.switch != Switch::ExtendAtOnce {
+                if matches!(what, What::Extend { number: 1.., .. }) && play.switch != Switch::ExtendAtOnce {
                     world.clients[client].cut_until = self.now + LAWFUL + 1;
                 }
                 world.send(client, what);
@@ -210,7 +217,8 @@ impl World {
                 }
                 None if earlier.is_some() => Answer::Gone,
                 free => {
-                    *free = Some(Key { other, ids: bit(id), count: 1, until: self.now + lease });
+                    *free =
+                        Some(Key { other, ids: bit(id), count: 1, until: self.now + lease, cuts: Default::default() });
                     Answer::Done
                 }
             },
@@ -222,6 +230,7 @@ impl World {
                 match &mut self.key {
                     Some(key) if key.other == other && (key.ids & bit(id) != 0 || switch == Switch::ReleaseAny) => {
                         key.count -= 1;
+                        key.cuts[id as usize] = 0;
                         key.ids = if key.ids & bit(id) != 0 { key.ids & !bit(id) } else { key.ids & (key.ids - 1) };
                         if key.count == 0 {
                             self.key = None;
@@ -240,7 +249,7 @@ impl World {
                 }
             }
             What::Extend { .. } if late && switch != Switch::ExtendLate => Answer::Late,
-            What::Extend { id, mine, lease } => match &mut self.key {
+            What::Extend { id, mine, lease, number } => match &mut self.key {
                 Some(key) if key.other == other && key.ids & bit(id) != 0 => {
                     let until = self.now + lease;
                     let all = match switch {
@@ -248,6 +257,11 @@ impl World {
                         Switch::ExtendByNumber => u32::from(key.count) == mine.count_ones(),
                         _ => key.ids & !mine == 0,
                     };
+                    let again = key.cuts[id as usize] >= number && switch != Switch::ExtendTwice;
+                    let all = all && number > 0 && !again;
+                    if all {
+                        key.cuts[id as usize] = number;
+                    }
                     key.until = if all { until } else { key.until.max(until) };
                     Answer::Done
                 }
@@ -286,9 +300,8 @@ impl World {
             }
             (What::Acquire { .. }, Answer::Gone) => client.guards = [None; SLOTS],
             (What::Extend { id, lease, .. }, Answer::Done) => {
-                if switch == Switch::ExtendAnswered {
-                    client.cut_until = 0;
-                }
+                // Its copies find it done.
+                client.cut_until = 0;
                 if let Some(guard) = &mut client.guards[id as usize % SLOTS] {
                     guard.until = begun + lease;
                 }

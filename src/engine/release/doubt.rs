@@ -90,7 +90,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
 }
 
 /// Holds, by their numbers, ended by the local clock or by closing: the server may have them still, and is relieved of them.
-pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>) {
+pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {
@@ -105,7 +105,7 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
                 tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
             }
             let mut book = hold.book();
-            book.counted_down();
+            book.counted_down(tenure);
             let doubted = book.undoubt(number);
             drop(book);
             if doubted {

@@ -278,20 +278,18 @@ impl State {
                     return Reply::Text(Bytes::from(lock.holders.keys().next().unwrap().clone()));
                 };
                 let before = holds.clone();
-                let gone = match hold.as_str() {
-                    "" => {
-                        holds.clear();
-                        None
-                    }
-                    "*" => {
-                        let at = holds.iter().position(|hold| hold == "-").unwrap_or(0);
-                        Some(holds.remove(at))
-                    }
-                    several => {
-                        holds.retain(|hold| !several.split(',').any(|one| one == hold));
-                        None
-                    }
+                let any = || {
+                    let marked = before.iter().find(|hold| hold.starts_with('+'));
+                    marked.or_else(|| before.iter().find(|hold| *hold == "-")).or(before.last()).unwrap().clone()
                 };
+                let hold = if hold == "*" { any() } else { hold };
+                if text(3) == "*" && hold != "-" {
+                    return Reply::List(vec![Reply::Int(-8), Reply::Text(Bytes::from(hold))]);
+                }
+                match hold.as_str() {
+                    "" => holds.clear(),
+                    several => holds.retain(|hold| !several.split(',').any(|one| one == hold)),
+                }
                 if *holds == before {
                     return Reply::List(vec![Reply::Int(-2), Reply::Int(before.len() as i64)]);
                 }
@@ -306,13 +304,12 @@ impl State {
                     self.locks.remove(&name);
                     free.push(name);
                 }
-                let gone = gone.map(|gone| Reply::Text(Bytes::from(if gone == "-" { String::new() } else { gone })));
-                match (gone, left) {
-                    (Some(gone), 0) => Reply::List(vec![Reply::Int(0), Reply::Int(told), gone]),
-                    (Some(gone), left) => Reply::List(vec![Reply::Int(left), Reply::Int(0), gone]),
-                    (None, 0) => Reply::Int(-told),
-                    (None, left) => Reply::Int(left),
-                }
+                Reply::Int(if left > 0 { left } else { -told })
+            }
+            "common/disown" => {
+                let holds = self.locks.get_mut(&name).and_then(|lock| lock.holders.get_mut(&text(1)));
+                let hold = holds.into_iter().flatten().find(|hold| **hold == text(2));
+                Reply::Int(i64::from(hold.map(|hold| hold.insert(0, '+')).is_some()))
             }
             "common/renew" => {
                 let lease = int(call.keys);
@@ -330,7 +327,8 @@ impl State {
                         out.push(Reply::Int(0));
                         continue;
                     };
-                    let relied: Vec<&str> = relied.split(',').skip(1).collect();
+                    let relied: Vec<&str> = relied.split([',', '~']).skip(1).collect();
+                    let relied: Vec<&str> = relied.into_iter().filter(|hold| hold.parse::<u64>().is_err()).collect();
                     let gone: Vec<Reply> = (1_i64..)
                         .zip(&relied)
                         .filter(|(_, hold)| !holds.iter().any(|held| held == *hold))

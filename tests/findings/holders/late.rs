@@ -1,6 +1,6 @@
 //! Copies of commands that arrive when nobody waits for them any more.
 
-use distlock::{Acquire, Client, Flavour, Released};
+use distlock::{Acquire, Client, Flavour, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
 use super::REENTRANT;
@@ -119,6 +119,71 @@ async fn f3_a_late_copy_of_an_extend_cuts_no_later_lease() {
                 assert!(left > secs(50), "{flavour}, given {given}: {left:?}");
                 guard.unlock().await.unwrap();
                 client.shutdown(secs(5)).await.unwrap();
+            })
+            .await;
+        }
+    }
+}
+
+/// An `extend` that was answered arrives once more, at once: the lease that came after it stays.
+#[tokio::test]
+async fn f3_a_copy_of_an_answered_extend_cuts_no_later_lease() {
+    for flavour in REENTRANT {
+        for given in [false, true] {
+            reentrant(async |bed| {
+                let client = bed.client().await;
+                let lock = client.lock(flavour, "x");
+                let mut how = Acquire::new().lease(secs(20));
+                if given {
+                    how = how.owner(&client.owner());
+                }
+                let guard = lock.acquire(how).await.unwrap().unwrap();
+                guard.extend(secs(15)).await.unwrap();
+                let wire = Wire::tap(&bed.server).await;
+                guard.extend(secs(5)).await.unwrap();
+                let copy = wire.last(bed).await;
+                for longer in [secs(60), secs(50)] {
+                    // The second of these makes it shorter too.
+                    guard.extend(longer).await.unwrap();
+                    arrives(bed, &copy).await;
+                    let left = ms(bed.admin.pttl("x").await.try_into().unwrap());
+                    let says = guard.remaining();
+                    assert!(left > secs(40) && says <= left, "{flavour}, given {given}: {says:?} of {left:?}");
+                }
+                guard.extend(secs(1)).await.unwrap();
+                assert!(
+                    bed.admin.pttl("x").await <= 1000,
+                    "{flavour}, given {given}: an extend that is no copy counts"
+                );
+                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}, given {given}");
+            })
+            .await;
+        }
+    }
+}
+
+/// `release(&owner)` was answered, and arrives once more, at once: it takes no other hold.
+#[tokio::test]
+async fn f3_a_copy_of_a_release_by_owner_takes_no_other_hold() {
+    for flavour in REENTRANT {
+        for first in [false, true] {
+            reentrant(async |bed| {
+                let (client, other) = (bed.client().await, bed.client().await);
+                let lock = client.lock(flavour, "x");
+                let given_up = if first { lock.lock().await.unwrap() } else { enter(&*lock, &client.owner()).await };
+                let me = given_up.into_owner();
+                idle(&client).await;
+                let they: Owner = me.as_str().parse().unwrap();
+                let theirs = other.lock(flavour, "x");
+                let held = enter(&*theirs, &they).await;
+                let wire = Wire::tap(&bed.server).await;
+                assert_eq!(theirs.release(&they).await.unwrap(), Released::StillHeld(1), "{flavour}");
+                for copy in wire.calls(bed).await {
+                    arrives(bed, &copy).await;
+                }
+                assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{flavour}, first {first}");
+                assert_eq!(other.renew_now().await.lost, 0, "{flavour}, first {first}");
+                assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}, first {first}");
             })
             .await;
         }

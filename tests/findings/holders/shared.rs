@@ -359,3 +359,71 @@ async fn f14_an_expired_watchdog_ends_no_longer_lease() {
         .await;
     }
 }
+
+/// A hold is given up and given back at once, beside a guard with a longer lease: found by the simulator.
+#[tokio::test]
+async fn a_hold_that_was_just_given_up_takes_no_lease_with_it() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let lock = client.lock(flavour, "x");
+            let me = client.owner();
+            let long = Acquire::new().owner(&me).lease(secs(90));
+            let long = lock.acquire(long).await.unwrap().unwrap();
+            let given_up = enter(&*lock, &me).await.into_owner();
+            assert_eq!(lock.release(&given_up).await.unwrap(), Released::StillHeld(1), "{flavour}");
+            let left = ms(bed.admin.pttl("x").await.try_into().unwrap());
+            assert!(long.remaining() <= left, "{flavour}: {:?}, and the server {left:?}", long.remaining());
+            assert_eq!(long.unlock().await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// Two guards of an owner are over, and a new one is taken between their releases: found by the simulator.
+#[tokio::test]
+async fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let lock = client.lock(flavour, "x");
+            let me = client.owner();
+            let leased = || Acquire::new().owner(&me).lease(ms(300));
+            let first = lock.acquire(leased()).await.unwrap().unwrap();
+            let second = lock.acquire(leased()).await.unwrap().unwrap();
+            eventually("over", secs(5), async || !lock.is_locked().await.unwrap()).await;
+            let (released, held, ()) = tokio::join!(biased; first.unlock(), enter(&*lock, &me), async { drop(second) });
+            assert!(matches!(released, Err(Error::NotHeld { .. } | Error::Lost { .. })), "{flavour}: {released:?}");
+            eventually("nothing under way", secs(5), async || client.stats().under_way == 0).await;
+            assert!(held.is_held(), "{flavour}");
+            assert_eq!(client.renew_now().await.lost, 0, "{flavour}");
+            assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// Another client gives a hold back by its owner in the instant in which its guard was given up, beside another guard:
+/// found by an adversary.
+#[tokio::test]
+async fn a_release_by_owner_waits_for_the_mark_of_one_that_was_just_given_up() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let proxy = Proxy::start(bed.server.addr());
+            let (client, other) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
+            let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
+            let me = client.owner();
+            let (stays, goes) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
+            // The older one: whoever names none would be given the newest.
+            let late = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(30)));
+            let handed = elsewhere(&stays.into_owner());
+            assert_eq!(theirs.release(&handed).await.unwrap(), Released::StillHeld(1), "{flavour}");
+            drop(late);
+            assert_eq!(client.renew_now().await.lost, 0, "{flavour}");
+            assert!(goes.is_held(), "{flavour}");
+            assert_eq!(goes.unlock().await.unwrap(), Released::Free, "{flavour}");
+            client.shutdown(secs(5)).await.unwrap();
+        })
+        .await;
+    }
+}
