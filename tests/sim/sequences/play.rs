@@ -162,7 +162,7 @@ async fn give_back(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, 
 }
 
 async fn extend(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id: usize) {
-    let held = scene.take(id);
+    let mut held = scene.take(id);
     let lease = lease(scene, dice);
     let within = if scene.theme.cancel && dice.once_in(5) { dice.between(0, 8) } else { ms(60_000) };
     trouble(scene, dice, held.spot.party);
@@ -172,6 +172,7 @@ async fn extend(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id:
         let _busy = busy;
         let result = timeout(within, held.guard.extend(lease)).await;
         shown.say(|| format!("{id} extended: {result:?}"));
+        held.may_be_cut |= result.is_err();
         shown.put(id, held);
     };
     if dice.once_in(4) { drop(beside.spawn(work)) } else { work.await }

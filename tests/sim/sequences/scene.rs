@@ -35,6 +35,8 @@ pub struct Held {
     pub who: String,
     /// It has been forced open, or may have been.
     pub exempt: bool,
+    /// The future of an extend was dropped: it is carried out all the same, when its turn has come.
+    pub may_be_cut: bool,
     /// Until when it said that it holds.
     pub promised: Option<Instant>,
 }
@@ -284,7 +286,7 @@ impl Scene {
         state.holds += 1;
         let who = if given { owner.clone() } else { format!("{owner}#{id}") };
         let exempt = self.forced(&state, spot);
-        let held = Held { guard, spot, owner, who, exempt, promised: None };
+        let held = Held { guard, spot, owner, who, exempt, may_be_cut: false, promised: None };
         let mut wrong = Vec::new();
         if held.guard.is_held() && !exempt {
             for (other, before) in &state.held {
