@@ -67,7 +67,8 @@ end
 if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
-if first and first ~= owner then
+-- As this owner somebody may wait for another lock with this queue.
+if first and (first ~= owner or turn ~= '2' and ours(owner) and not registered(KEYS, owner)) then
   at = time()
   first = head(KEYS, at, wait, publish)
 end
@@ -92,7 +93,11 @@ if turn == '2' then
     for _, waiter in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
       there = there or waiter == owner
     end
-    if not there then return -4 end
+    if not there then
+      -- What it is registered by must not be granted: it has no place.
+      if registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[5], owner) end
+      return -4
+    end
     redis.call('zadd', KEYS[3], stamped(at + wait + room(KEYS, at, wait), at), owner)
   end
   if not registered(KEYS, owner) then register(KEYS, owner, ARGV[8]) end

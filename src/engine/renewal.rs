@@ -179,7 +179,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
                     round.lost += 1;
                 }
             }
-            Reply::Int(0) => round.lost += usize::from(engine.refuted(hold, tenure)),
+            Reply::Int(0) => round.lost += asked.all_gone(engine, hold),
             Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {
                 round.lost += usize::from(engine.refuted(hold, tenure));
             }
@@ -212,6 +212,15 @@ impl Asked {
 
     fn ids(&self, engine: &Engine, owner: &Owner) -> Bytes {
         engine.hold_ids(owner, &self.numbers)
+    }
+
+    /// The server has none of them. What the owner has acquired since is another matter. How many guards that concerns.
+    fn all_gone(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> usize {
+        if self.numbers.is_empty() {
+            return usize::from(engine.refuted(hold, self.tenure));
+        }
+        let places: Vec<Reply> = (1..).take(self.numbers.len()).map(Reply::Int).collect();
+        self.lose(engine, hold, &places)
     }
 
     /// Ends those that the server says are gone, by their places in the list. How many guards that concerns.

@@ -439,8 +439,9 @@ impl Model {
         if !ask.earlier.is_empty() {
             return Int(-3);
         }
+        let elsewhere = ask.turn != 2 && ours(owner) && !self.own.registered.contains_key(owner);
         let first = match self.queue.first() {
-            Some(first) if first != owner => self.head(),
+            Some(first) if first != owner || elsewhere => self.head(),
             first => first.cloned(),
         };
         if self.own.hold.is_none() {
@@ -458,6 +459,9 @@ impl Model {
         }
         if ask.turn == 2 && !self.due.contains_key(owner) {
             if !self.stands(owner) {
+                if self.own.registered.get(owner) == Some(&ask.nonce) {
+                    self.own.registered.remove(owner);
+                }
                 return Int(-4);
             }
             self.due.insert(owner.into(), self.deadline(self.room()));

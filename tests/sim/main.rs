@@ -6,6 +6,7 @@ mod actor;
 mod cases;
 mod company;
 mod enumeration;
+mod found;
 mod group;
 mod history;
 mod order;

@@ -208,8 +208,9 @@ async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     };
     let party = dice.below(scene.clients as u64) as usize;
     trouble(scene, dice, party);
-    if party != hold.spot.party && scene.theme.faults != Faults::None {
-        // The mark that this hold lost its guard may be late: then it is another one of this owner that is given back.
+    if scene.theme.faults != Faults::None {
+        // The mark that this hold lost its guard may be late, or never come where the guard's runtime had ended: then it is
+        // another one of this owner that is given back.
         let mut state = scene.state.lock();
         let others = state.held.values_mut();
         others.filter(|held| held.owner == hold.text).for_each(|held| held.exempt = true);
