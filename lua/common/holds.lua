@@ -9,7 +9,7 @@
 -- A lease is made shorter by a command with a number: `~n` stands behind the id then, at the front of the list for a hold
 -- that is not listed. A copy of that command, or of one before it, finds its number used.
 
-local listed, place, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest, members, missing,
+local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest, members, missing,
   somebody, are_all, rearm, cut_once
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
@@ -24,6 +24,11 @@ local function load_holds()
   -- Where an id stands in a list, with the comma in front; nil = it does not.
   function place(ids, id)
     return string.find(ids .. ',', ',' .. id .. ',', 1, true) or string.find(ids, ',' .. id .. '~', 1, true)
+  end
+
+  -- Was this hold counted by its acquire, and not given back since?
+  function is_counted(ids, id)
+    return (place(ids, id) or place(ids, '+' .. id)) ~= nil
   end
 
   -- Where the next one begins behind what stands at `at`.

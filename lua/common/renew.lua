@@ -9,7 +9,7 @@
 -- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
 --        else a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this
 --        one, {n, ..} = renewed, but for the holds with these numbers in the list, which are gone
--- Idempotent; a copy makes no lease shorter. One bad key does not stop the others. O(keys).
+-- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the others. O(keys).
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
@@ -37,16 +37,17 @@ for i = 1, #KEYS do
     -- Others may have come in as this owner since.
     others = redis.call('hget', KEYS[i], owner) ~= '1'
   end
-  local cut = false
-  if held == 1 and exactly and not others then
+  local first = true
+  if held == 1 and exactly then
+    -- Noted also where it may not cut now: the others may be gone when a copy comes in.
     load_holds()
-    cut = cut_once(KEYS[i], owner, string.match(holds, '^,([^,]*)') or '', number)
+    first = cut_once(KEYS[i], owner, string.match(holds, '^,([^,]*)') or '', number)
   end
-  if type(cut) == 'table' then
-    held = cut
-  elseif held == 1 then
+  if type(first) == 'table' then
+    held = first
+  elseif held == 1 and first then
     -- The same owner may have been promised a longer lease.
-    local left = cut and -1 or redis.pcall('pttl', KEYS[i])
+    local left = exactly and not others and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left
     elseif left < lease then

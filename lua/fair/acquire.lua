@@ -43,7 +43,7 @@ local count = not free and redis.call('hget', KEYS[1], owner)
 if count then
   count = tonumber(count) or 0
   local ids = hold ~= '' and listed(KEYS[1], owner) or ''
-  local counted = hold == '' or place(ids, hold) ~= nil
+  local counted = hold == '' or is_counted(ids, hold)
   local left = redis.call('pttl', KEYS[1])
   if counted and turn == '2' then
     -- A first lease is replaced by its own; one that is longer was promised since, and this is a late copy.

@@ -16,7 +16,7 @@ local reply = nil
 told(ARGV[9], ARGV[10])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- Others came to know the owner, and act as it.
+-- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[2] then hold = '-' end
 if found[1] then
   local ids, left = '', 0

@@ -202,8 +202,10 @@ local function serve(keys, at, wait, lease, publish)
     -- A deadline of Java's does not say when it was set.
     local most = ours(owner) and math.min(due - at, life(due, at, wait)) or due - at
     lease = math.min(lease, math.max(1, math.floor(most)))
-    if string.byte(nonce) == 33 then
-      redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. string.sub(nonce, 2))
+    -- `!id`: its hold is listed by this id, and it asks when it is told; `nonce=id`: listed too; else not.
+    local id = string.match(nonce, '[!=](.*)$')
+    if id then
+      redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
     else
       redis.call('hset', keys[1], owner, 1)
     end

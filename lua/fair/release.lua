@@ -21,7 +21,7 @@
 
 local owner, hold = ARGV[1], ARGV[2]
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- Others came to know the owner, and act as it.
+-- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
 told(ARGV[9], ARGV[10])

@@ -34,7 +34,7 @@ elseif redis.call('hexists', KEYS[1], owner) == 0 then
   return redis.call('pttl', KEYS[1])
 elseif hold ~= '' then
   count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
-  if place(ids, hold) then
+  if is_counted(ids, hold) then
     count = nil
   else
     if ARGV[6] == '1' then return -6 end

@@ -46,7 +46,7 @@ else
       ids = listed(hash, owner)
       -- Holds whose leases are over do not count.
       if covered(tag, owner, count, 1) <= 0 then count, ids = 0, '' end
-      again = place(ids, hold) ~= nil
+      again = is_counted(ids, hold)
     end
   end
   if not again then

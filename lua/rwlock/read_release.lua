@@ -25,7 +25,7 @@
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
--- Others came to know the owner, and act as it.
+-- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[3] then hold = '-' end
 if hold ~= '' then load_holds() end
 

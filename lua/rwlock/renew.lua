@@ -7,7 +7,7 @@
 --        keep; tag
 --        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
 -- Reply  as of `common/renew.lua`
--- Idempotent; a copy makes no lease shorter. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
+-- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
@@ -72,13 +72,15 @@ for i = 1, #KEYS do
       -- Others may have come in as this owner since.
       others = redis.call('hget', KEYS[i], field) ~= '1'
     end
-    local cut = false
-    if exactly and not others then
+    if exactly then
+      if redis.call('hexists', KEYS[i], field) == 0 then return 0 end
+      -- Noted also where it may not cut now: the others may be gone when a copy comes in.
       load_holds()
-      cut = cut_once(KEYS[i], field, string.match(holds, '^,([^,]*)') or '', number)
-      if type(cut) == 'table' then error(cut) end
+      local first = cut_once(KEYS[i], field, string.match(holds, '^,([^,]*)') or '', number)
+      if type(first) == 'table' then error(first) end
+      if not first then return 1 end
     end
-    return (half == 'write' and write or read)(KEYS[i], owner, tag, cut, half == 'keep')
+    return (half == 'write' and write or read)(KEYS[i], owner, tag, exactly and not others, half == 'keep')
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then

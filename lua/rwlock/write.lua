@@ -58,7 +58,7 @@ if not fresh then
     again = true
   else
     ids = listed(hash, field)
-    again = place(ids, hold) ~= nil
+    again = is_counted(ids, hold)
     if not again and ARGV[6] == '1' then return -6 end
     if not again and earlier ~= '' and not has(ids, count, earlier) then return -3 end
   end

@@ -24,7 +24,7 @@
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'
 local found = redis.call('hmget', hash, 'mode', field, owner, field .. ':holds')
--- Others came to know the owner, and act as it.
+-- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[4] then hold = '-' end
 if hold ~= '' then load_holds() end
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0

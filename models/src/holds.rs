@@ -21,7 +21,7 @@
 //! |---|---|
 //! | acquire(id, earlier, last) | nothing after `last`; nothing where `id` is listed; "gone" where `earlier` is not; else it counts one up and lists `id` |
 //! | release(id) | takes away `id` and nothing else; the last one frees the lock. What is left never has a shorter lease by it |
-//! | extend(id, mine, number, last) | nothing after `last`, nor where `id` is not listed; else it makes the lease longer; with a `number` it sets it, where all that is listed is in `mine`, and no extend of this hold with this number or a later one came before |
+//! | extend(id, mine, number, last) | nothing after `last`, nor where `id` is not listed; else it makes the lease longer; with a `number` it sets it where all that is listed is in `mine`, and does nothing where an extend of this hold with this number or a later one came before |
 //! | force(last) | nothing after `last`; else it frees the lock |
 //!
 //! And the client: it counts on a lease from when it sent the command; after an extend without a reply it sends neither

@@ -170,19 +170,16 @@ impl<T: Holds> World<T> {
     /// As `release::give_back`.
     pub(crate) fn release(&self, guard: Guard) {
         let Guard { hold, level } = guard;
-        let end = {
+        let (end, tenure) = {
             let mut book = hold.book();
             book.close(level);
-            book.end()
+            (book.end(), book.tenure())
         };
         if end.is_some() {
             return;
         }
         let _order = hold.order.lock();
-        let (count, tenure) = {
-            let book = hold.book();
-            (book.count(), book.tenure())
-        };
+        let count = hold.book().count();
         if count == 0 {
             return;
         }

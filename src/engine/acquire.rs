@@ -81,6 +81,8 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
             None => (engine.owner(), None),
         },
     };
+    // An owner that is used again needs an id for its hold: what was sent for the one before may come in late.
+    let again = !fresh || station.is_some();
     let mut wish = Wish {
         engine: Arc::clone(engine),
         protocol: Arc::clone(protocol),
@@ -89,7 +91,7 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
         fresh,
         alone: how.alone,
         new: fresh || how.new,
-        number: if fresh { 0 } else { engine.hold_number() },
+        number: if again { engine.hold_number() } else { 0 },
         station,
         began,
         waited: how.waited,

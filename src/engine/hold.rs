@@ -116,8 +116,8 @@ impl Target {
     }
 
     /// As `fresh`, for a waiter in a queue who is registered by this.
-    pub(crate) fn fresh_by(engine: &Arc<Engine>, hold: Arc<Hold>, nonce: Bytes) -> Arc<Self> {
-        Arc::new(Self { engine: Arc::clone(engine), hold, number: 0, nonce, reserved: false })
+    pub(crate) fn fresh_by(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
+        Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: false })
     }
 
     /// For an owner that may come again: the hold in the table, which may be another one than `hold`.

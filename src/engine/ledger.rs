@@ -53,7 +53,7 @@ pub(crate) struct Book {
     owed: Vec<u64>,
     /// Holds whose guards were given up, and that are listed in the server still.
     given_up: Vec<u64>,
-    /// Until then a command that shortens the lease may still reach the server.
+    /// Until then a command that shortens the lease may still reach the server: an `extend` or a release without a reply.
     cut_until: u64,
     /// How many such commands were sent.
     cuts: u64,

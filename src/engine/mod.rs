@@ -155,14 +155,8 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::hold_ids`], for the `n`th command that makes the lease of the first of them shorter.
-    pub(crate) fn hold_ids_cut(&self, owner: &Owner, numbers: &[u64], n: u64) -> Bytes {
-        let ids = self.hold_ids(owner, numbers);
-        let first = ids.iter().skip(1).position(|byte| *byte == b',').map_or(ids.len(), |at| at + 1);
-        Bytes::from([&ids[..first], format!("~{n}").as_bytes(), &ids[first..]].concat())
-    }
-
-    /// As a list: what a renewal is told of the holds that are relied on. Empty where there is but one, and will be.
+    /// The ids of these holds as a list, as a renewal is told of those that are relied on. Empty where there is but one, and
+    /// will be.
     pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
         let mut ids = Vec::new();
         for number in numbers {
@@ -174,6 +168,13 @@ impl Engine {
             }
         }
         Bytes::from(ids)
+    }
+
+    /// As [`Engine::hold_ids`], for the `n`th command that makes the lease of the first of them shorter.
+    pub(crate) fn hold_ids_cut(&self, owner: &Owner, numbers: &[u64], n: u64) -> Bytes {
+        let ids = self.hold_ids(owner, numbers);
+        let first = ids.iter().skip(1).position(|byte| *byte == b',').map_or(ids.len(), |at| at + 1);
+        Bytes::from([&ids[..first], format!("~{n}").as_bytes(), &ids[first..]].concat())
     }
 
     /// The number of a hold of this client's, from its id.

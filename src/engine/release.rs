@@ -64,6 +64,7 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         if book.end().is_some()
             || book.is_refuted()
             || book.doubted()
+            || now.as_nanos() < book.cut_until()
             || !book.is_idle()
             || book.watched() < (now + spare).as_nanos()
         {
@@ -137,11 +138,6 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let sent = engine.now();
     let outcome = send(&engine, &hold, &id, rest, sent + patience).await;
     let repeated = outcome.as_ref().is_ok_and(|sent| sent.repeated);
-    if repeated || outcome.as_ref().is_err_and(Error::outcome_unknown) {
-        // A copy that comes late may make the lease of what is left shorter.
-        let over = over(engine.now(), engine.options.command_timeout);
-        hold.book().may_be_cut(over.as_nanos());
-    }
     let doubted = hold.book().undoubt(before.number);
     if doubted {
         look_again(&engine, &hold, before.number);
@@ -288,40 +284,49 @@ struct Sent {
 async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until: Moment) -> Result<Sent> {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    repeat(engine, &hold.protocol, until, || {
+    let mut doubted = false;
+    let sent = repeat(engine, &hold.protocol, until, &mut doubted, || {
         let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
         hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms })
     })
-    .await
+    .await;
+    if doubted && sent.is_err() {
+        // A copy that comes late may make the lease of what is left shorter. Behind an answer it finds its hold gone.
+        let over = over(engine.now(), engine.options.command_timeout);
+        hold.book().may_be_cut(over.as_nanos());
+    }
+    sent
 }
 
-/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
+/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached. `doubted`: it may have been
+/// carried out unseen.
 async fn repeat(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
     until: Moment,
+    doubted: &mut bool,
     call: impl Fn() -> Call,
 ) -> Result<Sent> {
     let node = engine.topology.node(protocol.name());
-    let (mut doubted, mut failures) = (false, 0);
+    let mut failures = 0;
     loop {
         let fault = match node.run(call()).await {
             Ok(reply) => {
                 let release = match protocol.released(reply)? {
                     // A repeat finds nothing where the first one was carried out.
-                    Release::NotThere(others) if doubted => Release::Left(others),
-                    Release::NotHeld(_) if doubted => Release::Free(0),
+                    Release::NotThere(others) if *doubted => Release::Left(others),
+                    Release::NotHeld(_) if *doubted => Release::Free(0),
                     release => release,
                 };
-                return Ok(Sent { release, repeated: doubted });
+                return Ok(Sent { release, repeated: *doubted });
             }
             Err(fault) => fault,
         };
         let error = Error::from_fault(&fault, &protocol.name().plain);
+        *doubted |= fault.in_doubt();
         if !error.is_retryable() || fault.kind == FaultKind::Closed {
             return Err(error);
         }
-        doubted |= fault.in_doubt();
         let pause = engine.pause(failures);
         if engine.now() + pause >= until {
             return Err(error);
@@ -372,8 +377,9 @@ static DISOWN: Script = Script::new(
 );
 
 /// A hold has no guard any more, though it stays: it is marked as such in the list from here on, so that giving back one
-/// of its owner's holds takes this one and none that a guard relies on.
-pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
+/// of its owner's holds takes this one and none that a guard relies on. `doubted`: a copy of its acquire may come in later
+/// still.
+pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     // From here on, in the order of the calls.
     hold.book().give_up(number);
@@ -391,7 +397,13 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
         let mut failures = 0;
         loop {
             let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
-            let Err(fault) = engine.topology.node(hold.name()).run(call).await else { return };
+            let Err(fault) = engine.topology.node(hold.name()).run(call).await else {
+                if doubted {
+                    // What is marked is not found by its id: only a copy that came in behind its release.
+                    look_again(engine, hold, number);
+                }
+                return;
+            };
             let pause = engine.pause(failures);
             if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
                 // Whoever gives back any hold of this owner may take another one first.
@@ -403,9 +415,12 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
     }));
 }
 
-/// How often an owner's holds are asked for until one of them is marked as having lost its guard: the mark of one that
-/// another client has just given up may be on its way.
-const ASKS: u32 = 8;
+/// How often it is asked which hold of an owner is to be given back, until that is one without a guard: the mark of one that
+/// has just been given up may be on its way.
+const LOOKS: u32 = 8;
+
+/// How often others may be faster.
+const RACES: u32 = 16;
 
 /// Gives back one hold of an owner that has no guard here.
 pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
@@ -415,42 +430,47 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     owner.reveal();
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
-        // Behind what this client has to do for this owner, a hold that has just lost its guard among it.
         let fresh = Hold::new(Arc::clone(&protocol), owner.clone());
         let target = Target::reserve(&engine, fresh, 0, Bytes::new());
-        let _order = target.hold.order.lock().await;
-        let given_up = target.hold.book().given_up();
-        if let Some(number) = given_up {
-            // Not marked yet.
-            let id = engine.hold_id(&owner, number);
-            let sent = name_it(&target, &id).await;
-            if sent.is_err() {
-                target.hold.book().give_up(number);
+        let (mut looks, mut races) = (0, 0);
+        loop {
+            let release = {
+                // Behind what this client has to do for this owner.
+                let _order = target.hold.order.lock().await;
+                give_any(&target, looks + 1 < LOOKS).await?
+            };
+            match release {
+                // Not while nothing else can be sent for this owner.
+                Release::Which(_) => {
+                    looks += 1;
+                    tokio::time::sleep(Duration::from_millis(2 << looks)).await;
+                }
+                // Somebody else was faster: whatever else there is.
+                Release::NotThere(_) if races < RACES => races += 1,
+                release => return by_owner_told(&target, release),
             }
-            let release = sent?;
-            if !matches!(release, Release::NotThere(_) | Release::NotHeld(_)) {
-                return by_owner_told(&target, release);
-            }
-            // Gone with its lease: whatever else there is.
         }
-        by_owner_told(&target, any_hold(&target).await?)
     })
     .await
 }
 
-/// Gives back the hold of an owner that is told by its id. A repeat changes nothing.
-async fn name_it(target: &Target, id: &HoldId) -> Result<Release> {
+/// Gives back a hold of an owner: one that lost its guard, else the one that is not listed, else the newest. `choosy`: the
+/// newest is only told.
+async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let Target { engine, hold, .. } = target;
-    let left = {
-        let book = hold.book();
-        if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
-    };
-    Ok(send(engine, hold, id, left, engine.now() + engine.patience()).await?.release)
-}
-
-/// Gives back whichever hold of an owner there is.
-async fn any_hold(target: &Target) -> Result<Release> {
-    let Target { engine, hold, .. } = target;
+    let given_up = hold.book().given_up();
+    if let Some(number) = given_up {
+        // Not marked yet.
+        let sent = give_named(target, &engine.hold_id(&hold.owner, number)).await;
+        if sent.is_err() {
+            hold.book().give_up(number);
+        }
+        return sent.map(|release| match release {
+            // Gone with its lease: whatever else there is.
+            Release::NotHeld(_) => Release::NotThere(0),
+            release => release,
+        });
+    }
     let rest = rest_of_others(engine);
     let call = |last_ms| {
         let mine = Bytes::new();
@@ -460,35 +480,32 @@ async fn any_hold(target: &Target) -> Result<Release> {
         Release::TooLate(at) => Some(*at),
         _ => None,
     };
-    let mut asked = 0;
-    loop {
-        let id = match in_time(engine, &hold.protocol, call, |reply| hold.protocol.released(reply), too_late).await? {
-            Release::Which(id) => id,
-            release => {
-                if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
-                    // A guard of this client's may have relied on the one that is not listed.
-                    engine.bereave(&hold.protocol, &hold.owner, 0);
-                }
-                return Ok(release);
-            }
-        };
-        asked += 1;
-        let relied_on = !id.starts_with(b"+");
-        if relied_on && asked < ASKS {
-            tokio::time::sleep(Duration::from_millis(2 << asked)).await;
-            continue;
+    let release = in_time(engine, &hold.protocol, call, |reply| hold.protocol.released(reply), too_late).await?;
+    let Release::Which(id) = release else {
+        if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
+            // A guard of this client's may have relied on the one that is not listed.
+            engine.bereave(&hold.protocol, &hold.owner, 0);
         }
-        match name_it(target, &HoldId::Listed(id.clone())).await? {
-            // Somebody else was faster: whatever else there is.
-            Release::NotThere(_) | Release::NotHeld(_) if asked < 2 * ASKS => asked += 1,
-            release => {
-                if let Some(number) = engine.number_of(&id) {
-                    engine.bereave(&hold.protocol, &hold.owner, number);
-                }
-                return Ok(release);
-            }
-        }
+        return Ok(release);
+    };
+    if choosy && !id.starts_with(b"+") {
+        return Ok(Release::Which(id));
     }
+    let release = give_named(target, &HoldId::Listed(id.clone())).await?;
+    if let (Some(number), false) = (engine.number_of(&id), matches!(release, Release::NotThere(_))) {
+        engine.bereave(&hold.protocol, &hold.owner, number);
+    }
+    Ok(release)
+}
+
+/// Gives back the hold of an owner that is told by its id. A repeat changes nothing.
+async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
+    let Target { engine, hold, .. } = target;
+    let left = {
+        let book = hold.book();
+        if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
+    };
+    Ok(send(engine, hold, id, left, engine.now() + engine.patience()).await?.release)
 }
 
 /// What the caller of a release by owner is told, and those who wait.

@@ -153,7 +153,8 @@ impl Single {
                 let cuts = !kept && (shorter || hold.protocol.leases_apart());
                 let (armed, last_ms, holds) = if cuts {
                     let n = hold.book().next_cut();
-                    (-millis(armed), engine.last_ms(), engine.hold_ids_cut(&hold.owner, &numbers, n))
+                    let last_ms = engine.clock.last(sent, engine.options.command_timeout);
+                    (-millis(armed), last_ms, engine.hold_ids_cut(&hold.owner, &numbers, n))
                 } else {
                     (millis(armed), 0, engine.hold_ids(&hold.owner, &numbers))
                 };
@@ -164,7 +165,6 @@ impl Single {
                     if fault.in_doubt() {
                         // A late copy may shorten the lease of whatever this owner holds then.
                         let mut book = hold.book();
-                        book.doubt(number);
                         if cuts {
                             book.may_be_cut(over(sent, engine.options.command_timeout).as_nanos());
                         }
@@ -209,6 +209,11 @@ impl Single {
                     hold.book().extended(level, nanos(lease), until);
                     hold.changed.notify_waiters();
                     Ok(())
+                }
+                Reply::List(entries) if matches!(entries.as_slice(), [Reply::Text(_)]) => {
+                    hold.book().uncapped(level, before);
+                    let [Reply::Text(reason)] = entries.as_slice() else { return Ok(()) };
+                    Err(Error::Server { message: String::from_utf8_lossy(reason).into_owned() })
                 }
                 odd => {
                     hold.book().uncapped(level, before);
@@ -273,14 +278,16 @@ impl Single {
         owner.reveal();
         if self.grant.take() {
             let mut book = hold.book();
-            let number = book.close(level).unwrap_or_default();
-            // Whoever ended it cleans up.
+            let Some(number) = book.close(level).filter(|_| book.end().is_none()) else {
+                // Whoever ended it cleans up.
+                return owner;
+            };
             let tenure = book.tenure();
-            let none_left = book.counted_down(tenure) && book.end().is_none();
-            let is_over = book.end().is_some();
+            let none_left = book.counted_down(tenure);
+            let doubted = book.undoubt(number);
             drop(book);
-            if number > 0 && !is_over {
-                release::disown(&engine, &hold, number);
+            if number > 0 {
+                release::disown(&engine, &hold, number, doubted);
             }
             if none_left {
                 engine.holds.released(&hold.key(), &hold);

@@ -80,7 +80,7 @@ impl Story {
                     story.arrived.push(owner.to_owned());
                     story.waiting.push(owner.to_owned());
                 }
-                ["hset", key, owner, count] if key == name => {
+                ["hset", key, owner, count, ..] if key == name => {
                     assert_eq!(count, "1", "nobody comes in again here");
                     if story.waiting.first().is_some_and(|head| head != owner) {
                         story.jumped.push(owner.to_owned());

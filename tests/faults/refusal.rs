@@ -63,6 +63,8 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         let renewed = client.renew_now().await;
         assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (1, 0, 0));
         assert!(free.state().await.is_ok_and(|state| !state.is_locked()) && held.is_locked().await.unwrap());
+        refused(guard.extend(ms(500)).await.map(|()| None::<()>), "OOM");
+        guard.extend(secs(60)).await.unwrap();
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         for (flavour, lock) in &known {
             let released = lock.release(&me).await;

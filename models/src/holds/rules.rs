@@ -32,6 +32,8 @@ pub(super) enum Switch {
     ExtendAtOnce,
     /// Nobody looks whether an extend, or one after it, was carried out before.
     ExtendTwice,
+    /// Only an extend that made the lease shorter counts as carried out.
+    ExtendUnnoted,
     /// An extend sets a shorter lease, whoever else holds.
     ExtendOthers,
     /// It does so where there are as many holds as the caller's, whosever they are.

@@ -58,6 +58,13 @@ fn a_lease_is_as_long_as_it_was_promised_last() {
 }
 
 #[test]
+fn an_extend_that_met_others_is_carried_out_all_the_same() {
+    let broken = [(Switch::ExtendUnnoted, "the server until")];
+    let programs: [&[Op]; 3] = [&[acquire(0, 4), extend(0, 3), extend(0, 4)], &[acquire(0, 2), release(0)], &[]];
+    holds(2, programs, &broken);
+}
+
+#[test]
 fn a_lease_is_as_long_as_any_client_was_promised() {
     let broken = [(Switch::ExtendOthers, "the server until")];
     holds(2, [&[acquire(0, 2), extend(0, 1)], &[acquire(0, 3)], &[]], &broken);

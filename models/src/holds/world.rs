@@ -257,12 +257,14 @@ impl World {
                         Switch::ExtendByNumber => u32::from(key.count) == mine.count_ones(),
                         _ => key.ids & !mine == 0,
                     };
-                    let again = key.cuts[id as usize] >= number && switch != Switch::ExtendTwice;
-                    let all = all && number > 0 && !again;
-                    if all {
+                    let again = number > 0 && key.cuts[id as usize] >= number && switch != Switch::ExtendTwice;
+                    let cuts = all && number > 0;
+                    if number > 0 && !again && (cuts || switch != Switch::ExtendUnnoted) {
                         key.cuts[id as usize] = number;
                     }
-                    key.until = if all { until } else { key.until.max(until) };
+                    if !again {
+                        key.until = if cuts { until } else { key.until.max(until) };
+                    }
                     Answer::Done
                 }
                 _ => Answer::Gone,

@@ -115,11 +115,11 @@ impl Wish {
         let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
         if self.fresh {
             let Some(_) = self.protocol.queue() else { return Target::fresh(&self.engine, hold) };
-            return Target::fresh_by(
-                &self.engine,
-                hold,
-                Bytes::from(format!("{:016x}", self.engine.topology.random())),
-            );
+            let mut nonce = format!("{:016x}", self.engine.topology.random()).into_bytes();
+            if let HoldId::Listed(id) = self.engine.hold_id(&self.owner, self.number) {
+                nonce.extend([b"=", &id[..]].concat());
+            }
+            return Target::fresh_by(&self.engine, hold, self.number, Bytes::from(nonce));
         }
         // Others may wait as this owner: whoever is granted it asks, so that the server counts each.
         let nonce = match self.engine.hold_id(&self.owner, self.number) {

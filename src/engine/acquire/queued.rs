@@ -61,7 +61,7 @@ impl Wish {
             tracing::debug!(lock.name = %self.protocol.name().plain, "lost its place in the queue, and takes another");
             if self.fresh {
                 // A message that the old owner was passed the lock may be on its way still.
-                (self.owner, self.station) = (self.engine.owner(), None);
+                (self.owner, self.station, self.number) = (self.engine.owner(), None, 0);
             } else {
                 // Undone now, the place that is taken next would be lost with it.
                 doubt = old;
@@ -167,9 +167,9 @@ impl Wish {
         let doubted = seek.doubt.is_some();
         let level = engine.holds.open(hold.key(), &hold, |book| {
             if doubted {
-                book.doubt(0);
+                book.doubt(seek.target.number);
             }
-            book.open(0, None, since.as_nanos(), until.as_nanos())
+            book.open(seek.target.number, None, since.as_nanos(), until.as_nanos())
         });
         let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
         seek.settle();

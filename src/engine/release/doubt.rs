@@ -49,7 +49,7 @@ async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release
     let id = target.id();
     let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0 };
     let call = || hold.protocol.undo(&giving, nonce);
-    Ok(repeat(engine, &hold.protocol, until, call).await?.release)
+    Ok(repeat(engine, &hold.protocol, until, &mut false, call).await?.release)
 }
 
 /// True when one who waits stands in Redis, so that it may have to be undone although it may have got nothing.

@@ -1,11 +1,11 @@
 //! Copies of commands that arrive when nobody waits for them any more.
 
-use distlock::{Acquire, Client, Flavour, Owner, Released};
+use distlock::{Acquire, Client, DistLock as _, Flavour, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
 use super::REENTRANT;
 use crate::bed::wire::{Wire, arrives};
-use crate::bed::{enter, idle, ms, reentrant, secs};
+use crate::bed::{enter, eventually, idle, ms, reentrant, secs};
 
 /// Finding 3: a release arrives once more after its owner has the lock again.
 #[tokio::test]
@@ -160,6 +160,93 @@ async fn f3_a_copy_of_an_answered_extend_cuts_no_later_lease() {
             .await;
         }
     }
+}
+
+/// An `extend` met a hold that another client had as this owner, and cut nothing. It arrives once more when that is gone: found
+/// by a cold reading.
+#[tokio::test]
+async fn f3_a_copy_of_an_extend_that_cut_nothing_cuts_nothing_later() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let (client, other) = (bed.client().await, bed.client().await);
+            let lock = client.lock(flavour, "x");
+            let me = client.owner();
+            let they: Owner = me.as_str().parse().unwrap();
+            let guard = lock.acquire(Acquire::new().owner(&me).lease(secs(20))).await.unwrap().unwrap();
+            let beside = enter(&*other.lock(flavour, "x"), &they).await;
+            guard.extend(secs(15)).await.unwrap();
+            let wire = Wire::tap(&bed.server).await;
+            guard.extend(secs(5)).await.unwrap();
+            let copy = wire.last(bed).await;
+            guard.extend(secs(60)).await.unwrap();
+            assert_eq!(beside.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+            arrives(bed, &copy).await;
+            let left = ms(bed.admin.pttl("x").await.try_into().unwrap());
+            assert!(guard.remaining() <= left, "{flavour}: {:?} of {left:?}", guard.remaining());
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// An acquire arrives once more after its hold was given up for its owner: it is counted already. Found by a cold reading.
+#[tokio::test]
+async fn f3_a_copy_of_an_acquire_finds_a_hold_that_was_given_up() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let lock = client.lock(flavour, "x");
+            let me = client.owner();
+            enter(&*lock, &me).await.unlock().await.unwrap();
+            let wire = Wire::tap(&bed.server).await;
+            let guard = enter(&*lock, &me).await;
+            let copy = wire.last(bed).await;
+            let handed = guard.into_owner();
+            idle(&client).await;
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}: counted twice");
+            assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// A fair lock's waiters use an owner again: what was sent for the one before, and was answered, arrives once more. Found by
+/// a cold reading.
+#[tokio::test]
+async fn f3_a_late_copy_finds_no_later_waiter_of_an_owner_that_is_used_again() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, theirs) = (client.fair("x"), other.fair("x"));
+        let wire = Wire::tap(&bed.server).await;
+        let mut before: Option<(String, Vec<Vec<String>>)> = None;
+        let mut again = 0;
+        for _ in 0..6 {
+            let first = theirs.lock().await.unwrap();
+            let (mine, ()) = tokio::join!(lock.lock(), async {
+                let waits = async || bed.admin.cmd::<i64>(&["LLEN", "redisson_lock_queue:{x}"]).await == 1;
+                eventually("in the queue", secs(5), waits).await;
+                first.unlock().await.unwrap();
+            });
+            let mine = mine.unwrap();
+            let holder = theirs.state().await.unwrap().holders[0].0.clone();
+            if let Some((owner, copies)) = &before
+                && *owner == holder
+            {
+                again += 1;
+                for copy in copies {
+                    arrives(bed, copy).await;
+                }
+                assert_eq!(theirs.state().await.unwrap().holders, [(holder.clone(), 1)]);
+            }
+            let from = wire.calls(bed).await.len();
+            mine.unlock().await.unwrap();
+            let sent = wire.calls(bed).await.split_off(from);
+            before = Some((holder.clone(), sent.into_iter().filter(|call| call.contains(&holder)).collect()));
+        }
+        assert!(again > 0, "no owner was used again");
+    })
+    .await;
 }
 
 /// `release(&owner)` was answered, and arrives once more, at once: it takes no other hold.

@@ -413,17 +413,77 @@ async fn a_release_by_owner_waits_for_the_mark_of_one_that_was_just_given_up() {
             let (client, other) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
             let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
             let me = client.owner();
-            let (stays, goes) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
+            let (goes, stays) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
             // The older one: whoever names none would be given the newest.
             let late = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(30)));
-            let handed = elsewhere(&stays.into_owner());
+            let handed = elsewhere(&goes.into_owner());
             assert_eq!(theirs.release(&handed).await.unwrap(), Released::StillHeld(1), "{flavour}");
             drop(late);
             assert_eq!(client.renew_now().await.lost, 0, "{flavour}");
-            assert!(goes.is_held(), "{flavour}");
-            assert_eq!(goes.unlock().await.unwrap(), Released::Free, "{flavour}");
+            assert!(stays.is_held(), "{flavour}");
+            assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
             client.shutdown(secs(5)).await.unwrap();
         })
         .await;
     }
+}
+
+/// A release by owner does not keep this client from giving one of the owner's holds up meanwhile: found by a cold reading.
+#[tokio::test]
+async fn a_release_by_owner_takes_one_that_is_given_up_meanwhile() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let lock = client.lock(flavour, "x");
+            let me = client.owner();
+            let (goes, stays) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
+            let asks = bed.admin.calls("evalsha").await;
+            let (released, _) = tokio::join!(lock.release(&me), async {
+                eventually("asked", secs(5), async || bed.admin.calls("evalsha").await > asks).await;
+                goes.into_owner()
+            });
+            assert_eq!(released.unwrap(), Released::StillHeld(1), "{flavour}");
+            assert_eq!(client.renew_now().await.lost, 0, "{flavour}");
+            assert!(stays.is_held(), "{flavour}");
+            assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
+        })
+        .await;
+    }
+}
+
+/// A guard that is lost already is given up, beside another one of its owner: found by a cold reading.
+#[tokio::test]
+async fn a_lost_guard_that_is_given_up_takes_no_other_with_it() {
+    for flavour in REENTRANT {
+        reentrant(async |bed| {
+            let (client, other) = (bed.client().await, bed.client().await);
+            let lock = client.lock(flavour, "x");
+            let me = client.owner();
+            let (lost, stays) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
+            let ids = bed.admin.cmd::<String>(&["HGET", "x", &holds_of(flavour, &me)]).await;
+            let first = ids.trim_start_matches(',').split(',').next().unwrap().to_owned();
+            // As another client may give it back.
+            let rest = ids.replacen(&format!(",{first}"), "", 1);
+            let field = holds_of(flavour, &me);
+            let count = field.trim_end_matches(":holds").to_owned();
+            bed.admin.cmd::<i64>(&["HSET", "x", &field, &rest, &count, "1"]).await;
+            assert_eq!(client.renew_now().await.lost, 1, "{flavour}");
+            assert!(!lost.is_held() && stays.is_held(), "{flavour}");
+            drop(lost.into_owner());
+            eventually("nothing under way", secs(5), async || client.stats().under_way == 0).await;
+            assert!(stays.is_held(), "{flavour}");
+            assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
+            assert!(!other.lock(flavour, "x").is_locked().await.unwrap(), "{flavour}");
+            for cover in bed.admin.keys().await.iter().filter(|key| key.contains("rwlock_timeout")) {
+                bed.admin.cmd::<()>(&["DEL", cover]).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// The field of an owner's list of holds.
+fn holds_of(flavour: Flavour, owner: &Owner) -> String {
+    let half = if flavour == Flavour::Write { ":write" } else { "" };
+    format!("{owner}{half}:holds")
 }

@@ -172,7 +172,7 @@ async fn extend(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id:
         let _busy = busy;
         let result = timeout(within, held.guard.extend(lease)).await;
         shown.say(|| format!("{id} extended: {result:?}"));
-        held.may_be_cut |= result.is_err();
+        held.may_be_cut = !matches!(result, Ok(Ok(())));
         shown.put(id, held);
     };
     if dice.once_in(4) { drop(beside.spawn(work)) } else { work.await }
@@ -208,8 +208,8 @@ async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     };
     let party = dice.below(scene.clients as u64) as usize;
     trouble(scene, dice, party);
-    if scene.theme.faults != Faults::None {
-        // The mark that this hold lost its guard may be late, or never come where the guard's runtime had ended: then it is
+    if !scene.is_marked(&hold) {
+        // The mark that this hold lost its guard is late, or never comes where the guard's runtime had ended: then it is
         // another one of this owner that is given back.
         let mut state = scene.state.lock();
         let others = state.held.values_mut();

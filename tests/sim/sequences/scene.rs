@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimServer};
+use distlock::sim::{LinkOptions, SimReply, SimServer};
 use distlock::{DistLock, Flavour, Guard, MultiLock, Owner, RedLock};
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::plan::{Kind, Sharing, Theme};
-use crate::rig::{self, Numbers, Party, ms};
+use super::plan::{Faults, Kind, Sharing, Theme};
+use crate::group::fleet::moved;
+use crate::rig::{self, Numbers, Party, field, ms};
 use crate::stage::{holder, text};
 
 /// How long a command may take to come in that is still to be carried out, at the most. What comes later must be refused.
@@ -35,7 +36,7 @@ pub struct Held {
     pub who: String,
     /// It has been forced open, or may have been.
     pub exempt: bool,
-    /// The future of an extend was dropped: it is carried out all the same, when its turn has come.
+    /// An extend of it was dropped, or is in doubt: it is carried out all the same, perhaps, when its turn has come.
     pub may_be_cut: bool,
     /// Until when it said that it holds.
     pub promised: Option<Instant>,
@@ -266,6 +267,20 @@ impl Scene {
             Kind::Fenced => Flavour::Fenced,
             Kind::Spin => Flavour::Spin,
         }
+    }
+
+    /// Whether every server knows that this hold lost its guard; where nothing is lost, it will in time.
+    pub fn is_marked(&self, hold: &Guardless) -> bool {
+        let marked = |server: &SimServer, owner: &str, key: usize| {
+            let list = format!("{}:holds", field(self.flavour(hold.spot.reads), owner));
+            let ids = server.command(&[b"hget", self.names[key].as_bytes(), list.as_bytes()]);
+            matches!(ids, SimReply::Text(ids) if ids.contains(&b'+'))
+        };
+        let several = self.servers.len() > 1;
+        let mut servers = self.servers.iter().enumerate();
+        let owner = |n: usize| if several { moved(&hold.text, n) } else { hold.text.clone() };
+        self.theme.faults == Faults::None
+            || servers.all(|(n, server)| self.keys(hold.spot).all(|key| marked(server, &owner(n), key)))
     }
 
     /// The names that a lock is made of, by number.
