@@ -97,7 +97,7 @@ local function load_holds()
   -- Which hold it is that whoever names none gives back: one that lost its guard, else the one that is not listed, else
   -- the newest.
   function any(ids, count)
-    return string.match(ids, '%+[^,~]*') or unlisted(count, ids) > 0 and '-' or string.match(ids, ',([^,~]*)[^,]*$')
+    return string.match(ids, '%+[^,~]*') or unlisted(count, ids) > 0 and '-' or string.match(ids, '.*,([^,~]*)')
   end
 
   -- What is left of an owner's list and count without this hold, or these (ids with commas between them); nil when none of

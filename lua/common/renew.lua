@@ -27,7 +27,10 @@ for i = 1, #KEYS do
     number = string.match(holds, '~(%d+)')
     holds = string.gsub(holds, '~%d+', '')
   end
-  local held = redis.pcall('hexists', KEYS[i], owner)
+  local found = redis.pcall('hmget', KEYS[i], owner, owner .. ':holds')
+  local held = found.err and found or found[1] and 1 or 0
+  -- Others came in as this owner, perhaps behind it.
+  if holds == '' and held == 1 and found[2] then holds = ',-' end
   local gone, others
   if held == 1 and holds ~= '' then
     load_holds()
@@ -35,7 +38,7 @@ for i = 1, #KEYS do
     if not gone then held = 0 end
   elseif held == 1 and exactly then
     -- Others may have come in as this owner since.
-    others = redis.call('hget', KEYS[i], owner) ~= '1'
+    others = found[1] ~= '1'
   end
   local first = true
   if held == 1 and exactly then

@@ -46,10 +46,13 @@ if count then
   local counted = hold == '' or is_counted(ids, hold)
   local left = redis.call('pttl', KEYS[1])
   if counted and turn == '2' then
-    -- A first lease is replaced by its own; one that is longer was promised since, and this is a late copy.
-    if left < tonumber(ARGV[2]) or (left <= tonumber(first_lease) and count == 1) then
-      redis.call('pexpire', KEYS[1], ARGV[2])
+    -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy.
+    local first = left < tonumber(ARGV[2])
+    if not first and left <= tonumber(first_lease) and count == 1 then
+      load_holds()
+      first = cut_once(KEYS[1], owner, hold, 0) == true
     end
+    if first then redis.call('pexpire', KEYS[1], ARGV[2]) end
     return -2
   end
   if not counted then

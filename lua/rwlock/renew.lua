@@ -64,16 +64,19 @@ for i = 1, #KEYS do
   end
   local gone, others
   local ok, answer = pcall(function()
+    local found = redis.call('hmget', KEYS[i], field, field .. ':holds')
+    -- Others came in as this owner, perhaps behind it.
+    if holds == '' and found[2] then holds = ',-' end
     if holds ~= '' then
       load_holds()
       gone, others = missing(KEYS[i], field, holds)
       if not gone then return 0 end
     elseif exactly then
       -- Others may have come in as this owner since.
-      others = redis.call('hget', KEYS[i], field) ~= '1'
+      others = found[1] ~= '1'
     end
     if exactly then
-      if redis.call('hexists', KEYS[i], field) == 0 then return 0 end
+      if not found[1] then return 0 end
       -- Noted also where it may not cut now: the others may be gone when a copy comes in.
       load_holds()
       local first = cut_once(KEYS[i], field, string.match(holds, '^,([^,]*)') or '', number)

@@ -126,7 +126,14 @@ impl Wish {
         loop {
             match self.bounded(self.attempt(&self.target(), false, turn)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
-                Ok(Tried::Busy(_) | Tried::Standing(_) | Tried::Marked(..) | Tried::Displaced | Tried::HeldBack) => {
+                Ok(
+                    Tried::Busy(_)
+                    | Tried::Standing(_)
+                    | Tried::Marked(..)
+                    | Tried::Displaced
+                    | Tried::Met
+                    | Tried::HeldBack,
+                ) => {
                     return Ok(None);
                 }
                 // A release of the same owner is under way: it is not held now.

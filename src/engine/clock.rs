@@ -41,6 +41,11 @@ impl ServerClock {
         }
     }
 
+    /// True when it is known what time it is there.
+    pub(crate) fn is_known(&self, now: Moment) -> bool {
+        self.last(now, Duration::ZERO) != 1
+    }
+
     /// The last moment of a command that is sent at `sent` and may take so long, in ms of the server's time. As long as
     /// that is not known it is long past: the server refuses the command, and tells.
     pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {

@@ -239,12 +239,19 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// Ends what some guards rely on, where others rely on the rest. The numbers of their holds.
-    pub(crate) fn lose(&mut self, end: End, which: impl Fn(u64, bool) -> bool) -> Vec<u64> {
+    /// True when the watchdog keeps it for a guard that has not counted on it since `now`, or earlier: by a command without
+    /// a reply.
+    pub(crate) fn outlives(&self, now: u64) -> bool {
+        self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none() && level.cap <= now)
+    }
+
+    /// Ends what some guards rely on, where others rely on the rest, by the numbers of their holds, whether the watchdog keeps
+    /// them, and until when they may be counted on at the most. The numbers of their holds.
+    pub(crate) fn lose(&mut self, end: End, which: impl Fn(u64, bool, u64) -> bool) -> Vec<u64> {
         let mut holds = Vec::new();
         let lost = &mut self.lost;
         self.levels.retain(|level| {
-            let ends = which(level.hold, level.lease.is_none());
+            let ends = which(level.hold, level.lease.is_none(), level.cap);
             if ends {
                 lost.push((level.id, end));
                 holds.push(level.hold);

@@ -237,11 +237,16 @@ impl Engine {
 
     /// Ends what the watchdog kept of a hold. Guards with longer leases of their own go on.
     pub(crate) fn expire(self: &Arc<Self>, hold: &Arc<Hold>) {
-        self.lose_some(hold, End::Expired, |_, watched| watched);
+        self.lose_some(hold, End::Expired, |_, watched, _| watched);
     }
 
     /// Ends some of the guards of a hold, told by their holds' numbers and whether the watchdog keeps them.
-    pub(crate) fn lose_some(self: &Arc<Self>, hold: &Arc<Hold>, end: End, which: impl Fn(u64, bool) -> bool) -> usize {
+    pub(crate) fn lose_some(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        end: End,
+        which: impl Fn(u64, bool, u64) -> bool,
+    ) -> usize {
         let (lost, tenure) = {
             let mut book = hold.book();
             if book.end().is_some() {
@@ -282,7 +287,7 @@ impl Engine {
     /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
     pub(crate) fn bereave(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, owner: &Owner, number: u64) {
         if let Some(hold) = self.holds.get(&(Arc::clone(protocol.name()), owner.clone())) {
-            self.lose_some(&hold, End::Gone, |other, _| other == number);
+            self.lose_some(&hold, End::Gone, |other, _, _| other == number);
         }
     }
 

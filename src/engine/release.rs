@@ -195,7 +195,13 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             super::metrics::release_failed(hold.protocol.flavour());
             return Err(Error::NotHeld { name, why: NotHeld::LeaseOver });
         }
-        Ok(odd @ (Release::Which(_) | Release::TooLate(_))) => return Err(Error::odd_reply("release", &odd)),
+        Ok(odd @ (Release::Which(_) | Release::TooLate(_))) => {
+            // No server of ours: nobody is to count on what it has.
+            if hold.book().counted_down(before.tenure) {
+                freed(&engine, &hold, 0);
+            }
+            return Err(Error::odd_reply("release", &odd));
+        }
         Err(error) => {
             super::metrics::release_failed(hold.protocol.flavour());
             let goes_on = !patient && error.is_retryable();

@@ -79,6 +79,12 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     });
     holds.retain(|hold| hold.book().is_watched() || hold.protocol.leases_apart());
     let before = holds.len();
+    for hold in &holds {
+        if hold.book().outlives(now.as_nanos()) {
+            engine.lose_some(hold, End::Expired, |_, watched, cap| watched && cap <= now.as_nanos());
+        }
+    }
+    holds.retain(|hold| hold.book().is_watched() || hold.protocol.leases_apart());
     holds.retain(|hold| {
         let book = hold.book();
         let over = book.is_watched() && now.as_nanos() >= book.watched();
@@ -233,6 +239,6 @@ impl Asked {
         if hold.book().tenure() != self.tenure {
             return 0;
         }
-        engine.lose_some(hold, End::Gone, |number, _| gone.contains(&number))
+        engine.lose_some(hold, End::Gone, |number, _, _| gone.contains(&number))
     }
 }

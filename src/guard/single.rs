@@ -145,6 +145,8 @@ impl Single {
                 // Without a reply the lease may be the shorter of both.
                 let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
                 let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
+                // Whoever waits for its end must not count on the longer one.
+                hold.changed.notify_waiters();
                 // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
                 // renewal that is under way may have promised that one more.
                 let now_left = lease_until(sent, all);
@@ -199,7 +201,7 @@ impl Single {
                 _ => Vec::new(),
             };
             if !gone.is_empty() {
-                engine.lose_some(&hold, End::Gone, |other, _| gone.contains(&other));
+                engine.lose_some(&hold, End::Gone, |other, _, _| gone.contains(&other));
             }
             if gone.contains(&number) {
                 return Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone });

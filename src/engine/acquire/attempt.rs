@@ -39,6 +39,8 @@ pub(super) enum Tried {
     Gone,
     /// The owner's place in the queue is lost.
     Displaced,
+    /// Somebody has come in as this owner, which nobody gave: another one is needed.
+    Met,
 }
 
 /// A place in a queue in Redis.
@@ -133,6 +135,7 @@ impl Wish {
     pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
         let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
         let (once, numbers, limited) = (self.alone, self.protocol.numbers(), !self.new);
+        let again = self.fresh && self.number > 0;
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
             let _order = hold.order.lock().await;
@@ -169,6 +172,8 @@ impl Wish {
             let comes_in = before > 0 && !protocol.leases_apart();
             let hold_id = target.id();
             let limited = hold_id != HoldId::Only && limited;
+            // Where it costs nothing.
+            let known = hold_id != HoldId::Only && engine.clock.is_known(engine.now());
             let waits = turn != Turn::Once;
             let queues = waits && protocol.queue().is_some();
             let stands = waits && release::waits_in_redis(protocol);
@@ -184,8 +189,9 @@ impl Wish {
                     lease_ms: millis(armed),
                     hold: &hold_id,
                     earlier: earlier.map(|number| engine.hold_id(&hold.owner, number)),
-                    last_ms: if limited { engine.last_ms() } else { 0 },
-                    alone: once,
+                    last_ms: if limited || known { engine.last_ms() } else { 0 },
+                    // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
+                    alone: once || again,
                     turn,
                     nonce: &target.nonce,
                 });
@@ -229,6 +235,7 @@ impl Wish {
                 }
                 Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
                 Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
+                Attempt::Deadlock if before == 0 && again => return Ok(Tried::Met),
                 Attempt::Deadlock if before == 0 => {
                     return Err(deadlock(if once { Deadlock::NotReentrant } else { Deadlock::Upgrade }));
                 }

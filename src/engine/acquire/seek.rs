@@ -95,6 +95,12 @@ impl<'a> Seek<'a> {
                 (self.failing, self.failures) = (None, 0);
                 self.found = Found::Displaced;
             }
+            Ok(Tried::Met) => {
+                (self.failing, self.failures) = (None, 0);
+                // Given up.
+                self.place = None;
+                self.found = Found::Displaced;
+            }
             Ok(Tried::Busy(ttl)) => {
                 (self.failing, self.failures) = (None, 0);
                 self.nap = wish.nap(ttl);

@@ -1,5 +1,6 @@
 //! Two holders (findings 1 to 7, 16): shared owners, late copies, forged and misread grants.
 
+mod extends;
 mod grants;
 mod late;
 mod shared;
