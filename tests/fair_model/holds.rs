@@ -6,6 +6,8 @@ pub struct Hold {
     pub count: i64,
     /// Those that are listed, in the order of their acquires.
     pub ids: Vec<String>,
+    /// Which of them had its first lease replaced by a shorter one; '' is not listed.
+    pub cut: Option<String>,
     pub end: i64,
 }
 
@@ -13,12 +15,24 @@ impl Hold {
     /// The first one of an owner; '' is not listed.
     pub fn first(owner: &str, id: &str, end: i64) -> Self {
         let ids = if id.is_empty() { Vec::new() } else { vec![id.into()] };
-        Self { owner: owner.into(), count: 1, ids, end }
+        Self { owner: owner.into(), count: 1, ids, cut: None, end }
     }
 
     /// The list as it stands in the hash; none without ids.
     pub fn list(&self) -> Option<String> {
-        (!self.ids.is_empty()).then(|| self.ids.iter().map(|id| format!(",{id}")).collect())
+        let first = if self.cut.as_deref() == Some("") { "~0" } else { "" };
+        let cut = |id: &String| if self.cut.as_ref() == Some(id) { "~0" } else { "" };
+        let list: String = self.ids.iter().map(|id| format!(",{id}{}", cut(id))).collect();
+        Some(format!("{first}{list}")).filter(|list| !list.is_empty())
+    }
+
+    /// Replaces the lease by a shorter one, once for each hold.
+    pub fn cut(&mut self, id: &str, end: i64) {
+        // What is not there by its id cannot be marked.
+        if self.cut.as_deref() != Some(id) {
+            self.cut = Some(id.into());
+            self.end = end;
+        }
     }
 
     fn unlisted(&self) -> i64 {
@@ -46,7 +60,7 @@ impl Hold {
 
     /// Without what a release names; none where nothing of it is there. The last hold is gone at a count of 0.
     pub fn without(&self, words: &str) -> Option<Self> {
-        if words.is_empty() && self.ids.is_empty() {
+        if words.is_empty() && self.list().is_none() {
             return Some(Self { count: 0, ids: Vec::new(), ..self.clone() });
         }
         // Of those without an id; others came to know the owner.

@@ -418,9 +418,11 @@ impl Model {
         if let Some(hold) = self.own.mine(owner) {
             let counted = hold.counted(&ask.hold);
             if counted && ask.turn == 2 {
-                // Its first lease becomes its own, longer or shorter; a longer promise stands.
-                if hold.end < end || (hold.end - now <= first_lease && hold.count == 1) {
+                // Its first lease becomes its own, longer, or once shorter; a longer promise stands.
+                if hold.end < end {
                     hold.end = end;
+                } else if hold.end - now <= first_lease && hold.count == 1 {
+                    hold.cut(&ask.hold, end);
                 }
                 return Int(-2);
             }
