@@ -3,10 +3,13 @@
 #![cfg(feature = "sim")]
 
 mod actor;
+mod batch;
 mod cases;
 mod company;
 mod enumeration;
 mod found;
+mod flood;
+mod given_away;
 mod group;
 mod history;
 mod order;

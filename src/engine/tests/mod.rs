@@ -6,11 +6,13 @@ mod book;
 mod coalesce;
 mod fake;
 mod handoff;
+mod on_time;
 mod promise;
 mod registry;
 mod release;
 mod renewal;
 mod same_owner;
+mod shared_commands;
 mod stress;
 
 use std::sync::Arc;

@@ -1,0 +1,204 @@
+//! What has to happen by a certain time: the end of a wait, the free lock that nobody announced, the loss that is told, the
+//! release that goes on. And what must not: leases that seem longer than they are, copies that take a lock long after, an
+//! end of one lock told to another, commands of a client that is closed.
+
+use super::fake::Fate;
+use super::release::acquire;
+use super::{client, done, ms, secs, settle, waiter};
+use crate::lock::DistLock as _;
+use crate::{Acquire, Error, Released};
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_when_it_is_over_and_a_lock_that_nobody_announces_is_had_in_time() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    let began = tokio::time::Instant::now();
+    assert!(lock.lock_for(ms(1500)).await.unwrap().is_none());
+    assert!((ms(1500)..ms(1520)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    // Held for a while by one who dies: had when that lease ends.
+    fake.steal("x", ms(700));
+    let guard = tokio::time::timeout(ms(720), lock.lock()).await.expect("slept past the end of the lease").unwrap();
+    guard.unlock().await.unwrap();
+    // Held without end, and gone one day without a word: had within the longest pause.
+    fake.steal("x", secs(3600));
+    let waits = waiter(&lock);
+    tokio::time::sleep(secs(1)).await;
+    fake.delete("x");
+    let guard = tokio::time::timeout(secs(5) + ms(20), waits).await.expect("slept without bound").unwrap();
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_that_comes_late_makes_a_lease_longer() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    fake.next("acquire", Fate::Late(secs(2)));
+    let outer = acquire(&client, &me).await;
+    let is_true =
+        || assert!(outer.remaining() <= fake.left("x").unwrap(), "{:?} of {:?}", outer.remaining(), fake.left("x"));
+    is_true();
+    tokio::time::sleep(secs(5)).await;
+    fake.next("renew", Fate::Late(secs(2)));
+    client.renew_now().await;
+    is_true();
+    let inner = acquire(&client, &me).await;
+    tokio::time::sleep(secs(5)).await;
+    fake.next("release", Fate::Late(secs(2)));
+    assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+    is_true();
+    outer.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// As Redisson does: what is left of a lock begins its lease anew when one of its holds is given back.
+#[tokio::test(start_paused = true)]
+async fn a_partial_release_begins_the_lease_of_the_rest_anew() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let leased =
+        || async { client.reentrant("x").acquire(Acquire::new().owner(&me).lease(secs(10))).await.unwrap().unwrap() };
+    let (outer, inner) = (leased().await, leased().await);
+    tokio::time::sleep(secs(8)).await;
+    inner.unlock().await.unwrap();
+    assert!(outer.remaining() > secs(9), "{:?}", outer.remaining());
+    outer.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_by_the_next_round_however_new_the_lock_is() {
+    let (client, fake) = client(|_| ());
+    tokio::time::sleep(ms(9_300)).await;
+    let guard = client.reentrant("x").lock().await.unwrap();
+    fake.steal("x", secs(3600));
+    // A round every third of the watchdog.
+    tokio::time::sleep(ms(900)).await;
+    assert!(!guard.is_held());
+    drop(guard);
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+/// Long after the hold that it was for was given back.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_an_acquire_that_comes_in_late_takes_nothing() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    acquire(&client, &me).await.unlock().await.unwrap();
+    fake.next("acquire", Fate::Ghost(secs(20)));
+    acquire(&client, &me).await.unlock().await.unwrap();
+    tokio::time::sleep(secs(21)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_is_renewed_soon_and_what_did_not_is_spared() {
+    let (client, fake) = client(|options| options.watchdog_batch = 1);
+    let guards = [client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock().await.unwrap()];
+    fake.next("renew", Fate::NotSent);
+    // The first round, and after a tenth of the time between rounds its repeat.
+    tokio::time::sleep(secs(10) + ms(100)).await;
+    assert_eq!(fake.sent("renew").len(), 2);
+    tokio::time::sleep(ms(1_100)).await;
+    assert_eq!(fake.sent("renew").len(), 3);
+    assert!(["a", "b"].iter().all(|name| fake.left(name).unwrap() > secs(28)));
+    drop(guards);
+    done(client, &fake).await;
+}
+
+/// A guard that nobody looks at keeps nothing in the table either.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_could_not_be_renewed_in_time_is_over_and_forgotten() {
+    let (client, fake) = client(|_| ());
+    let guard = client.reentrant("x").lock().await.unwrap();
+    (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
+    tokio::time::sleep(secs(35)).await;
+    assert!(!guard.is_held());
+    assert_eq!(client.stats().holds, 0);
+    drop(guard);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_guard_is_released_as_soon_as_that_can_be_while_its_lease_lasts() {
+    let (client, fake) = client(|_| ());
+    drop(client.reentrant("x").lock().await.unwrap());
+    (0..1000).for_each(|_| fake.next("release", Fate::NotSent));
+    tokio::time::sleep(secs(24)).await;
+    fake.calm();
+    tokio::time::sleep(ms(2_100)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_unseen_is_given_back_soon_though_that_fails_at_first() {
+    let (client, fake) = client(|_| ());
+    fake.next("acquire", Fate::Lost(true));
+    (0..2).for_each(|_| fake.next("release", Fate::NotSent));
+    let outcome = client.reentrant("x").try_lock().await;
+    assert!(outcome.is_err_and(|error| error.outcome_unknown()));
+    settle().await;
+    assert_eq!(fake.held().len(), 1);
+    // Sooner than the second look, which is for copies that come in late.
+    tokio::time::sleep(ms(2_900)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn forcing_one_lock_open_ends_no_other() {
+    let (client, fake) = client(|_| ());
+    let (a, b) = (client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock().await.unwrap());
+    assert!(client.reentrant("a").force_unlock().await.unwrap());
+    assert!(!a.is_held() && b.is_held());
+    b.unlock().await.unwrap();
+    drop(a);
+    done(client, &fake).await;
+}
+
+/// The one that was first had by an owner that nobody knew has no entry in the list of holds: it is told all the same.
+#[tokio::test(start_paused = true)]
+async fn a_release_by_owner_tells_the_guard_at_once() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let first = lock.lock().await.unwrap();
+    let me = first.owner().clone();
+    let second = acquire(&client, &me).await;
+    assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
+    assert_eq!((first.is_held(), second.is_held()), (false, true));
+    let third = acquire(&client, &me).await;
+    assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
+    assert_eq!([&second, &third].iter().filter(|guard| guard.is_held()).count(), 1);
+    drop((first, second, third));
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_client_sends_nothing() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    client.shutdown(secs(1)).await.unwrap();
+    assert!(matches!(lock.lock().await, Err(Error::Closed)));
+    assert!(matches!(lock.release(&me).await, Err(Error::Closed)));
+    assert!(matches!(lock.force_unlock().await, Err(Error::Closed)));
+    assert!(matches!(lock.state().await, Err(Error::Closed)));
+    for script in ["acquire", "release", "force", "state"] {
+        assert_eq!(fake.sent(script).len(), 0, "{script}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_a_name_is_refused_whatever_is_asked_of_it() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant(""), client.owner());
+    assert!(matches!(lock.lock().await, Err(Error::Config { .. })));
+    assert!(matches!(lock.release(&me).await, Err(Error::Config { .. })));
+    assert!(matches!(lock.force_unlock().await, Err(Error::Config { .. })));
+    assert!(matches!(lock.state().await, Err(Error::Config { .. })));
+    done(client, &fake).await;
+}

@@ -1,0 +1,104 @@
+//! What becomes of the calls in a command that many share, when the server refuses one of them, or all, or nothing is heard.
+
+use bytes::Bytes;
+use futures::future::join_all;
+
+use super::fake::Fate;
+use super::{client, done, ms, secs, settle};
+use crate::engine::transport::Reply;
+use crate::{Client, Error, Guard, Result};
+
+/// Asks for so many locks at once: three go out as they come, the others in one command.
+async fn ask(client: &Client, locks: usize) -> Vec<Result<Option<Guard>>> {
+    let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
+    join_all(locks.iter().map(|lock| lock.try_lock())).await
+}
+
+fn held(outcome: &Result<Option<Guard>>) -> bool {
+    matches!(outcome, Ok(Some(_)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_the_server_refuses_fails_alone() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    let refused = [&b"!"[..], b"OOM command not allowed"].map(|text| Reply::Text(Bytes::from_static(text)));
+    fake.next("many", Fate::Answer(Reply::List(vec![Reply::List(refused.to_vec()), Reply::Nil])));
+    let got = ask(&client, 5).await;
+    let is_refused =
+        |outcome: &Result<_>| matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM"));
+    assert!(is_refused(&got[3]), "{:?}", got[3]);
+    assert!([0, 1, 2, 4].iter().all(|n| held(&got[*n])), "{got:?}");
+    settle().await;
+    // It is known to have got nothing: there is nothing to undo.
+    assert_eq!(fake.sent("release").len(), 0);
+    drop(got);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_shared_command_may_have_done_unseen_is_undone_call_by_call() {
+    // Lost after it was carried out; answered by something that is not an answer to each.
+    for fate in [Fate::Lost(true), Fate::Answer(Reply::List(vec![Reply::Nil]))] {
+        let (client, fake) = client(|options| options.coalesce = true);
+        fake.next("many", fate);
+        let got = ask(&client, 5).await;
+        for outcome in &got[3..] {
+            assert!(outcome.as_ref().is_err_and(Error::outcome_unknown), "{outcome:?}");
+        }
+        settle().await;
+        assert_eq!(fake.held().len(), 3, "{:?}", fake.held());
+        drop(got);
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_one_name_at_a_time_is_asked_for_several_once() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    fake.next("many", Fate::Refused("CROSSSLOT Keys in request don't hash to the same slot"));
+    for _ in 0..2 {
+        let got = ask(&client, 8).await;
+        assert!(got.iter().all(held), "{got:?}");
+        drop(got);
+        settle().await;
+    }
+    assert_eq!(fake.sent("many").len(), 1);
+    done(client, &fake).await;
+}
+
+/// Commands that take long still count as under way when a shorter one is answered.
+#[tokio::test(start_paused = true)]
+async fn no_more_commands_are_under_way_than_every_connection_takes() {
+    for connections in [1, 2] {
+        let (client, fake) = client(|options| (options.coalesce, options.pool_size) = (true, connections));
+        let at_once = 3 * connections;
+        (1..at_once).for_each(|_| fake.next("acquire", Fate::Slow(ms(9))));
+        fake.next("many", Fate::Slow(ms(9)));
+        let ask_late = async {
+            // The quick one has been answered, and made room for those that had collected.
+            tokio::time::sleep(ms(4)).await;
+            let late = client.reentrant("late");
+            let late = tokio::spawn(async move { late.try_lock().await });
+            tokio::time::sleep(ms(2)).await;
+            assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (at_once, 1), "{connections}");
+            late.await.unwrap()
+        };
+        let (got, late) = tokio::join!(ask(&client, at_once + 4), ask_late);
+        assert!(got.iter().all(held) && held(&late), "{got:?} {late:?}");
+        drop((got, late));
+        done(client, &fake).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_shares_commands_hears_of_a_free_lock_at_once() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    fake.steal("x", secs(3600));
+    let waits = super::waiter(&client.reentrant("x"));
+    tokio::time::sleep(secs(1)).await;
+    fake.delete("x");
+    fake.publish("x");
+    let guard = tokio::time::timeout(ms(10), waits).await.expect("no message came").unwrap();
+    drop(guard);
+    done(client, &fake).await;
+}
