@@ -1,0 +1,309 @@
+//! What calls leave on the server, to the millisecond, and whom they tell. Seen from outside, as others see it: lists of
+//! holds, which are nobody else's business, are left out.
+
+use std::time::Duration;
+
+use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
+use distlock::{Acquire, DistLock, Error, Flavour, Guard, Owner, Prefer, Released};
+use tokio::time::sleep;
+
+use crate::rig::{Party, lock, ms, virtually};
+use crate::stage::text;
+
+mod readers;
+
+const NAME: &str = "l";
+const FLAVOURS: [Flavour; 6] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin, Flavour::Read, Flavour::Write];
+
+/// A server, a client whose commands take no time, and one that listens.
+struct Sight {
+    server: SimServer,
+    us: Party,
+    _ear: Party,
+}
+
+impl Sight {
+    async fn new() -> Self {
+        let server = SimServer::new(1);
+        let [us, ear] = [(); 2].map(|()| Self::party(&server, Prefer::Readers));
+        // Who waited in vain listens for a while yet.
+        let held = us.client.rw(NAME).write().lock().await.unwrap();
+        assert!(ear.client.rw(NAME).read().lock_for(ms(10)).await.unwrap().is_none());
+        held.unlock().await.unwrap();
+        server.overhear();
+        Self { server, us, _ear: ear }
+    }
+
+    fn party(server: &SimServer, prefer: Prefer) -> Party {
+        Party::new(server, LinkOptions::instant(), |options| {
+            options.prefer = prefer;
+            options.subscription_linger = ms(3_600_000);
+            // Nobody looks now and then.
+            options.poll_cap = ms(60_000);
+            options.hold_back = ms(60_000);
+        })
+    }
+
+    /// Every key with what is left of it in ms: a hash with its fields, a cover as its number. Owners are `A`, `B` ..
+    fn keys(&self, owners: &[&Owner]) -> String {
+        let mut seen = Vec::new();
+        for key in self.server.keys() {
+            let (name, left) = (String::from_utf8_lossy(&key).into_owned(), self.server.pttl(&key));
+            if name.starts_with("redisson_lock_token:") {
+                continue;
+            }
+            let mut fields = match self.server.command(&[b"hgetall", &key]) {
+                SimReply::List(items) => {
+                    items.chunks(2).map(|pair| format!("{} {}", word(&pair[0]), word(&pair[1]))).collect()
+                }
+                _ => Vec::new(),
+            };
+            fields.retain(|field| !field.contains(":holds "));
+            fields.sort();
+            let fields = if fields.is_empty() { String::new() } else { format!(" ({})", fields.join(", ")) };
+            seen.push(format!("{name}{fields}: {left}"));
+        }
+        let mut seen = seen.join("; ").replace(&format!("{{{NAME}}}:"), "").replace("rwlock_timeout:", "");
+        for (owner, letter) in owners.iter().zip(["A", "B", "C"]) {
+            seen = seen.replace(&text(owner), letter);
+        }
+        seen
+    }
+
+    /// What was published since the last look.
+    fn told(&self) -> String {
+        let messages =
+            self.server.overhear().into_iter().map(|(_, payload)| String::from_utf8_lossy(&payload).into_owned());
+        messages.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn word(item: &SimReply) -> String {
+    match item {
+        SimReply::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        odd => panic!("{odd:?}"),
+    }
+}
+
+async fn enter(lock: &dyn DistLock, owner: &Owner, lease: u64) -> Guard {
+    lock.acquire(Acquire::new().owner(owner).lease(ms(lease))).await.unwrap().unwrap()
+}
+
+/// Coming in again makes no lease shorter; what is left has its own again, unless somebody else may count on the longer one.
+#[test]
+fn leases_go_with_their_holds() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let sight = Sight::new().await;
+            let other = Sight::party(&sight.server, Prefer::Readers);
+            let (lock, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+            let a = sight.us.client.owner();
+            for shared in [false, true] {
+                let kept = enter(&*lock, &a, 4000).await;
+                let given = enter(&*lock, &a, 9000).await;
+                let elsewhere = if shared { Some(enter(&*theirs, &a, 3000).await) } else { None };
+                let left = |sight: &Sight| sight.server.pttl(NAME.as_bytes());
+                assert_eq!(left(&sight), 9000, "{flavour}");
+                sleep(ms(500)).await;
+                given.unlock().await.unwrap();
+                assert!(kept.remaining() <= ms(left(&sight) as u64), "{flavour}, {shared}");
+                let lasts = left(&sight);
+                assert_eq!(lasts > 4000, shared, "{flavour}, {shared}: {lasts} ms are left");
+                kept.unlock().await.unwrap();
+                if let Some(elsewhere) = elsewhere {
+                    assert!(left(&sight) >= 2500, "{flavour}");
+                    elsewhere.unlock().await.unwrap();
+                }
+                assert_eq!(sight.keys(&[&a]), "", "{flavour}");
+            }
+        });
+    }
+}
+
+/// An extension to less is one where nobody else may count on more, and one to more leaves what is longer.
+#[test]
+fn extensions_cut_nobody_short() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let sight = Sight::new().await;
+            let other = Sight::party(&sight.server, Prefer::Readers);
+            let (lock, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+            let a = sight.us.client.owner();
+            let mine = enter(&*lock, &a, 9000).await;
+            mine.extend(ms(3000)).await.unwrap();
+            assert_eq!(sight.server.pttl(NAME.as_bytes()), 3000, "{flavour}");
+            let elsewhere = enter(&*theirs, &a, 8000).await;
+            mine.extend(ms(2000)).await.unwrap();
+            assert_eq!(sight.server.pttl(NAME.as_bytes()), 8000, "{flavour}: another client counts on it");
+            mine.extend(ms(10_000)).await.unwrap();
+            assert_eq!(sight.server.pttl(NAME.as_bytes()), 10_000, "{flavour}");
+            assert!(mine.remaining() > ms(9000) && elsewhere.remaining() > ms(7000), "{flavour}");
+            // One that is gone is told so, and the other goes on.
+            let gone = mine.into_owner();
+            assert_eq!(lock.hold_count(&gone).await.unwrap(), 2, "{flavour}");
+            theirs.force_unlock().await.unwrap();
+            assert!(matches!(elsewhere.extend(ms(5000)).await, Err(Error::Lost { .. })), "{flavour}");
+            sleep(ms(10_001)).await;
+            assert_eq!(sight.keys(&[&a]), "", "{flavour}: nothing is created");
+        });
+    }
+}
+
+/// A copy of a command that comes in long after it was answered or given up has no effect on whoever came since.
+#[test]
+fn what_comes_in_after_its_last_moment_does_nothing() {
+    const LATE: Duration = ms(120_000);
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let sight = Sight::new().await;
+            let (lock, link) = (lock(&sight.us.client, flavour, NAME), &sight.us.link);
+            let (a, b) = (sight.us.client.owner(), sight.us.client.owner());
+            let _ = (a.as_str(), b.as_str());
+            // The client has heard what time it is.
+            for _ in 0..2 {
+                assert!(!lock.force_unlock().await.unwrap(), "{flavour}");
+                sleep(ms(10)).await;
+            }
+            let acts: [(&str, bool); 4] = [("acquire", false), ("again", true), ("extend", true), ("force", true)];
+            for (act, held) in acts {
+                let guard = if held { Some(enter(&*lock, &a, 5000).await) } else { None };
+                link.plan_next(Mishap::LateCopy(LATE));
+                let more = match act {
+                    "extend" => {
+                        guard.as_ref().unwrap().extend(ms(2000)).await.unwrap();
+                        None
+                    }
+                    "force" => {
+                        assert!(lock.force_unlock().await.unwrap(), "{flavour}");
+                        None
+                    }
+                    _ => Some(enter(&*lock, &a, 5000).await),
+                };
+                for guard in more.into_iter().chain(guard) {
+                    let _ = guard.unlock().await;
+                }
+                sleep(LATE - ms(1000)).await;
+                assert_eq!(sight.keys(&[&a]), "", "{flavour}: {act}");
+                let next = enter(&*lock, &b, 60_000).await;
+                let before = sight.keys(&[&a, &b]);
+                sleep(ms(2000)).await;
+                let now = sight.keys(&[&a, &b]).replace("58000", "60000");
+                assert_eq!(now, before, "{flavour}: a late copy of {act}");
+                next.unlock().await.unwrap();
+                link.plan_next(Mishap::LateCopy(LATE));
+                if act == "acquire" {
+                    enter(&*lock, &a, 5000).await.unlock().await.unwrap();
+                    sleep(LATE + ms(1000)).await;
+                    assert_eq!(sight.keys(&[&a]), "", "{flavour}: a late copy of an acquire");
+                }
+            }
+        });
+    }
+}
+
+/// Calls made at once are answered each for itself, and one that fails stops no other.
+#[test]
+fn calls_made_at_once_have_answers_of_their_own() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let sight = Sight::new().await;
+            let other = Sight::party(&sight.server, Prefer::Readers);
+            let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+            let held = lock(&other.client, rival, "held").lock_leased(ms(50_000)).await.unwrap();
+            sight.server.command(&[b"set", b"text", b"x"]);
+            let tries = ["free", "held", "text", "last"].map(|name| {
+                let lock = lock(&sight.us.client, flavour, name);
+                tokio::spawn(async move { lock.acquire(Acquire::new().wait(Duration::ZERO).lease(ms(4000))).await })
+            });
+            let [free, busy, wrong, last] = futures::future::join_all(tries).await.try_into().unwrap();
+            let (free, last) = (free.unwrap().unwrap().unwrap(), last.unwrap().unwrap().unwrap());
+            assert!(busy.unwrap().unwrap().is_none(), "{flavour}");
+            assert!(matches!(wrong.unwrap(), Err(Error::WrongType { .. } | Error::Server { .. })), "{flavour}");
+            let lasts = ["free", "held", "last"].map(|name| sight.server.pttl(name.as_bytes()));
+            assert_eq!(lasts, [4000, 50_000, 4000], "{flavour}");
+            let (one, two) = tokio::join!(free.unlock(), last.unlock());
+            assert_eq!((one.unwrap(), two.unwrap()), (Released::Free, Released::Free), "{flavour}");
+            let lasts = ["free", "held", "last"].map(|name| sight.server.pttl(name.as_bytes()));
+            assert_eq!(lasts, [-2, 50_000, -2], "{flavour}");
+            held.unlock().await.unwrap();
+        });
+    }
+}
+
+/// Whoever asks not to come in again is told what only the server knows: that its owner is in by another client.
+#[test]
+fn who_is_in_elsewhere_is_told_so() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let sight = Sight::new().await;
+            let other = Sight::party(&sight.server, Prefer::Readers);
+            let (mine, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+            let a = sight.us.client.owner();
+            let guard = enter(&*theirs, &a, 5000).await;
+            let before = sight.keys(&[&a]);
+            let again = mine.acquire(Acquire::new().owner(&a).not_reentrant()).await;
+            assert!(matches!(again, Err(Error::WouldDeadlock { .. })), "{flavour}: {again:?}");
+            assert_eq!(sight.keys(&[&a]), before, "{flavour}");
+            // Twice in, and out in any order.
+            let second = enter(&*mine, &a, 3000).await;
+            assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+            assert_eq!(mine.hold_count(&a).await.unwrap(), 1, "{flavour}");
+            assert_eq!(second.unlock().await.unwrap(), Released::Free, "{flavour}");
+            assert_eq!(sight.keys(&[&a]), "", "{flavour}");
+        });
+    }
+}
+
+/// Whoever comes in again while the hold it has is gone, unknown to it, comes in for the first time: its guard is told.
+#[test]
+fn nobody_comes_in_again_on_a_hold_that_is_gone() {
+    for flavour in FLAVOURS {
+        for taken in [false, true] {
+            virtually(async move || {
+                let sight = Sight::new().await;
+                let other = Sight::party(&sight.server, Prefer::Readers);
+                let (mine, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+                let a = sight.us.client.owner();
+                // Others may act as it, from the beginning.
+                let _ = a.as_str();
+                let outer = enter(&*mine, &a, 50_000).await;
+                assert!(theirs.force_unlock().await.unwrap());
+                // As this owner too, by another client: its hold is another one.
+                let next = if taken { Some(enter(&*theirs, &a, 5000).await) } else { None };
+                assert!(outer.is_held(), "{flavour}: as far as it knows");
+                let again = enter(&*mine, &a, 5000).await;
+                assert!(!outer.is_held(), "{flavour}, {taken}");
+                assert_eq!(mine.hold_count(&a).await.unwrap(), 1 + u64::from(taken), "{flavour}, {taken}");
+                assert!(outer.unlock().await.is_err(), "{flavour}, {taken}");
+                for guard in next.into_iter().chain([again]) {
+                    guard.unlock().await.unwrap();
+                }
+                assert_eq!(sight.server.pttl(NAME.as_bytes()), -2, "{flavour}, {taken}");
+            });
+        }
+    }
+}
+
+/// All of them or none, and which of them is in the way.
+#[test]
+fn a_multi_lock_takes_all_or_none() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let other = Sight::party(&sight.server, Prefer::Readers);
+        let all = sight.us.client.multi(["a", "b", "c"]);
+        let guard = all.lock_leased(ms(5000)).await.unwrap();
+        assert_eq!(["a", "b", "c"].map(|name| sight.server.pttl(name.as_bytes())), [5000; 3]);
+        guard.unlock().await.unwrap();
+        for name in ["a", "b", "c"] {
+            let held = other.client.reentrant(name).lock_leased(ms(5000)).await.unwrap();
+            assert!(all.try_lock().await.unwrap().is_none());
+            assert_eq!(sight.server.keys(), [name.as_bytes()], "nothing was taken beside {name}");
+            held.unlock().await.unwrap();
+            sight.server.command(&[b"set", name.as_bytes(), b"x"]);
+            assert!(matches!(all.try_lock().await, Err(Error::WrongType { .. })), "{name}");
+            assert_eq!(sight.server.keys(), [name.as_bytes()], "nothing was taken beside {name}");
+            sight.server.command(&[b"del", name.as_bytes()]);
+        }
+    });
+}

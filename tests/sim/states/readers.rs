@@ -1,0 +1,152 @@
+//! Of read-write locks: whose lease the hash has, who is told, and the dead.
+
+use distlock::{Acquire, DistLock, Error, Prefer};
+use tokio::time::{Instant, sleep};
+
+use super::{NAME, Sight, enter};
+use crate::rig::{Party, ms, virtually};
+use crate::stage::text;
+
+/// Whoever waits was told of the end as it was: of one that is sooner by more than a second it is told, once.
+#[test]
+fn who_waits_for_readers_is_told_of_an_end_that_is_much_sooner() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let (lock, a, b) = (sight.us.client.rw(NAME).read(), sight.us.client.owner(), sight.us.client.owner());
+        for (lease, told) in [(5001, ""), (5002, "0")] {
+            let short = enter(&lock, &a, 4000).await;
+            let long = enter(&lock, &b, lease - 1).await;
+            assert_eq!(sight.keys(&[&a, &b]), format!("l (A 1, B 1, mode read): {0}; A:1: 4000; B:1: {0}", lease - 1));
+            long.unlock().await.unwrap();
+            assert_eq!((&*sight.keys(&[&a, &b]), &*sight.told()), ("l (A 1, mode read): 4000; A:1: 4000", told));
+            short.unlock().await.unwrap();
+            assert_eq!((&*sight.keys(&[]), &*sight.told()), ("", "0"));
+        }
+    });
+}
+
+/// The hash is the writer's for as long as it writes; then it belongs to what it reads, if that lives.
+#[test]
+fn what_a_writer_reads_leaves_its_lease_alone() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let (lock, a) = (sight.us.client.rw(NAME), sight.us.client.owner());
+        let writes = enter(&lock.write(), &a, 10_000).await;
+        let reads = enter(&lock.read(), &a, 3000).await;
+        reads.unlock().await.unwrap();
+        assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("l (A:write 1, mode write): 10000", ""));
+        let reads = enter(&lock.read(), &a, 20_000).await;
+        writes.unlock().await.unwrap();
+        assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("l (A 1, mode read): 20000; A:1: 20000", "1"));
+        reads.unlock().await.unwrap();
+        assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("", "0"));
+        // One that is dead holds nothing.
+        let writes = enter(&lock.write(), &a, 10_000).await;
+        let reads = enter(&lock.read(), &a, 10).await;
+        sleep(ms(11)).await;
+        writes.unlock().await.unwrap();
+        assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("", "1"));
+        drop(reads);
+    });
+}
+
+/// Only the half that is meant is freed, those are told whom it lets in, and a lock of another kind is left alone.
+#[test]
+fn force_frees_its_own_half() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let lock = sight.us.client.rw(NAME);
+        let (read, write) = (lock.read(), lock.write());
+        let halves: [(&dyn DistLock, &dyn DistLock, &str); 2] = [(&read, &write, "0"), (&write, &read, "1")];
+        for (mine, other, message) in halves {
+            assert!(!mine.force_unlock().await.unwrap());
+            assert_eq!(sight.told(), "");
+            let a = sight.us.client.owner();
+            let guard = enter(mine, &a, 5000).await;
+            let before = sight.keys(&[&a]);
+            assert!(!other.force_unlock().await.unwrap());
+            assert_eq!((sight.keys(&[&a]), sight.told()), (before, String::new()));
+            assert!(mine.force_unlock().await.unwrap());
+            assert_eq!((sight.server.pttl(NAME.as_bytes()), &*sight.told()), (-2, message));
+            // Covers are left to run out.
+            drop(guard);
+            sleep(ms(5000)).await;
+            sight.told();
+        }
+        sight.server.command(&[b"hset", NAME.as_bytes(), b"somebody", b"1"]);
+        for half in [&read as &dyn DistLock, &write] {
+            assert!(matches!(half.force_unlock().await, Err(Error::WrongType { .. })));
+            assert!(matches!(half.state().await, Err(Error::WrongType { .. })));
+            assert!(matches!(half.try_lock().await, Err(Error::WrongType { .. })));
+        }
+        assert_eq!(sight.keys(&[]), "l (somebody 1): -1");
+    });
+}
+
+/// Readers hear of it when the last writer that waited has given up, and only then.
+#[test]
+fn readers_are_told_when_no_writer_waits_any_more() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let [one, two] = [(); 2].map(|()| Sight::party(&sight.server, Prefer::Writers));
+        let wait = |party: &Party, wait| {
+            let lock = party.client.rw(NAME).write();
+            tokio::spawn(async move { lock.lock_for(wait).await.map(|guard| guard.is_some()) })
+        };
+        let reader = sight.us.client.rw(NAME).read().lock_leased(ms(60_000)).await.unwrap();
+        let waits = [wait(&one, ms(1000)), wait(&two, ms(2000))];
+        sleep(ms(500)).await;
+        assert_eq!(sight.told(), "");
+        sleep(ms(1000)).await;
+        assert_eq!(sight.told(), "", "another one waits still");
+        sleep(ms(1000)).await;
+        assert_eq!(sight.told(), "1");
+        for wait in waits {
+            assert!(!wait.await.unwrap().unwrap());
+        }
+        reader.unlock().await.unwrap();
+        // Behind a writer nobody can come in yet.
+        let writer = sight.us.client.rw(NAME).write().lock_leased(ms(60_000)).await.unwrap();
+        sight.told();
+        assert!(!wait(&one, ms(1000)).await.unwrap().unwrap());
+        sleep(ms(100)).await;
+        assert_eq!((&*sight.told(), sight.server.keys().len()), ("", 1));
+        writer.unlock().await.unwrap();
+        assert_eq!(sight.keys(&[]), "");
+    });
+}
+
+/// Of readers that are dead nothing is told, and nobody waits for them, although Java's watchdog keeps their hash.
+#[test]
+fn dead_readers_keep_nobody_out() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let other = Sight::party(&sight.server, Prefer::Readers);
+        let (lock, a, b) = (sight.us.client.rw(NAME), sight.us.client.owner(), other.client.owner());
+        let dead = enter(&lock.read(), &a, 1000).await;
+        let live = enter(&lock.read(), &b, 2000).await;
+        sight.server.command(&[b"pexpire", NAME.as_bytes(), b"90000"]);
+        sleep(ms(1001)).await;
+        let state = lock.read().state().await.unwrap();
+        assert_eq!((state.holders, state.remaining), (vec![(text(&b), 1)], Some(ms(999))));
+        assert!(!lock.write().is_locked().await.unwrap());
+        // It sleeps for as long as the last of them lives.
+        let began = Instant::now();
+        let writes = enter(&other.client.rw(NAME).write(), &a, 5000).await;
+        assert!(began.elapsed() <= ms(1100), "{:?}", began.elapsed());
+        assert_eq!(sight.keys(&[&a, &b]), "l (A:write 1, mode write): 5000");
+        let state = lock.write().state().await.unwrap();
+        assert_eq!((state.holders, state.remaining), (vec![(text(&a), 1)], Some(ms(5000))));
+        assert!(!lock.read().is_locked().await.unwrap());
+        // Who writes may read, and is told apart.
+        let reads = enter(&other.client.rw(NAME).read(), &a, 3000).await;
+        let state = lock.read().state().await.unwrap();
+        assert_eq!((state.holders, state.remaining), (vec![(text(&a), 1)], Some(ms(3000))));
+        // Who reads may not write.
+        writes.unlock().await.unwrap();
+        let up = lock.write().acquire(Acquire::new().owner(&a)).await;
+        assert!(matches!(up, Err(Error::WouldDeadlock { .. })), "{up:?}");
+        reads.unlock().await.unwrap();
+        drop((dead, live));
+    });
+}
