@@ -89,7 +89,7 @@ async fn play(flavour: &'static str, version: &str) {
     }
     tokio::time::sleep(time.saturating_sub(start.elapsed())).await;
     let to = monotonic_ns();
-    let killed = fleet.killed;
+    let (killed, java_killed) = (fleet.killed, std::mem::take(&mut fleet.java_killed));
     let spans = fleet.end().await;
     let excess = match watching {
         Some(task) => {
@@ -98,7 +98,8 @@ async fn play(flavour: &'static str, version: &str) {
         }
         None => i64::MIN,
     };
-    let still = standstill(&spans, from, to);
+    let gaps = gaps(&spans, from, to);
+    let (still, _) = gaps.iter().copied().max().unwrap_or_default();
     let [theirs, ours] = [true, false].map(|java| spans.iter().filter(|span| span.java == java).count());
     println!(
         "{version}: {flavour}, {time:?}: {theirs} holds of Java's and {ours} of ours, {killed} killed, {still:?} without a grant \
@@ -106,19 +107,27 @@ async fn play(flavour: &'static str, version: &str) {
     );
     judge(flavour, spans);
     assert!(theirs > 5 && ours > 5, "not mixed: {theirs} of Java's, {ours} of ours");
-    // A waiter of Java that died costs its own wait too, among Java's processes alone as here.
-    let dead = if flavour == "fair" { LONGEST * THREADS as u32 } else { Duration::ZERO };
-    assert!(still <= WATCHDOG + Duration::from_secs(5) + dead, "{still:?} without a grant");
+    for (still, begun) in gaps {
+        // Each waiter of Java's that died costs its own wait too, among Java's processes alone as here.
+        let near = begun.saturating_sub(nanos(WATCHDOG + LONGEST))..begun + nanos(still);
+        let dead = java_killed.iter().filter(|at| near.contains(at)).count() as u32 * THREADS as u32;
+        let waits = if flavour == "fair" { LONGEST * dead } else { Duration::ZERO };
+        assert!(still <= WATCHDOG + Duration::from_secs(5) + waits, "{still:?} without a grant, {dead} dead of Java's");
+    }
     assert!(excess <= 100, "a deadline is {excess} ms too far away");
     nothing_left(rig, flavour).await;
 }
 
-/// The longest time without a grant.
-fn standstill(spans: &[Span], from: u64, to: u64) -> Duration {
+/// The times without a grant, and when they began.
+fn gaps(spans: &[Span], from: u64, to: u64) -> Vec<(Duration, u64)> {
     let mut grants: Vec<u64> = spans.iter().map(|span| span.from).filter(|at| (from..to).contains(at)).collect();
     grants.extend([from, to]);
     grants.sort_unstable();
-    Duration::from_nanos(grants.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0))
+    grants.windows(2).map(|pair| (Duration::from_nanos(pair[1] - pair[0]), pair[0])).collect()
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("seconds")
 }
 
 /// No two at once at the same lock where one of them is alone in it; and every token is above those before it.

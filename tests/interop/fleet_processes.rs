@@ -29,6 +29,8 @@ pub struct Fleet {
     ours: Vec<Child>,
     started: u64,
     pub killed: usize,
+    /// When processes of Java's were.
+    pub java_killed: Vec<u64>,
     spans: Vec<Span>,
 }
 
@@ -43,6 +45,7 @@ impl Fleet {
             ours: Vec::new(),
             started: 0,
             killed: 0,
+            java_killed: Vec::new(),
             spans: Vec::new(),
         };
         for _ in 0..each {
@@ -78,6 +81,7 @@ impl Fleet {
     pub async fn kill_one(&mut self, java: bool) {
         self.killed += 1;
         if java {
+            self.java_killed.push(monotonic_ns());
             let theirs = self.theirs.remove(0);
             theirs.end.killed.store(monotonic_ns(), Ordering::SeqCst);
             theirs.agent.kill9().await;
