@@ -1,6 +1,7 @@
 //! Two holders (findings 1 to 7, 16): shared owners, late copies, forged and misread grants.
 
 mod extends;
+mod given_up;
 mod grants;
 mod late;
 mod shared;

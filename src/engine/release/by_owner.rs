@@ -1,0 +1,176 @@
+//! Holds without guards: given up for their owners, and given back by them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{in_time, look_again, rest, rest_of_others, send, tell};
+use crate::engine::Engine;
+use crate::engine::hold::{Hold, Target};
+use crate::engine::ledger::Entry as _;
+use crate::engine::protocol::{Giving, HoldId, Protocol, Release};
+use crate::engine::reaper::Finished;
+use crate::engine::script::Script;
+use crate::engine::transport::{Arg, Call};
+use crate::error::{Error, NotHeld, Result};
+use crate::guard::Released;
+use crate::owner::Owner;
+
+static DISOWN: Script = Script::new(
+    "common/disown",
+    concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../../lua/common/disown.lua")),
+);
+
+/// A hold has no guard any more, though it stays: it is marked as such in the list from here on, so that giving back one
+/// of its owner's holds takes this one and none that a guard relies on. `doubted`: a copy of its acquire may come in later
+/// still.
+pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
+    let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
+    // From here on, in the order of the calls.
+    hold.book().give_up(number);
+    let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
+    engine.reaper.finish(Box::pin(async move {
+        let Target { engine, hold, .. } = &*target;
+        let _order = hold.order.lock().await;
+        if !hold.book().take_given_up(number) {
+            // Given back before.
+            return;
+        }
+        let until = engine.now() + engine.options.watchdog;
+        let words =
+            vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
+        let mut failures = 0;
+        loop {
+            let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
+            let Err(fault) = engine.topology.node(hold.name()).run(call).await else {
+                if doubted {
+                    // What is marked is not found by its id: only a copy that came in behind its release.
+                    look_again(engine, hold, number);
+                }
+                return;
+            };
+            let pause = engine.pause(failures);
+            if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
+                // Whoever gives back any hold of this owner may take another one first.
+                return tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
+            }
+            failures += 1;
+            tokio::time::sleep(pause).await;
+        }
+    }));
+}
+
+/// How often it is asked which hold of an owner is to be given back, until that is one without a guard: the mark of one that
+/// has just been given up may be on its way.
+const LOOKS: u32 = 8;
+
+/// How often others may be faster.
+const RACES: u32 = 16;
+
+/// Gives back one hold of an owner that has no guard here.
+pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
+    protocol.name().check()?;
+    engine.check_open()?;
+    let (engine, protocol, owner) = (Arc::clone(engine), Arc::clone(protocol), owner.clone());
+    owner.reveal();
+    let reaper = engine.reaper.clone();
+    Finished::new(&reaper, async move {
+        let fresh = Hold::new(Arc::clone(&protocol), owner.clone());
+        let target = Target::reserve(&engine, fresh, 0, Bytes::new());
+        let (mut looks, mut races) = (0, 0);
+        loop {
+            let release = {
+                // Behind what this client has to do for this owner.
+                let _order = target.hold.order.lock().await;
+                give_any(&target, looks + 1 < LOOKS).await?
+            };
+            match release {
+                // Not while nothing else can be sent for this owner.
+                Release::Which(_) => {
+                    looks += 1;
+                    tokio::time::sleep(Duration::from_millis(2 << looks)).await;
+                }
+                // Somebody else was faster: whatever else there is.
+                Release::NotThere(_) if races < RACES => races += 1,
+                release => return by_owner_told(&target, release),
+            }
+        }
+    })
+    .await
+}
+
+/// Gives back a hold of an owner: one that lost its guard, else the one that is not listed, else the newest. `choosy`: the
+/// newest is only told.
+async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
+    let Target { engine, hold, .. } = target;
+    let given_up = hold.book().given_up();
+    if let Some(number) = given_up {
+        // Not marked yet.
+        let sent = give_named(target, &engine.hold_id(&hold.owner, number)).await;
+        if sent.is_err() {
+            hold.book().give_up(number);
+        }
+        return sent.map(|release| match release {
+            // Gone with its lease: whatever else there is.
+            Release::NotHeld(_) => Release::NotThere(0),
+            release => release,
+        });
+    }
+    let rest = rest_of_others(engine);
+    let call = |last_ms| {
+        let mine = Bytes::new();
+        hold.protocol.release(&Giving { owner: &hold.owner, hold: &HoldId::Any, rest, mine, last_ms })
+    };
+    let too_late = |release: &Release| match release {
+        Release::TooLate(at) => Some(*at),
+        _ => None,
+    };
+    let release = in_time(engine, &hold.protocol, call, |reply| hold.protocol.released(reply), too_late).await?;
+    let Release::Which(id) = release else {
+        if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
+            // A guard of this client's may have relied on the one that is not listed.
+            engine.bereave(&hold.protocol, &hold.owner, 0);
+        }
+        return Ok(release);
+    };
+    if choosy && !id.starts_with(b"+") {
+        return Ok(Release::Which(id));
+    }
+    let release = give_named(target, &HoldId::Listed(id.clone())).await?;
+    if let (Some(number), false) = (engine.number_of(&id), matches!(release, Release::NotThere(_))) {
+        engine.bereave(&hold.protocol, &hold.owner, number);
+    }
+    Ok(release)
+}
+
+/// Gives back the hold of an owner that is told by its id. A repeat changes nothing.
+async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
+    let Target { engine, hold, .. } = target;
+    let left = {
+        let book = hold.book();
+        if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
+    };
+    Ok(send(engine, hold, id, left, engine.now() + engine.patience()).await?.release)
+}
+
+/// What the caller of a release by owner is told, and those who wait.
+fn by_owner_told(target: &Target, release: Release) -> Result<Released> {
+    let Target { engine, hold, .. } = target;
+    let name = Arc::clone(&hold.name().plain);
+    match release {
+        Release::Free(_) | Release::Untold(_) => {
+            tell(engine, &hold.protocol, 0);
+            engine.queues.look_after(&hold.protocol, engine.now());
+            Ok(Released::Free)
+        }
+        Release::Others => Ok(Released::Free),
+        Release::Left(left) => Ok(Released::StillHeld(left)),
+        Release::NotHeld(holder) => {
+            let why = holder.map_or(NotHeld::Never, |owner| NotHeld::HeldBy { owner });
+            Err(Error::NotHeld { name, why })
+        }
+        Release::NotThere(_) => Err(Error::NotHeld { name, why: NotHeld::Never }),
+        odd @ (Release::TooLate(_) | Release::Which(_)) => Err(Error::odd_reply("release", &odd)),
+    }
+}
