@@ -44,6 +44,7 @@ pub struct Span {
 }
 
 /// What one of either side asks for.
+#[derive(Debug)]
 struct Ask {
     locks: u64,
     alone: bool,
@@ -182,7 +183,8 @@ pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64
             Ok(reply) => reply.t0,
             Err(error) if is_gone(&error) => sent.min(end.killed.load(Ordering::SeqCst)),
             Err(error) => {
-                must(!sound, &format!("{flavour}: Java was robbed of a lock: {error}"));
+                let held = Duration::from_nanos(monotonic_ns() - got.t1);
+                must(!sound, &format!("{flavour}: Java was robbed of a lock after {held:?} of {ask:?}: {error}"));
                 continue;
             }
         };

@@ -33,9 +33,15 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
     engine.reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
+        let look = || {
+            if doubted {
+                // What is marked is not found by its id: only a copy that came in behind its release.
+                look_again(engine, hold, number);
+            }
+        };
         if !hold.book().take_given_up(number) {
             // Given back before.
-            return;
+            return look();
         }
         let until = engine.now() + engine.options.watchdog;
         let words =
@@ -43,13 +49,7 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         let mut failures = 0;
         loop {
             let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
-            let Err(fault) = engine.topology.node(hold.name()).run(call).await else {
-                if doubted {
-                    // What is marked is not found by its id: only a copy that came in behind its release.
-                    look_again(engine, hold, number);
-                }
-                return;
-            };
+            let Err(fault) = engine.topology.node(hold.name()).run(call).await else { return look() };
             let pause = engine.pause(failures);
             if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
                 // Whoever gives back any hold of this owner may take another one first.
