@@ -9,8 +9,8 @@
 -- A lease is made shorter by a command with a number: `~n` stands behind the id then, at the front of the list for a hold
 -- that is not listed. A copy of that command, or of one before it, finds its number used.
 
-local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest, members, missing,
-  somebody, are_all, rearm, cut_once
+local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest,
+  members, missing, somebody, are_all, rearm, cut_once
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
 -- than the rest of that script.

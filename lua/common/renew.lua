@@ -9,7 +9,8 @@
 -- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
 --        else a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this
 --        one, {n, ..} = renewed, but for the holds with these numbers in the list, which are gone
--- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the others. O(keys).
+-- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
+-- others. O(keys).
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
