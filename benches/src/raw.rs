@@ -15,9 +15,11 @@ use fred::types::{ClusterHash, CustomCommand, RespVersion, Value};
 
 use crate::subject::{LEASE, Lock, Subject};
 
-const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
-const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
-const RENEW: &str = include_str!("../../lua/common/renew.lua");
+const ACQUIRE: &str =
+    concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/reentrant/acquire.lua"));
+const RELEASE: &str =
+    concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/reentrant/release.lua"));
+const RENEW: &str = concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/common/renew.lua"));
 
 /// As `Options::command_timeout` and `Options::connect_timeout`.
 const COMMAND: Duration = Duration::from_secs(3);
@@ -68,8 +70,9 @@ impl Raw {
         words.push(Value::Bytes(self.0.renew.clone()));
         words.push(integer(locks.len()));
         words.extend(locks.iter().map(|lock| Value::Bytes(lock.key.clone())));
-        words.push(lease());
-        words.extend(locks.iter().map(|lock| Value::Bytes(lock.owner.clone())));
+        words.extend([lease(), integer(0)]);
+        // The only hold of each.
+        words.extend(locks.iter().flat_map(|lock| [Value::Bytes(lock.owner.clone()), Value::Bytes(Bytes::new())]));
         match self.eval(words).await {
             Value::Array(entries) => entries.iter().filter(|entry| entry.as_i64() == Some(1)).count(),
             odd => panic!("raw: renewal answered {odd:?}"),
@@ -151,7 +154,11 @@ impl Lock for RawLock {
             Value::Bytes(self.key.clone()),
             Value::Bytes(self.owner.clone()),
             lease(),
-            Value::Integer(1),
+            // The only hold of its owner, which has none before.
+            Value::Bytes(Bytes::new()),
+            Value::Bytes(Bytes::new()),
+            integer(0),
+            integer(0),
         ];
         let reply = self.raw.eval(words).await;
         assert!(reply.is_null(), "raw: the lock is busy, and nothing waits here: {reply:?}");
@@ -164,8 +171,10 @@ impl Lock for RawLock {
             Value::Bytes(self.key.clone()),
             Value::Bytes(self.channel.clone()),
             Value::Bytes(self.owner.clone()),
-            Value::Integer(0),
+            Value::Bytes(Bytes::new()),
             lease(),
+            Value::Bytes(Bytes::new()),
+            integer(0),
             Value::Bytes(Bytes::from_static(b"PUBLISH")),
         ];
         let reply = self.raw.eval(words).await;
