@@ -55,11 +55,13 @@ pub(super) struct Failed {
     pub(super) doubt: Option<Undo>,
     /// True when another attempt would bring the same.
     pub(super) last: bool,
+    /// True when the hold was had, too late, and is being given back: another attempt needs another one.
+    pub(super) spent: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, doubt: None, last: false }
+        Self { error, doubt: None, last: false, spent: false }
     }
 }
 
@@ -123,12 +125,17 @@ impl Wish {
             }
             return Target::fresh_by(&self.engine, hold, self.number, Bytes::from(nonce));
         }
+        self.target_of(hold, self.number)
+    }
+
+    /// The same for the hold of this number, of an owner that was given.
+    pub(super) fn target_of(&self, hold: Arc<Hold>, number: u64) -> Arc<Target> {
         // Others may wait as this owner: whoever is granted it asks, so that the server counts each.
-        let nonce = match self.engine.hold_id(&self.owner, self.number) {
+        let nonce = match self.engine.hold_id(&self.owner, number) {
             HoldId::Listed(id) => Bytes::from([b"!", &id[..]].concat()),
             _ => Bytes::new(),
         };
-        Target::reserve(&self.engine, hold, self.number, nonce)
+        Target::reserve(&self.engine, hold, number, nonce)
     }
 
     /// One attempt, to be carried through whatever becomes of the caller.
@@ -162,7 +169,7 @@ impl Wish {
             };
             let deadlock = |why| {
                 let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain), why };
-                Failed { error, doubt: None, last: true }
+                Failed { error, doubt: None, last: true, spent: false }
             };
             let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
             if once && (before > 0 || protocol.other().is_some_and(|name| of_other(name) > 0)) {
@@ -179,7 +186,7 @@ impl Wish {
             let stands = waits && release::waits_in_redis(protocol);
             let undo = || Some(Undo::new(&target, true));
             // Nobody knows what stands behind a reply that no script of ours gives.
-            let odd = |error| Failed { error, doubt: undo(), last: true };
+            let odd = |error| Failed { error, doubt: undo(), last: true, spent: false };
             let mut refusals = 0;
             let (sent, attempt) = loop {
                 let sent = engine.now();
@@ -197,7 +204,12 @@ impl Wish {
                 });
                 let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
                     let doubt = if fault.in_doubt() { undo() } else { None };
-                    Failed { error: Error::from_fault(&fault, &protocol.name().plain), doubt, last: false }
+                    Failed {
+                        error: Error::from_fault(&fault, &protocol.name().plain),
+                        doubt,
+                        last: false,
+                        spent: false,
+                    }
                 })?;
                 match protocol.acquired(reply).map_err(odd)? {
                     // Not carried out: the server's clock was not known, or stepped.
@@ -264,7 +276,7 @@ impl Wish {
             if grant.until().is_none() {
                 // Came too late to be of use. Dropped, it is released.
                 drop(grant);
-                return Err(Error::too_late().into());
+                return Err(Failed { spent: true, ..Error::too_late().into() });
             }
             Ok(if attempt == Attempt::Passed { Tried::Passed(grant) } else { Tried::Held(grant) })
         })

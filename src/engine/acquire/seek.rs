@@ -112,7 +112,11 @@ impl<'a> Seek<'a> {
                 self.target = Target::reserve(&wish.engine, hold, number, nonce);
                 self.nap = Duration::from_millis(1);
             }
-            Err(Failed { error, doubt, last }) => {
+            Err(Failed { error, doubt, last, spent }) => {
+                if spent && !wish.fresh {
+                    let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());
+                    self.target = wish.target_of(hold, wish.engine.hold_number());
+                }
                 match doubt {
                     Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
                     mut known => Undo::settle(&mut known),
