@@ -10,7 +10,7 @@
 -- that is not listed. A copy of that command, or of one before it, finds its number used.
 
 local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest,
-  members, missing, somebody, are_all, rearm, cut_once
+  give_back, members, missing, somebody, are_all, rearm, cut_once
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
 -- than the rest of that script.
@@ -112,6 +112,20 @@ local function load_holds()
       end
     end
     if left == count then return nil end
+    return ids, left
+  end
+
+  -- As `rest`, for a release that names a hold or '*'; else nil and its reply.
+  function give_back(ids, count, hold, last)
+    if hold == '*' then
+      hold = any(ids, count) or '-'
+      if hold ~= '-' then return nil, {-8, hold} end
+      local late = too_late(last)
+      if late then return nil, late end
+    end
+    local left
+    ids, left = rest(ids, count, hold)
+    if not ids then return nil, {-2, count} end
     return ids, left
   end
 

@@ -39,15 +39,8 @@ if not found[1] then
 end
 
 if hold ~= '' then
-  local count, ids, left = tonumber(found[1]) or 0, found[2] or '', nil
-  if hold == '*' then
-    hold = any(ids, count) or '-'
-    if hold ~= '-' then return {-8, hold} end
-    local late = too_late(ARGV[5])
-    if late then return late end
-  end
-  ids, left = rest(ids, count, hold)
-  if not ids then return {-2, count} end
+  local ids, left = give_back(found[2] or '', tonumber(found[1]) or 0, hold, ARGV[5])
+  if not ids then return left end
   if left > 0 then
     drop(KEYS[1], owner, left, ids)
     rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])

@@ -48,14 +48,8 @@ if count == 0 then return holder(hash) end
 local before, ids, left = '', '', 0
 if hold ~= '' then
   before = found[3] or ''
-  if hold == '*' then
-    hold = any(before, count) or '-'
-    if hold ~= '-' then return {-8, hold} end
-    local late = too_late(ARGV[5])
-    if late then return late end
-  end
-  ids, left = rest(before, count, hold)
-  if not ids then return {-2, count} end
+  ids, left = give_back(before, count, hold, ARGV[5])
+  if not ids then return left end
 end
 if left == 0 and count == 1 and mode == 'read' and redis.call('hlen', hash) == (before == '' and 2 or 3) then
   return free(hash, cover(tag, owner, 1))

@@ -36,15 +36,8 @@ end
 if mode ~= 'write' or count == 0 then return holder(hash) end
 
 if hold ~= '' then
-  local ids, left = found[4] or '', nil
-  if hold == '*' then
-    hold = any(ids, count) or '-'
-    if hold ~= '-' then return {-8, hold} end
-    local late = too_late(ARGV[5])
-    if late then return late end
-  end
-  ids, left = rest(ids, count, hold)
-  if not ids then return {-2, count} end
+  local ids, left = give_back(found[4] or '', count, hold, ARGV[5])
+  if not ids then return left end
   if left > 0 then
     drop(hash, field, left, ids)
     rearm(hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)), left, ids, ARGV[4], ARGV[5])

@@ -212,14 +212,18 @@ impl Single {
                     hold.changed.notify_waiters();
                     Ok(())
                 }
-                Reply::List(entries) if matches!(entries.as_slice(), [Reply::Text(_)]) => {
+                other => {
                     hold.book().uncapped(level, before);
-                    let [Reply::Text(reason)] = entries.as_slice() else { return Ok(()) };
-                    Err(Error::Server { message: String::from_utf8_lossy(reason).into_owned() })
-                }
-                odd => {
-                    hold.book().uncapped(level, before);
-                    Err(Error::odd_reply(renewal.script.name, odd))
+                    let refused = match other {
+                        Reply::List(entries) => entries.first(),
+                        _ => None,
+                    };
+                    Err(match refused {
+                        Some(Reply::Text(reason)) => {
+                            Error::Server { message: String::from_utf8_lossy(reason).into_owned() }
+                        }
+                        _ => Error::odd_reply(renewal.script.name, other),
+                    })
                 }
             }
         }))

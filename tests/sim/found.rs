@@ -137,3 +137,26 @@ fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
         assert_eq!(granted.unlock().await.unwrap(), Released::Free);
     });
 }
+
+/// An owner comes in again, and the reply to its first attempt comes when the lease is over: that hold is given back, and the
+/// acquire goes on with another one.
+#[test]
+fn an_attempt_that_came_too_late_goes_on_with_a_hold_of_its_own() {
+    for flavour in ALL {
+        virtually(move || async move {
+            let server = SimServer::new(1);
+            let party = party(&server, true);
+            let lock = lock(&party.client, flavour, "x");
+            let me = party.client.owner();
+            let first = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+            party.link.plan_next(Mishap::DelayBy(ms(200)));
+            let again = Acquire::new().owner(&me).lease(ms(150)).wait(Duration::from_secs(5));
+            let second = lock.acquire(again).await.unwrap().unwrap();
+            quiet(&party.client).await;
+            assert!(second.is_held(), "{flavour}");
+            assert_eq!(count(&server, flavour, "x", &me.to_string()), 2, "{flavour}");
+            assert_eq!(second.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+            assert_eq!(first.unlock().await.unwrap(), Released::Free, "{flavour}");
+        });
+    }
+}
