@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, Client, DistLock as _, Error, Guard, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
-use super::REENTRANT;
+use super::each;
 use crate::bed::wire::{Wire, arrives};
 use crate::bed::{self, Bed, enter, eventually, idle, ms, reentrant, secs};
 
@@ -18,54 +18,50 @@ async fn lasts(bed: &Bed, guard: &Guard, least: u64, what: &str) {
 /// A fresh owner's guard is extended and given back; its owner comes in again, and the extend arrives once more.
 #[tokio::test]
 async fn a_copy_of_a_first_holds_extend_cuts_no_later_hold() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let client = bed.client().await;
-            let lock = client.lock(flavour, "x");
-            let guard = lock.lock_leased(secs(60)).await.unwrap();
-            guard.extend(secs(50)).await.unwrap();
-            let wire = Wire::tap(&bed.server).await;
-            guard.extend(secs(1)).await.unwrap();
-            let copy = wire.last(bed).await;
-            let me = guard.owner().clone();
-            guard.unlock().await.unwrap();
-            let again = lock.acquire(Acquire::new().owner(&me).lease(secs(60))).await.unwrap().unwrap();
-            arrives(bed, &copy).await;
-            lasts(bed, &again, 50, &flavour.to_string()).await;
-            assert_eq!(again.unlock().await.unwrap(), Released::Free, "{flavour}");
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let client = bed.client().await;
+        let lock = client.lock(flavour, "x");
+        let guard = lock.lock_leased(secs(60)).await.unwrap();
+        guard.extend(secs(50)).await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        guard.extend(secs(1)).await.unwrap();
+        let copy = wire.last(bed).await;
+        let me = guard.owner().clone();
+        guard.unlock().await.unwrap();
+        let again = lock.acquire(Acquire::new().owner(&me).lease(secs(60))).await.unwrap().unwrap();
+        arrives(bed, &copy).await;
+        lasts(bed, &again, 50, &flavour.to_string()).await;
+        assert_eq!(again.unlock().await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
 }
 
 /// A fresh owner's extend is in doubt; another client comes in as that owner, the first guard goes, and the extend arrives for
 /// the first time.
 #[tokio::test]
 async fn an_extend_of_a_hold_that_is_gone_cuts_nobody_elses() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let (client, other) = (bed.client().await, bed.client().await);
-            let lock = client.lock(flavour, "x");
-            let guard = lock.lock_leased(secs(60)).await.unwrap();
-            guard.extend(secs(50)).await.unwrap();
-            let wire = Wire::tap(&bed.server).await;
-            guard.extend(secs(40)).await.unwrap();
-            let mut copy = wire.last(bed).await;
-            let they: Owner = guard.owner().to_string().parse().unwrap();
-            let theirs = other.lock(flavour, "x");
-            let held = theirs.acquire(Acquire::new().owner(&they).lease(secs(60))).await.unwrap().unwrap();
-            assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
-            // The next one of that guard's, which never came in.
-            for word in &mut copy {
-                let next = word.strip_prefix('~').and_then(|n| n.parse::<u64>().ok()).map(|n| format!("~{}", n + 1));
-                *word = next.unwrap_or_else(|| word.replace(",-~2", ",-~3").replace("-40000", "-1000"));
-            }
-            arrives(bed, &copy).await;
-            lasts(bed, &held, 50, &flavour.to_string()).await;
-            assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}");
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let lock = client.lock(flavour, "x");
+        let guard = lock.lock_leased(secs(60)).await.unwrap();
+        guard.extend(secs(50)).await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        guard.extend(secs(40)).await.unwrap();
+        let mut copy = wire.last(bed).await;
+        let they: Owner = guard.owner().to_string().parse().unwrap();
+        let theirs = other.lock(flavour, "x");
+        let held = theirs.acquire(Acquire::new().owner(&they).lease(secs(60))).await.unwrap().unwrap();
+        assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+        // The next one of that guard's, which never came in.
+        for word in &mut copy {
+            let next = word.strip_prefix('~').and_then(|n| n.parse::<u64>().ok()).map(|n| format!("~{}", n + 1));
+            *word = next.unwrap_or_else(|| word.replace(",-~2", ",-~3").replace("-40000", "-1000"));
+        }
+        arrives(bed, &copy).await;
+        lasts(bed, &held, 50, &flavour.to_string()).await;
+        assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
 }
 
 /// An extend that makes the lease shorter brings no answer: whoever waits for the end is told at the shorter one.
@@ -106,27 +102,25 @@ async fn an_extend_in_doubt_ends_the_work_at_the_shorter_lease() {
 /// The watchdog keeps no lock for a guard that was lost by an extend in doubt, although that guard is still there.
 #[tokio::test]
 async fn a_guard_lost_by_an_extend_in_doubt_is_not_renewed() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let proxy = Proxy::start(bed.server.addr());
-            let options = Client::builder(&proxy.url()).watchdog(bed::QUICK).command_timeout(ms(300));
-            let client = bed.connect(options.retry_delay((ms(10), ms(50)))).await;
-            let lock = client.lock(flavour, "x");
-            let guard = lock.lock().await.unwrap();
-            // Where the server never heard of it, the lease goes on there.
-            let swallowed = proxy.on_request(Matcher::command("EVALSHA"), Action::DropRequest);
-            guard.extend(ms(500)).await.unwrap_err();
-            swallowed.fired().await;
-            let lost = tokio::time::timeout(secs(10), guard.lost()).await.expect("told");
-            assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
-            client.renew_now().await;
-            eventually("given back", secs(10), async || !lock.is_locked().await.unwrap()).await;
-            drop(guard);
-            idle(&client).await;
-            client.shutdown(secs(5)).await.unwrap();
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let proxy = Proxy::start(bed.server.addr());
+        let options = Client::builder(&proxy.url()).watchdog(bed::QUICK).command_timeout(ms(300));
+        let client = bed.connect(options.retry_delay((ms(10), ms(50)))).await;
+        let lock = client.lock(flavour, "x");
+        let guard = lock.lock().await.unwrap();
+        // Where the server never heard of it, the lease goes on there.
+        let swallowed = proxy.on_request(Matcher::command("EVALSHA"), Action::DropRequest);
+        guard.extend(ms(500)).await.unwrap_err();
+        swallowed.fired().await;
+        let lost = tokio::time::timeout(secs(10), guard.lost()).await.expect("told");
+        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+        client.renew_now().await;
+        eventually("given back", secs(10), async || !lock.is_locked().await.unwrap()).await;
+        drop(guard);
+        idle(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
 }
 
 /// A fair lock's waiter confirms what it was granted, for a short lease, and extends it; the confirmation arrives once more.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Owner, RedLock, Released};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 
-use super::REENTRANT;
+use super::{REENTRANT, each};
 use crate::bed::{self, enter, eventually, ms, reentrant, secs};
 
 /// This owner, as another process would know it.
@@ -42,23 +42,21 @@ async fn f1_an_expired_guard_frees_nobody_elses_hold() {
 /// Finding 1: a lock that was forced open takes the holds with it: who comes in again begins anew.
 #[tokio::test]
 async fn f1_forced_open_and_come_in_again() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let (client, other) = (bed.client().await, bed.client().await);
-            let lock = client.lock(flavour, "x");
-            let me = elsewhere(&client.owner());
-            let before = enter(&*lock, &me).await;
-            assert!(other.lock(flavour, "x").force_unlock().await.unwrap());
-            let after = enter(&*lock, &me).await;
-            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
-            assert!(!before.is_held(), "{flavour}: the one before is lost");
-            assert!(matches!(before.unlock().await, Err(Error::Lost { .. })), "{flavour}");
-            assert!(after.is_held(), "{flavour}");
-            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
-            assert_eq!(after.unlock().await.unwrap(), Released::Free, "{flavour}");
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let lock = client.lock(flavour, "x");
+        let me = elsewhere(&client.owner());
+        let before = enter(&*lock, &me).await;
+        assert!(other.lock(flavour, "x").force_unlock().await.unwrap());
+        let after = enter(&*lock, &me).await;
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+        assert!(!before.is_held(), "{flavour}: the one before is lost");
+        assert!(matches!(before.unlock().await, Err(Error::Lost { .. })), "{flavour}");
+        assert!(after.is_held(), "{flavour}");
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+        assert_eq!(after.unlock().await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
 }
 
 /// An owner that somebody read in Redis: its first guard takes no other hold with it, in whichever order they go.
@@ -89,67 +87,61 @@ async fn an_owner_read_from_the_state_of_a_lock_is_known() {
 /// The first guard of an owner, whose hold is over, against one that another client gave up for it: found by an adversary.
 #[tokio::test]
 async fn an_expired_first_guard_takes_no_hold_that_was_given_up() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let (first, second, third) = (bed.client().await, bed.client().await, bed.client().await);
-            let expired = first.lock(flavour, "x").lock_leased(ms(300)).await.unwrap();
-            let me = elsewhere(expired.owner());
-            let lock = second.lock(flavour, "x");
-            eventually("over", secs(5), async || !lock.is_locked().await.unwrap()).await;
-            let handed = enter(&*lock, &me).await.into_owner();
-            eventually("given up", secs(5), async || second.stats().under_way == 0).await;
-            drop(expired);
-            eventually("nothing under way", secs(5), async || first.stats().under_way == 0).await;
-            let theirs = if flavour == Flavour::Read { Flavour::Write } else { flavour };
-            assert!(third.lock(theirs, "x").try_lock().await.unwrap().is_none(), "{flavour}: a third got in");
-            assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let (first, second, third) = (bed.client().await, bed.client().await, bed.client().await);
+        let expired = first.lock(flavour, "x").lock_leased(ms(300)).await.unwrap();
+        let me = elsewhere(expired.owner());
+        let lock = second.lock(flavour, "x");
+        eventually("over", secs(5), async || !lock.is_locked().await.unwrap()).await;
+        let handed = enter(&*lock, &me).await.into_owner();
+        eventually("given up", secs(5), async || second.stats().under_way == 0).await;
+        drop(expired);
+        eventually("nothing under way", secs(5), async || first.stats().under_way == 0).await;
+        let theirs = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+        assert!(third.lock(theirs, "x").try_lock().await.unwrap().is_none(), "{flavour}: a third got in");
+        assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
 }
 
 /// A release by owner of the hold that the first guard relies on tells that guard at once: found by an adversary.
 #[tokio::test]
 async fn a_release_by_owner_tells_the_first_guard() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let client = bed.client().await;
-            let lock = client.lock(flavour, "x");
-            let guard = lock.lock_leased(secs(60)).await.unwrap();
-            assert_eq!(lock.release(guard.owner()).await.unwrap(), Released::Free, "{flavour}");
-            assert!(!guard.is_held(), "{flavour}");
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let client = bed.client().await;
+        let lock = client.lock(flavour, "x");
+        let guard = lock.lock_leased(secs(60)).await.unwrap();
+        assert_eq!(lock.release(guard.owner()).await.unwrap(), Released::Free, "{flavour}");
+        assert!(!guard.is_held(), "{flavour}");
+    })
+    .await;
 }
 
 /// An extend that is under way while others come in as the owner cuts none of their leases: found by an adversary.
 #[tokio::test]
 async fn an_extend_under_way_cuts_no_lease_of_those_who_come_in() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let proxy = Proxy::start(bed.server.addr());
-            let (first, second) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
-            let guard = first.lock(flavour, "x").lock_leased(secs(20)).await.unwrap();
-            guard.extend(secs(19)).await.unwrap();
-            let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(300)));
-            let extending = tokio::spawn(async move {
-                guard.extend(ms(1500)).await.unwrap();
-                guard
-            });
-            slow.fired().await;
-            let me: Owner = second.lock(flavour, "x").state().await.unwrap().holders[0].0.parse().unwrap();
-            let how = Acquire::new().owner(&me).lease(secs(60));
-            let held = second.lock(flavour, "x").acquire(how).await.unwrap().unwrap();
-            let guard = extending.await.unwrap();
-            assert!(held.is_held() && bed.admin.pttl("x").await > 50_000, "{flavour}");
-            guard.unlock().await.unwrap();
-            assert!(held.remaining() > secs(50) && bed.admin.pttl("x").await > 50_000, "{flavour}");
-            held.unlock().await.unwrap();
-            first.shutdown(secs(5)).await.unwrap();
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let proxy = Proxy::start(bed.server.addr());
+        let (first, second) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
+        let guard = first.lock(flavour, "x").lock_leased(secs(20)).await.unwrap();
+        guard.extend(secs(19)).await.unwrap();
+        let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(300)));
+        let extending = tokio::spawn(async move {
+            guard.extend(ms(1500)).await.unwrap();
+            guard
+        });
+        slow.fired().await;
+        let me: Owner = second.lock(flavour, "x").state().await.unwrap().holders[0].0.parse().unwrap();
+        let how = Acquire::new().owner(&me).lease(secs(60));
+        let held = second.lock(flavour, "x").acquire(how).await.unwrap().unwrap();
+        let guard = extending.await.unwrap();
+        assert!(held.is_held() && bed.admin.pttl("x").await > 50_000, "{flavour}");
+        guard.unlock().await.unwrap();
+        assert!(held.remaining() > secs(50) && bed.admin.pttl("x").await > 50_000, "{flavour}");
+        held.unlock().await.unwrap();
+        first.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
 }
 
 /// Finding 2: two clients wait as one owner, and are served together: two holds.
@@ -184,55 +176,51 @@ async fn f2_two_waiters_of_one_owner_are_two_holds() {
 /// Finding 4: another client comes in as the owner while this one's first acquire is under way.
 #[tokio::test]
 async fn f4_an_acquire_under_way_beside_another_clients() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let proxy = Proxy::start(bed.server.addr());
-            let (first, second) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
-            let (mine, theirs) = (first.lock(flavour, "x"), second.lock(flavour, "x"));
-            for lock in [&mine, &theirs] {
-                lock.lock().await.unwrap().unlock().await.unwrap();
-            }
-            let me = first.owner();
-            let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(150)));
-            let how = Acquire::new().owner(&me).wait(secs(5));
-            let acquiring = tokio::spawn(async move { mine.acquire(how).await });
-            slow.fired().await;
-            let they = elsewhere(&me);
-            let two = enter(&*theirs, &they).await;
-            let one = acquiring.await.unwrap().unwrap().expect("the same owner");
-            assert_eq!(theirs.hold_count(&they).await.unwrap(), 2, "{flavour}");
-            assert_eq!(one.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
-            assert!(two.is_held());
-            assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{flavour}");
-            assert_eq!(two.unlock().await.unwrap(), Released::Free, "{flavour}");
-            first.shutdown(secs(5)).await.unwrap();
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let proxy = Proxy::start(bed.server.addr());
+        let (first, second) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
+        let (mine, theirs) = (first.lock(flavour, "x"), second.lock(flavour, "x"));
+        for lock in [&mine, &theirs] {
+            lock.lock().await.unwrap().unlock().await.unwrap();
+        }
+        let me = first.owner();
+        let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(150)));
+        let how = Acquire::new().owner(&me).wait(secs(5));
+        let acquiring = tokio::spawn(async move { mine.acquire(how).await });
+        slow.fired().await;
+        let they = elsewhere(&me);
+        let two = enter(&*theirs, &they).await;
+        let one = acquiring.await.unwrap().unwrap().expect("the same owner");
+        assert_eq!(theirs.hold_count(&they).await.unwrap(), 2, "{flavour}");
+        assert_eq!(one.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+        assert!(two.is_held());
+        assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{flavour}");
+        assert_eq!(two.unlock().await.unwrap(), Released::Free, "{flavour}");
+        first.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
 }
 
 /// Finding 4: an acquire whose reply is lost is asked for again, although somebody else knows the owner by now.
 #[tokio::test]
 async fn f4_a_repeat_of_an_owner_that_was_shared_meanwhile() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let proxy = Proxy::start(bed.server.addr());
-            let first = bed.connect(Client::builder(&proxy.url()).retry_delay((ms(200), ms(400)))).await;
-            let lock = first.lock(flavour, "x");
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            let me = first.owner();
-            let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
-            let (how, asking) = (Acquire::new().owner(&me).wait(secs(5)), Arc::clone(&lock));
-            let acquiring = tokio::spawn(async move { asking.acquire(how).await });
-            lost.fired().await;
-            let they = elsewhere(&me);
-            let guard = acquiring.await.unwrap().unwrap().expect("ours");
-            assert_eq!(lock.hold_count(&they).await.unwrap(), 1, "{flavour}");
-            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
-            first.shutdown(secs(5)).await.unwrap();
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let proxy = Proxy::start(bed.server.addr());
+        let first = bed.connect(Client::builder(&proxy.url()).retry_delay((ms(200), ms(400)))).await;
+        let lock = first.lock(flavour, "x");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let me = first.owner();
+        let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
+        let (how, asking) = (Acquire::new().owner(&me).wait(secs(5)), Arc::clone(&lock));
+        let acquiring = tokio::spawn(async move { asking.acquire(how).await });
+        lost.fired().await;
+        let they = elsewhere(&me);
+        let guard = acquiring.await.unwrap().unwrap().expect("ours");
+        assert_eq!(lock.hold_count(&they).await.unwrap(), 1, "{flavour}");
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
+        first.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
 }
 
 /// A single lock and one made of several are held by one owner, each for itself.
@@ -309,53 +297,49 @@ async fn f16_one_owner_through_two_clients_locks_of_several() {
 /// Finding 6: who gives back a hold without a guard leaves the leases of others alone.
 #[tokio::test]
 async fn f6_a_release_by_owner_cuts_no_other_lease() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let client = bed.quick().await;
-            let lock = client.lock(flavour, "x");
-            let me = client.owner();
-            let given_up = enter(&*lock, &me).await.into_owner();
-            let guard = lock.acquire(Acquire::new().owner(&me).lease(secs(60))).await.unwrap().unwrap();
-            assert_eq!(lock.release(&given_up).await.unwrap(), Released::StillHeld(1), "{flavour}");
-            let left = lock.remaining_ttl().await.unwrap().expect("held");
-            assert!(guard.is_held() && guard.remaining() <= left, "{flavour}: {:?} of {left:?}", guard.remaining());
-            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
-        })
-        .await;
-    }
+    each(async |bed, flavour| {
+        let client = bed.quick().await;
+        let lock = client.lock(flavour, "x");
+        let me = client.owner();
+        let given_up = enter(&*lock, &me).await.into_owner();
+        let guard = lock.acquire(Acquire::new().owner(&me).lease(secs(60))).await.unwrap().unwrap();
+        assert_eq!(lock.release(&given_up).await.unwrap(), Released::StillHeld(1), "{flavour}");
+        let left = lock.remaining_ttl().await.unwrap().expect("held");
+        assert!(guard.is_held() && guard.remaining() <= left, "{flavour}: {:?} of {left:?}", guard.remaining());
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
 }
 
 /// Finding 14: a guard of the watchdog's that ends with its lease takes no longer lease of the same owner with it.
 #[tokio::test]
 async fn f14_an_expired_watchdog_ends_no_longer_lease() {
-    for flavour in REENTRANT {
-        reentrant(async |bed| {
-            let proxy = Proxy::start(bed.server.addr());
-            let url = proxy.url();
-            let options = Client::builder(&url).watchdog(bed::QUICK).command_timeout(ms(200)).retry_attempts(2);
-            let client = bed.connect(options.retry_delay((ms(10), ms(50)))).await;
-            let lock = client.lock(flavour, "x");
-            let me = client.owner();
-            let watched = enter(&*lock, &me).await;
-            let leased = lock.acquire(Acquire::new().owner(&me).lease(secs(60))).await.unwrap().unwrap();
-            proxy.blackhole(true);
-            let lost = tokio::time::timeout(secs(10), watched.lost()).await.expect("not renewed, and not told");
-            assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
-            // The scheduler finds it over.
-            client.renew_now().await;
-            assert!(leased.is_held(), "{flavour}");
-            proxy.heal();
-            drop(watched);
-            eventually("one is left", secs(20), async || {
-                matches!(bed.admin.hgetall("x").await.values().max(), Some(count) if count == "1" || count == "write" || count == "read")
-            })
-            .await;
-            assert!(leased.is_held(), "{flavour}");
-            assert!(bed.admin.pttl("x").await > 50_000, "{flavour}");
-            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
-            leased.unlock().await.unwrap();
-            client.shutdown(secs(5)).await.unwrap();
+    each(async |bed, flavour| {
+        let proxy = Proxy::start(bed.server.addr());
+        let url = proxy.url();
+        let options = Client::builder(&url).watchdog(bed::QUICK).command_timeout(ms(200)).retry_attempts(2);
+        let client = bed.connect(options.retry_delay((ms(10), ms(50)))).await;
+        let lock = client.lock(flavour, "x");
+        let me = client.owner();
+        let watched = enter(&*lock, &me).await;
+        let leased = lock.acquire(Acquire::new().owner(&me).lease(secs(60))).await.unwrap().unwrap();
+        proxy.blackhole(true);
+        let lost = tokio::time::timeout(secs(10), watched.lost()).await.expect("not renewed, and not told");
+        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+        // The scheduler finds it over.
+        client.renew_now().await;
+        assert!(leased.is_held(), "{flavour}");
+        proxy.heal();
+        drop(watched);
+        eventually("one is left", secs(20), async || {
+            matches!(bed.admin.hgetall("x").await.values().max(), Some(count) if count == "1" || count == "write" || count == "read")
         })
         .await;
-    }
+        assert!(leased.is_held(), "{flavour}");
+        assert!(bed.admin.pttl("x").await > 50_000, "{flavour}");
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+        leased.unlock().await.unwrap();
+        client.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
 }
