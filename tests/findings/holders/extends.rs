@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, Client, DistLock as _, Error, Guard, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
-use super::each;
+use super::{each, waiter_listens};
 use crate::bed::wire::{Wire, arrives};
 use crate::bed::{self, Bed, enter, eventually, idle, ms, reentrant, secs};
 
@@ -24,7 +24,7 @@ async fn a_copy_of_a_first_holds_extend_cuts_no_later_hold() {
         let guard = lock.lock_leased(secs(60)).await.unwrap();
         guard.extend(secs(50)).await.unwrap();
         let wire = Wire::tap(&bed.server).await;
-        guard.extend(secs(1)).await.unwrap();
+        guard.extend(secs(5)).await.unwrap();
         let copy = wire.last(bed).await;
         let me = guard.owner().clone();
         guard.unlock().await.unwrap();
@@ -157,9 +157,8 @@ async fn an_owner_that_somebody_is_in_as_is_not_used_again() {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
         let held = theirs.lock().await.unwrap();
-        let waits = async || bed.admin.cmd::<i64>(&["LLEN", "redisson_lock_queue:{x}"]).await == 1;
         let (first, ()) = tokio::join!(lock.lock(), async {
-            eventually("in the queue", secs(5), waits).await;
+            waiter_listens(bed).await;
             held.unlock().await.unwrap();
         });
         let they: Owner = theirs.state().await.unwrap().holders[0].0.parse().unwrap();

@@ -8,7 +8,7 @@ mod shared;
 
 use distlock::Flavour;
 
-use crate::bed::{Bed, reentrant};
+use crate::bed::{Bed, eventually, reentrant, secs};
 
 /// Flavours whose holds an owner may have several of.
 const REENTRANT: [Flavour; 6] =
@@ -19,4 +19,14 @@ async fn each(body: impl AsyncFn(&Bed, Flavour)) {
     for flavour in REENTRANT {
         reentrant(async |bed| body(bed, flavour).await).await;
     }
+}
+
+/// The first in the queue of the fair lock `x` hears messages.
+async fn waiter_listens(bed: &Bed) {
+    eventually("in the queue, and listening", secs(10), async || {
+        let head: Option<String> = bed.admin.cmd(&["LINDEX", "redisson_lock_queue:{x}", "0"]).await;
+        let channels = bed.admin.channels().await;
+        head.is_some_and(|head| channels.contains(&format!("redisson_lock__channel:{{x}}:{head}")))
+    })
+    .await;
 }
