@@ -35,6 +35,14 @@ impl Sight {
         Self { server, us, _ear: ear }
     }
 
+    /// The lock as we have it, and as another client does.
+    async fn of_two(flavour: Flavour) -> (Self, Box<dyn DistLock>, Box<dyn DistLock>) {
+        let sight = Self::new().await;
+        let other = Self::party(&sight.server, Prefer::Readers);
+        let (mine, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+        (sight, mine, theirs)
+    }
+
     fn party(server: &SimServer, prefer: Prefer) -> Party {
         Party::new(server, LinkOptions::instant(), |options| {
             options.prefer = prefer;
@@ -95,9 +103,7 @@ async fn enter(lock: &dyn DistLock, owner: &Owner, lease: u64) -> Guard {
 fn leases_go_with_their_holds() {
     for flavour in FLAVOURS {
         virtually(async move || {
-            let sight = Sight::new().await;
-            let other = Sight::party(&sight.server, Prefer::Readers);
-            let (lock, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+            let (sight, lock, theirs) = Sight::of_two(flavour).await;
             let a = sight.us.client.owner();
             for shared in [false, true] {
                 let kept = enter(&*lock, &a, 4000).await;
@@ -126,9 +132,7 @@ fn leases_go_with_their_holds() {
 fn extensions_cut_nobody_short() {
     for flavour in FLAVOURS {
         virtually(async move || {
-            let sight = Sight::new().await;
-            let other = Sight::party(&sight.server, Prefer::Readers);
-            let (lock, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+            let (sight, lock, theirs) = Sight::of_two(flavour).await;
             let a = sight.us.client.owner();
             let mine = enter(&*lock, &a, 9000).await;
             mine.extend(ms(3000)).await.unwrap();
@@ -202,43 +206,12 @@ fn what_comes_in_after_its_last_moment_does_nothing() {
     }
 }
 
-/// Calls made at once are answered each for itself, and one that fails stops no other.
-#[test]
-fn calls_made_at_once_have_answers_of_their_own() {
-    for flavour in FLAVOURS {
-        virtually(async move || {
-            let sight = Sight::new().await;
-            let other = Sight::party(&sight.server, Prefer::Readers);
-            let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
-            let held = lock(&other.client, rival, "held").lock_leased(ms(50_000)).await.unwrap();
-            sight.server.command(&[b"set", b"text", b"x"]);
-            let tries = ["free", "held", "text", "last"].map(|name| {
-                let lock = lock(&sight.us.client, flavour, name);
-                tokio::spawn(async move { lock.acquire(Acquire::new().wait(Duration::ZERO).lease(ms(4000))).await })
-            });
-            let [free, busy, wrong, last] = futures::future::join_all(tries).await.try_into().unwrap();
-            let (free, last) = (free.unwrap().unwrap().unwrap(), last.unwrap().unwrap().unwrap());
-            assert!(busy.unwrap().unwrap().is_none(), "{flavour}");
-            assert!(matches!(wrong.unwrap(), Err(Error::WrongType { .. } | Error::Server { .. })), "{flavour}");
-            let lasts = ["free", "held", "last"].map(|name| sight.server.pttl(name.as_bytes()));
-            assert_eq!(lasts, [4000, 50_000, 4000], "{flavour}");
-            let (one, two) = tokio::join!(free.unlock(), last.unlock());
-            assert_eq!((one.unwrap(), two.unwrap()), (Released::Free, Released::Free), "{flavour}");
-            let lasts = ["free", "held", "last"].map(|name| sight.server.pttl(name.as_bytes()));
-            assert_eq!(lasts, [-2, 50_000, -2], "{flavour}");
-            held.unlock().await.unwrap();
-        });
-    }
-}
-
 /// Whoever asks not to come in again is told what only the server knows: that its owner is in by another client.
 #[test]
 fn who_is_in_elsewhere_is_told_so() {
     for flavour in FLAVOURS {
         virtually(async move || {
-            let sight = Sight::new().await;
-            let other = Sight::party(&sight.server, Prefer::Readers);
-            let (mine, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+            let (sight, mine, theirs) = Sight::of_two(flavour).await;
             let a = sight.us.client.owner();
             let guard = enter(&*theirs, &a, 5000).await;
             let before = sight.keys(&[&a]);
@@ -261,9 +234,7 @@ fn nobody_comes_in_again_on_a_hold_that_is_gone() {
     for flavour in FLAVOURS {
         for taken in [false, true] {
             virtually(async move || {
-                let sight = Sight::new().await;
-                let other = Sight::party(&sight.server, Prefer::Readers);
-                let (mine, theirs) = (lock(&sight.us.client, flavour, NAME), lock(&other.client, flavour, NAME));
+                let (sight, mine, theirs) = Sight::of_two(flavour).await;
                 let a = sight.us.client.owner();
                 // Others may act as it, from the beginning.
                 let _ = a.as_str();
