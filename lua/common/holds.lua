@@ -10,7 +10,7 @@
 -- that is not listed. A copy of that command, or of one before it, finds its number used.
 
 local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest,
-  give_back, members, missing, somebody, are_all, rearm, cut_once
+  give_back, members, missing, somebody, are_all, rearm, cut_once, relied
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
 -- than the rest of that script.
@@ -129,20 +129,19 @@ local function load_holds()
     return ids, left
   end
 
-  -- A list as a set: owners may have thousands of holds.
-  function members(ids)
-    local there = {}
+  -- A list as a set, with '-' where one is not listed: owners may have thousands of holds.
+  function members(ids, count)
+    local there = {['-'] = unlisted(count, ids) > 0}
     for id in string.gmatch(ids, ',([^,~]+)') do there[id] = true end
     return there
   end
 
   -- Which of the holds in a list are gone, by their numbers in it, and whether the owner has others; nil = all are gone.
-  function missing(hash, field, holds)
-    local count, ids = tonumber(redis.call('hget', hash, field)) or 0, listed(hash, field)
-    local there, gone, n = members(ids), {}, 0
+  function missing(ids, count, holds)
+    local there, gone, n = members(ids, count), {}, 0
     for id in string.gmatch(holds, '[^,]+') do
       n = n + 1
-      if not (there[id] or id == '-' and unlisted(count, ids) > 0) then gone[#gone + 1] = n end
+      if not there[id] then gone[#gone + 1] = n end
     end
     if #gone < n then return gone, count > n - #gone end
   end
@@ -157,9 +156,9 @@ local function load_holds()
 
   -- Is what this owner has left just these holds, one `,id` each ('-' = one that is not listed)?
   function are_all(ids, count, holds)
-    local there, n = members(ids), 0
+    local there, n = members(ids, count), 0
     for id in string.gmatch(holds, '[^,]+') do
-      if not (there[id] or id == '-' and unlisted(count, ids) > 0) then return false end
+      if not there[id] then return false end
       n = n + 1
     end
     return n == count
@@ -174,10 +173,9 @@ local function load_holds()
     end
   end
 
-  -- May this command make the lease of a hold shorter? `n`: which one it is of those that do, counted by the hold's client.
-  -- Whoever says yes has noted it; an error = that was refused.
-  function cut_once(hash, field, hold, n)
-    local ids = listed(hash, field)
+  -- Notes command number n of those that make the lease of this hold shorter. True = noted, it may; false = that number or a
+  -- higher one was noted before, or the hold is gone; an error = the server refused to note it.
+  function cut_once(hash, field, ids, hold, n)
     local from = 0
     if hold ~= '' and hold ~= '-' then
       from = place(ids, hold)
@@ -189,5 +187,26 @@ local function load_holds()
     ids = string.sub(ids, 1, from) .. '~' .. n .. string.sub(ids, from + 1 + (used and #used + 1 or 0))
     local noted = redis.pcall('hset', hash, field .. ':holds', ids)
     return type(noted) == 'table' and noted or true
+  end
+
+  -- For a renewal of the holds that are relied on, of an owner that has so many, in these words: 1, those that are gone by
+  -- their numbers in the list, and what to do with the lease ('longer', 'set', 'leave'); 0 = all are gone; or an error.
+  -- `exactly`: with the number of the command behind the first of them.
+  function relied(hash, field, count, ids, holds, exactly)
+    count = tonumber(count) or 0
+    local number = string.match(holds, '~(%d+)')
+    holds = string.gsub(holds, '~%d+', '')
+    -- Others came in as this owner, perhaps behind it.
+    if holds == '' and ids ~= '' then holds = ',-' end
+    local gone, others = nil, count ~= 1
+    if holds ~= '' then
+      gone, others = missing(ids, count, holds)
+      if not gone then return 0 end
+    end
+    if not exactly then return 1, gone, 'longer' end
+    -- Noted also where it may not cut now: the others may be gone when a copy comes in.
+    local first = cut_once(hash, field, ids, string.match(holds, '^,([^,]*)') or '', number)
+    if type(first) == 'table' then return first end
+    return 1, gone, not first and 'leave' or others and 'longer' or 'set'
   end
 end

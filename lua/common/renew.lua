@@ -23,35 +23,15 @@ end
 local out = {}
 for i = 1, #KEYS do
   local owner, holds = ARGV[2 * i + 1], ARGV[2 * i + 2]
-  local number
-  if exactly then
-    number = string.match(holds, '~(%d+)')
-    holds = string.gsub(holds, '~%d+', '')
-  end
   local found = redis.pcall('hmget', KEYS[i], owner, owner .. ':holds')
-  local held = found.err and found or found[1] and 1 or 0
-  -- Others came in as this owner, perhaps behind it.
-  if holds == '' and held == 1 and found[2] then holds = ',-' end
-  local gone, others
-  if held == 1 and holds ~= '' then
+  local held, gone, way = found.err and found or found[1] and 1 or 0, nil, 'longer'
+  if held == 1 and (exactly or holds ~= '' or found[2]) then
     load_holds()
-    gone, others = missing(KEYS[i], owner, holds)
-    if not gone then held = 0 end
-  elseif held == 1 and exactly then
-    -- Others may have come in as this owner since.
-    others = found[1] ~= '1'
+    held, gone, way = relied(KEYS[i], owner, found[1], found[2] or '', holds, exactly)
   end
-  local first = true
-  if held == 1 and exactly then
-    -- Noted also where it may not cut now: the others may be gone when a copy comes in.
-    load_holds()
-    first = cut_once(KEYS[i], owner, string.match(holds, '^,([^,]*)') or '', number)
-  end
-  if type(first) == 'table' then
-    held = first
-  elseif held == 1 and first then
+  if held == 1 and way ~= 'leave' then
     -- The same owner may have been promised a longer lease.
-    local left = exactly and not others and -1 or redis.pcall('pttl', KEYS[i])
+    local left = way == 'set' and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left
     elseif left < lease then

@@ -47,12 +47,12 @@ if count then
   local left = redis.call('pttl', KEYS[1])
   if counted and turn == '2' then
     -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy.
-    local first = left < tonumber(ARGV[2])
-    if not first and left <= tonumber(first_lease) and count == 1 then
+    local sets = left < tonumber(ARGV[2])
+    if not sets and left <= tonumber(first_lease) and count == 1 then
       load_holds()
-      first = cut_once(KEYS[1], owner, hold, 0) == true
+      sets = cut_once(KEYS[1], owner, listed(KEYS[1], owner), hold, 0) == true
     end
-    if first then redis.call('pexpire', KEYS[1], ARGV[2]) end
+    if sets then redis.call('pexpire', KEYS[1], ARGV[2]) end
     return -2
   end
   if not counted then

@@ -57,33 +57,18 @@ end
 local out = {}
 for i = 1, #KEYS do
   local owner, holds, half, tag = ARGV[4 * i - 1], ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2]
-  local field, number = half == 'write' and owner .. ':write' or owner, nil
-  if exactly then
-    number = string.match(holds, '~(%d+)')
-    holds = string.gsub(holds, '~%d+', '')
-  end
-  local gone, others
+  local field, gone = half == 'write' and owner .. ':write' or owner, nil
   local ok, answer = pcall(function()
-    local found = redis.call('hmget', KEYS[i], field, field .. ':holds')
-    -- Others came in as this owner, perhaps behind it.
-    if holds == '' and found[2] then holds = ',-' end
-    if holds ~= '' then
+    local found, way = redis.call('hmget', KEYS[i], field, field .. ':holds'), 'longer'
+    if not found[1] then return 0 end
+    if exactly or holds ~= '' or found[2] then
       load_holds()
-      gone, others = missing(KEYS[i], field, holds)
-      if not gone then return 0 end
-    elseif exactly then
-      -- Others may have come in as this owner since.
-      others = found[1] ~= '1'
+      local held
+      held, gone, way = relied(KEYS[i], field, found[1], found[2] or '', holds, exactly)
+      if type(held) == 'table' then error(held) end
+      if held == 0 or way == 'leave' then return held end
     end
-    if exactly then
-      if not found[1] then return 0 end
-      -- Noted also where it may not cut now: the others may be gone when a copy comes in.
-      load_holds()
-      local first = cut_once(KEYS[i], field, string.match(holds, '^,([^,]*)') or '', number)
-      if type(first) == 'table' then error(first) end
-      if not first then return 1 end
-    end
-    return (half == 'write' and write or read)(KEYS[i], owner, tag, exactly and not others, half == 'keep')
+    return (half == 'write' and write or read)(KEYS[i], owner, tag, way == 'set', half == 'keep')
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then

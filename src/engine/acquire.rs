@@ -82,7 +82,7 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
         },
     };
     // An owner that is used again needs an id for its hold: what was sent for the one before may come in late.
-    let again = !fresh || station.is_some();
+    let listed = !fresh || station.is_some();
     let mut wish = Wish {
         engine: Arc::clone(engine),
         protocol: Arc::clone(protocol),
@@ -91,7 +91,7 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
         fresh,
         alone: how.alone,
         new: fresh || how.new,
-        number: if again { engine.hold_number() } else { 0 },
+        number: if listed { engine.hold_number() } else { 0 },
         station,
         began,
         waited: how.waited,

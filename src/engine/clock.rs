@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::transport::Moment;
 use crate::config::millis;
+use crate::error::{Error, Result};
 
 /// How far a server's time of day is ahead of the local clock, in ms: at the least, so that a moment of the server's has
 /// passed for certain once it has passed here.
@@ -29,15 +30,16 @@ const BELIEVED: i64 = 60_000;
 /// Times of day that a server may tell, in ms: whatever it says is hostile input.
 const SENSIBLE: std::ops::Range<i64> = 1..1 << 52;
 
-/// What clocks may run apart by over a command's life, and be read wrongly.
+/// What clocks may run apart by while one is believed (0.08 %, more than a daemon that slews them does), and be read wrongly.
 const MARGIN: Duration = Duration::from_millis(50);
 
 impl ServerClock {
     /// The server said `at` in a reply that came in at `now`.
     pub(crate) fn learn(&self, at: i64, now: Moment) {
         if SENSIBLE.contains(&at) {
-            self.learnt.store(local(now), Ordering::Relaxed);
+            // In this order: what was learnt long ago must not look new.
             self.ahead.store(at.saturating_sub(local(now)), Ordering::Relaxed);
+            self.learnt.store(local(now), Ordering::Release);
         }
     }
 
@@ -49,12 +51,32 @@ impl ServerClock {
     /// The last moment of a command that is sent at `sent` and may take so long, in ms of the server's time. As long as
     /// that is not known it is long past: the server refuses the command, and tells.
     pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {
-        let age = local(sent).saturating_sub(self.learnt.load(Ordering::Relaxed));
+        let age = local(sent).saturating_sub(self.learnt.load(Ordering::Acquire));
         match self.ahead.load(Ordering::Relaxed) {
             UNKNOWN => 1,
             _ if age > BELIEVED => 1,
             ahead => local(sent).saturating_add(ahead).saturating_add(millis(within)).max(1),
         }
+    }
+}
+
+/// How often a command is sent again that the server found too late: its clock becomes known by that.
+const TRIES: u32 = 3;
+
+/// A command that the server found too late, so far.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(u32);
+
+impl Refusals {
+    /// Once more, and the server said what time it is. An error when that does not help.
+    pub(crate) fn add(&mut self, clock: &ServerClock, at: i64, now: Moment) -> Result<()> {
+        clock.learn(at, now);
+        self.0 += 1;
+        if self.0 <= TRIES {
+            return Ok(());
+        }
+        let message = "the server finds every command too late: its clock jumps, or commands take too long to reach it";
+        Err(Error::Connection { message: message.into(), outcome_unknown: false, source: None })
     }
 }
 

@@ -13,6 +13,7 @@ use super::names::{LockName, ReadyHash};
 use super::protocol::{HoldId, Protocol};
 use super::sync::{Mutex, MutexGuard};
 use super::transport::Moment;
+use crate::error::{Error, Lost};
 use crate::owner::Owner;
 
 /// The key of a hold.
@@ -73,6 +74,16 @@ impl Hold {
     /// The numbers of the holds that guards here rely on.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         self.book().holds().collect()
+    }
+
+    /// What those who relied on it are told of its end.
+    pub(crate) fn lost(&self, end: End) -> Error {
+        let name = Arc::clone(&self.name().plain);
+        match end {
+            End::Expired => Error::Lost { name, why: Lost::Expired },
+            End::Gone => Error::Lost { name, why: Lost::Gone },
+            End::Closed => Error::Closed,
+        }
     }
 
     /// Ends the hold that the server gave in `tenure`, if it is still that.

@@ -55,7 +55,7 @@ pub(crate) struct Book {
     given_up: Vec<u64>,
     /// Until then a command that shortens the lease may still reach the server: an `extend` or a release without a reply.
     cut_until: u64,
-    /// How many such commands were sent.
+    /// The number of the last `extend` that was to make the lease shorter.
     cuts: u64,
     /// The tenure in which it was refuted while no guard relied on it.
     refuted: Option<u32>,
@@ -239,9 +239,8 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// True when the watchdog keeps it for a guard that has not counted on it since `now`, or earlier: by a command without
-    /// a reply.
-    pub(crate) fn outlives(&self, now: u64) -> bool {
+    /// True when the cap of a guard of the watchdog's has passed.
+    pub(crate) fn has_capped_out(&self, now: u64) -> bool {
         self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none() && level.cap <= now)
     }
 
@@ -366,7 +365,7 @@ impl Book {
         self.cut_until
     }
 
-    /// The number of the next command that shortens the lease.
+    /// The number of the next such `extend`.
     pub(crate) fn next_cut(&mut self) -> u64 {
         self.cuts += 1;
         self.cuts

@@ -253,7 +253,7 @@ impl Engine {
                 return 0;
             }
             let lost = book.lose(end, which);
-            if book.is_idle() && book.count() as usize == lost.len() {
+            if !lost.is_empty() && book.is_idle() && book.count() as usize == lost.len() {
                 // Nothing else is left of it.
                 let _ = book.finish(end);
             }

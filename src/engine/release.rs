@@ -14,14 +14,14 @@ use doubt::look_again;
 pub(crate) use doubt::{relieve, undo, waits_in_redis};
 
 use super::Engine;
-use super::clock::over;
+use super::clock::{Refusals, over};
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
 use super::reaper::{Finished, Job};
 use super::transport::{Call, FaultKind, Moment, Reply, nanos};
 use crate::config::millis;
-use crate::error::{Error, Lost, NotHeld, Result, Step};
+use crate::error::{Error, NotHeld, Result};
 use crate::guard::Released;
 
 /// What the guard knew of its hold when its release began.
@@ -108,14 +108,9 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
 /// and goes on in the background.
 async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient: bool) -> Result<Released> {
     let name = Arc::clone(&hold.name().plain);
-    let lost = |end| match end {
-        End::Expired => Error::Lost { name: Arc::clone(&name), why: Lost::Expired },
-        End::Gone => Error::Lost { name: Arc::clone(&name), why: Lost::Gone },
-        End::Closed => Error::Closed,
-    };
     if let Some(end) = before.end {
         // Whoever ended it has cleaned up.
-        return Err(lost(end));
+        return Err(hold.lost(end));
     }
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
@@ -123,7 +118,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let (rest, cut_until) = {
         let book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
-            return Err(lost(end.unwrap_or(End::Gone)));
+            return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
         (rest(&engine, &hold, &book), book.cut_until())
     };
@@ -282,7 +277,7 @@ fn tell(engine: &Engine, protocol: &Arc<dyn Protocol>, told: u32) {
 /// What was answered to a release.
 struct Sent {
     release: Release,
-    /// True when it was sent more than once: a late copy may still come in.
+    /// True when an earlier copy of it may have been carried out, or may be yet.
     repeated: bool,
 }
 
@@ -352,17 +347,13 @@ async fn in_time<T>(
     too_late: impl Fn(&T) -> Option<i64>,
 ) -> Result<T> {
     let until = engine.now() + engine.patience();
-    let (mut failures, mut refusals) = (0, 0);
+    let (mut failures, mut refusals) = (0, Refusals::default());
     loop {
         match engine.topology.node(protocol.name()).run(call(engine.last_ms())).await {
             Ok(reply) => {
                 let outcome = read(reply)?;
                 let Some(at) = too_late(&outcome) else { return Ok(outcome) };
-                engine.clock.learn(at, engine.now());
-                refusals += 1;
-                if refusals > 3 {
-                    return Err(Error::Timeout { step: Step::Command });
-                }
+                refusals.add(&engine.clock, at, engine.now())?;
             }
             Err(fault) => {
                 let error = Error::from_fault(&fault, &protocol.name().plain);

@@ -77,14 +77,18 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
         Which::Due => book.is_watched() && book.renewed_at() <= due,
         Which::Short => book.is_watched() && book.watched() <= short,
     });
-    holds.retain(|hold| hold.book().is_watched() || hold.protocol.leases_apart());
-    let before = holds.len();
+    let mut ended = 0;
     for hold in &holds {
-        if hold.book().outlives(now.as_nanos()) {
-            engine.lose_some(hold, End::Expired, |_, watched, cap| watched && cap <= now.as_nanos());
+        // One whose guard was lost by a command without a reply, and is there still.
+        if hold.book().has_capped_out(now.as_nanos()) {
+            ended += engine.lose_some(hold, End::Expired, |_, watched, cap| watched && cap <= now.as_nanos());
         }
     }
-    holds.retain(|hold| hold.book().is_watched() || hold.protocol.leases_apart());
+    holds.retain(|hold| {
+        let book = hold.book();
+        book.is_watched() || hold.protocol.leases_apart() && !book.is_idle()
+    });
+    let before = holds.len();
     holds.retain(|hold| {
         let book = hold.book();
         let over = book.is_watched() && now.as_nanos() >= book.watched();
@@ -94,7 +98,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
         }
         !over
     });
-    let mut round = Round { lost: before - holds.len(), ..Round::default() };
+    let mut round = Round { lost: ended + before - holds.len(), ..Round::default() };
     // A command renews holds of one kind on one node; there is one node so far.
     holds.sort_by_key(|hold| std::ptr::from_ref(hold.protocol.renewal()) as usize);
     let mut batches = FuturesUnordered::new();

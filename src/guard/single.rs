@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::client::Handle;
 use crate::config::{check_lease, millis};
 use crate::engine::acquire;
-use crate::engine::clock::over;
+use crate::engine::clock::{Refusals, over};
 use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::home::Home;
 use crate::engine::ledger::{End, Entry as _};
@@ -16,7 +16,7 @@ use crate::engine::protocol::Renewed;
 use crate::engine::reaper::{Finished, Reaper};
 use crate::engine::release;
 use crate::engine::transport::{Moment, Reply, nanos};
-use crate::error::{Error, Lost, Result, Step};
+use crate::error::{Error, Result};
 use crate::guard::Released;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -69,7 +69,6 @@ impl Single {
         let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
         let clock = self.grant.engine.topology.clone();
         async move {
-            let name = || Arc::clone(&hold.name().plain);
             loop {
                 let changed = hold.changed.notified();
                 let (end, until, lease) = {
@@ -77,11 +76,8 @@ impl Single {
                     let lease = Duration::from_nanos(book.lease(level).unwrap_or_else(|| book.watched_for()));
                     (book.end_of(level), book.until(level), lease)
                 };
-                match end {
-                    Some(End::Expired) => return Error::Lost { name: name(), why: Lost::Expired },
-                    Some(End::Gone) => return Error::Lost { name: name(), why: Lost::Gone },
-                    Some(End::Closed) => return Error::Closed,
-                    None => {}
+                if let Some(end) = end {
+                    return hold.lost(end);
                 }
                 let Some(until) = until else {
                     // Released.
@@ -91,7 +87,7 @@ impl Single {
                 let due = Moment::from_nanos(until) - early(lease);
                 let left = due.since(clock.now());
                 if left.is_zero() {
-                    return Error::Lost { name: name(), why: Lost::Expired };
+                    return hold.lost(End::Expired);
                 }
                 tokio::select! {
                     biased;
@@ -103,12 +99,8 @@ impl Single {
     }
 
     pub(super) fn why_lost(&self) -> Error {
-        let name = Arc::clone(&self.grant.hold.name().plain);
-        match self.grant.hold.book().end_of(self.grant.level) {
-            Some(End::Gone) => Error::Lost { name, why: Lost::Gone },
-            Some(End::Closed) => Error::Closed,
-            Some(End::Expired) | None => Error::Lost { name, why: Lost::Expired },
-        }
+        let end = self.grant.hold.book().end_of(self.grant.level);
+        self.grant.hold.lost(end.unwrap_or(End::Expired))
     }
 
     /// Extends the lease. Goes on once it has begun; what it ends with still has to be held.
@@ -125,11 +117,12 @@ impl Single {
             let cut_until = Moment::from_nanos(hold.book().cut_until());
             // One before it may come in late, and shorten the lease behind this one.
             engine.after(cut_until).await;
-            let Some(number) = hold.book().number(level) else {
-                return Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone });
+            let number = {
+                let book = hold.book();
+                book.number(level).ok_or_else(|| hold.lost(book.end_of(level).unwrap_or(End::Gone)))?
             };
             let renewal = hold.protocol.renewal();
-            let mut refusals = 0;
+            let mut refusals = Refusals::default();
             let (sent, before, reply, numbers) = loop {
                 let (others, all, kept, numbers) = {
                     let book = hold.book();
@@ -165,10 +158,9 @@ impl Single {
                 let reply = engine.topology.node(hold.name()).run(call).await;
                 let reply = reply.map_err(|fault| {
                     if fault.in_doubt() {
-                        // A late copy may shorten the lease of whatever this owner holds then.
-                        let mut book = hold.book();
                         if cuts {
-                            book.may_be_cut(over(sent, engine.options.command_timeout).as_nanos());
+                            // A late copy may shorten the lease while this hold is there.
+                            hold.book().may_be_cut(over(sent, engine.options.command_timeout).as_nanos());
                         }
                     } else {
                         hold.book().uncapped(level, before);
@@ -180,11 +172,7 @@ impl Single {
                         // Not carried out: the server's clock was not known, or stepped.
                         hold.book().uncapped(level, before);
                         if let [_, Reply::Int(at)] = parts.as_slice() {
-                            engine.clock.learn(*at, engine.now());
-                        }
-                        refusals += 1;
-                        if refusals > 3 {
-                            return Err(Error::Timeout { step: Step::Command });
+                            refusals.add(&engine.clock, *at, engine.now())?;
                         }
                     }
                     _ => break (sent, before, reply, numbers),
@@ -204,7 +192,7 @@ impl Single {
                 engine.lose_some(&hold, End::Gone, |other, _, _| gone.contains(&other));
             }
             if gone.contains(&number) {
-                return Err(Error::Lost { name: Arc::clone(&hold.name().plain), why: Lost::Gone });
+                return Err(hold.lost(End::Gone));
             }
             match &reply {
                 Reply::List(entries) if matches!(entries.as_slice(), [Reply::Int(1) | Reply::List(_)]) => {

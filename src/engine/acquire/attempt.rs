@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::Wish;
 use crate::config::millis;
+use crate::engine::clock::Refusals;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::names::LockName;
@@ -19,9 +20,6 @@ use crate::error::{Deadlock, Error, Result, Step};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 pub(crate) const GRACE: Duration = Duration::from_millis(15);
-
-/// How often an attempt is sent again that the server found too late: its clock becomes known by that.
-const TRIES: u32 = 3;
 
 /// What one attempt brought.
 pub(super) enum Tried {
@@ -142,7 +140,7 @@ impl Wish {
     pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
         let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
         let (once, numbers, limited) = (self.alone, self.protocol.numbers(), !self.new);
-        let again = self.fresh && self.number > 0;
+        let spare = self.fresh && self.number > 0;
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
             let _order = hold.order.lock().await;
@@ -179,15 +177,15 @@ impl Wish {
             let comes_in = before > 0 && !protocol.leases_apart();
             let hold_id = target.id();
             let limited = hold_id != HoldId::Only && limited;
-            // Where it costs nothing.
-            let known = hold_id != HoldId::Only && engine.clock.is_known(engine.now());
+            // A last moment costs nothing where the server's clock is known.
+            let clock_known = hold_id != HoldId::Only && engine.clock.is_known(engine.now());
             let waits = turn != Turn::Once;
             let queues = waits && protocol.queue().is_some();
             let stands = waits && release::waits_in_redis(protocol);
             let undo = || Some(Undo::new(&target, true));
             // Nobody knows what stands behind a reply that no script of ours gives.
             let odd = |error| Failed { error, doubt: undo(), last: true, spent: false };
-            let mut refusals = 0;
+            let mut refusals = Refusals::default();
             let (sent, attempt) = loop {
                 let sent = engine.now();
                 let armed = if comes_in { span.max(lease_until(sent, rest)) } else { span };
@@ -196,9 +194,9 @@ impl Wish {
                     lease_ms: millis(armed),
                     hold: &hold_id,
                     earlier: earlier.map(|number| engine.hold_id(&hold.owner, number)),
-                    last_ms: if limited || known { engine.last_ms() } else { 0 },
+                    last_ms: if limited || clock_known { engine.last_ms() } else { 0 },
                     // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
-                    alone: once || again,
+                    alone: once || spare,
                     turn,
                     nonce: &target.nonce,
                 });
@@ -214,11 +212,7 @@ impl Wish {
                 match protocol.acquired(reply).map_err(odd)? {
                     // Not carried out: the server's clock was not known, or stepped.
                     Attempt::TooLate(at) => {
-                        engine.clock.learn(at, engine.now());
-                        refusals += 1;
-                        if refusals > TRIES {
-                            return Err(Error::Timeout { step: Step::Command }.into());
-                        }
+                        refusals.add(&engine.clock, at, engine.now())?;
                     }
                     attempt => break (sent, attempt),
                 }
@@ -247,7 +241,7 @@ impl Wish {
                 }
                 Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
                 Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
-                Attempt::Deadlock if before == 0 && again => return Ok(Tried::Met),
+                Attempt::Deadlock if before == 0 && spare => return Ok(Tried::Met),
                 Attempt::Deadlock if before == 0 => {
                     return Err(deadlock(if once { Deadlock::NotReentrant } else { Deadlock::Upgrade }));
                 }

@@ -52,7 +52,7 @@ impl Wish {
                 Stood::Displaced => {}
             }
             // Nothing is left to be undone of the place, but perhaps of an attempt whose reply was lost.
-            let old = seek.displaced();
+            let (old, number) = (seek.displaced(), seek.target.number);
             drop(seek);
             self.engine.check_open()?;
             if self.is_over() {
@@ -65,6 +65,8 @@ impl Wish {
             } else {
                 // Undone now, the place that is taken next would be lost with it.
                 doubt = old;
+                // One that came too late may have been given back.
+                self.number = number;
             }
         }
     }

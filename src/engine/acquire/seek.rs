@@ -113,7 +113,9 @@ impl<'a> Seek<'a> {
                 self.nap = Duration::from_millis(1);
             }
             Err(Failed { error, doubt, last, spent }) => {
-                if spent && !wish.fresh {
+                if spent {
+                    // Its release looks for what was in doubt.
+                    Undo::settle(&mut self.doubt);
                     let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());
                     self.target = wish.target_of(hold, wish.engine.hold_number());
                 }

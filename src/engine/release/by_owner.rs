@@ -52,6 +52,7 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
             let Err(fault) = engine.topology.node(hold.name()).run(call).await else { return look() };
             let pause = engine.pause(failures);
             if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
+                look();
                 // Whoever gives back any hold of this owner may take another one first.
                 return tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
             }
