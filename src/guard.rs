@@ -248,6 +248,8 @@ impl Guard {
     /// Sets the lease to `lease` from now; it becomes an explicit one, which is not renewed. Where the same owner holds
     /// the lock more than once, the key lives as long as the longest of its leases.
     ///
+    /// The answer has to come before the shorter of both leases ends: the guard is lost by then, whatever the server says.
+    ///
     /// *Cost*: one round trip, one command. *Cancel safety*: once begun it is carried out. *Errors*: [`Error::Lost`] when
     /// the lock is not held any more, and those of [`DistLock::acquire`](crate::DistLock::acquire); after one that leaves
     /// open what became of it ([`Error::outcome_unknown`]) the shorter of both leases counts.

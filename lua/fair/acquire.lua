@@ -13,7 +13,7 @@
 -- Reply  nil         held; the hold is counted and the lease runs from now
 --        -2          held: it was passed on to this waiter before (only for 2)
 --        -3          the owner has not got the hold of ARGV 4 any more
---        -4          it holds nothing and has no place in the queue any more (only for 2)
+--        -4          this hold is not there, and the owner has no place in the queue any more (only for 2)
 --        -6          the owner holds it already (only for ARGV 6)
 --        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
 --                    at = the server's time in ms
@@ -42,15 +42,20 @@ local free = redis.call('exists', KEYS[1]) == 0
 local count = not free and redis.call('hget', KEYS[1], owner)
 if count then
   count = tonumber(count) or 0
-  local ids = hold ~= '' and listed(KEYS[1], owner) or ''
-  local counted = hold == '' or is_counted(ids, hold)
+  local ids, counted = '', hold == ''
+  if hold ~= '' or turn == '2' then
+    load_holds()
+    ids = listed(KEYS[1], owner)
+    -- A copy may find nothing but holds that its owner took later.
+    counted = hold == '' and unlisted(count, ids) > 0 or is_counted(ids, hold)
+    if hold == '' and not counted then return -4 end
+  end
   local left = redis.call('pttl', KEYS[1])
   if counted and turn == '2' then
     -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy.
     local sets = left < tonumber(ARGV[2])
     if not sets and left <= tonumber(first_lease) and count == 1 then
-      load_holds()
-      sets = cut_once(KEYS[1], owner, listed(KEYS[1], owner), hold, 0) == true
+      sets = cut_once(KEYS[1], owner, ids, hold, 0) == true
     end
     if sets then redis.call('pexpire', KEYS[1], ARGV[2]) end
     return -2

@@ -154,7 +154,7 @@ impl<T: Holds> World<T> {
             }
             *server = before + 1;
         }
-        Some(self.table.open(hold, |book| book.open(0, None, NOW, UNTIL)))
+        Some(self.table.open(hold, |book| book.open(NOW, 0, None, NOW, UNTIL)))
     }
 
     /// Another caller of the same owner, whose attempt has not begun.

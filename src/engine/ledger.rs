@@ -31,7 +31,19 @@ struct Level {
     /// Until when it counts as held; for watchdog levels the book's `watched` says so.
     until: u64,
     /// Nor longer than this: a command that may have shortened the lease is under way, or went without a reply.
-    cap: u64,
+    cap: Cap,
+}
+
+/// What a guard may count on at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cap {
+    pub(crate) until: u64,
+    /// The lease that ends then.
+    pub(crate) lease: u64,
+}
+
+impl Cap {
+    pub(crate) const NONE: Self = Self { until: u64::MAX, lease: u64::MAX };
 }
 
 /// One owner's hold of one lock.
@@ -64,8 +76,8 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Adds a guard for the hold of this number. `lease` is None for the watchdog.
-    pub(crate) fn open(&mut self, hold: u64, lease: Option<u64>, sent: u64, until: u64) -> u32 {
+    /// Adds a guard at `now` for the hold of this number, by a command sent at `sent`. `lease` is None for the watchdog.
+    pub(crate) fn open(&mut self, now: u64, hold: u64, lease: Option<u64>, sent: u64, until: u64) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         if self.count == 0 {
@@ -73,20 +85,25 @@ impl Book {
         }
         self.count += 1;
         if lease.is_none() {
+            // An end is final: the watchdog keeps the lock for this one, not for those that were over.
+            let over = Cap { until: self.watched, lease: self.watched_for() };
+            for level in self.levels.iter_mut().filter(|level| level.lease.is_none() && over.until <= now) {
+                level.cap = if level.cap.until < over.until { level.cap } else { over };
+            }
             self.watched = until.max(self.watched);
             self.renewed = sent.max(self.renewed);
         }
         if self.levels.is_empty() {
             self.levels.reserve_exact(1);
         }
-        self.levels.push(Level { id, hold, lease, until, cap: u64::MAX });
+        self.levels.push(Level { id, hold, lease, until, cap: Cap::NONE });
         id
     }
 
     /// Adds a guard in the place of one that was closed: the hold in the server stays.
     pub(crate) fn reopen(&mut self, hold: u64) -> u32 {
         let count = self.count;
-        let id = self.open(hold, None, 0, 0);
+        let id = self.open(0, hold, None, 0, 0);
         self.count = count;
         id
     }
@@ -128,7 +145,20 @@ impl Book {
             return None;
         }
         let level = self.levels.iter().find(|level| level.id == id)?;
-        Some(if level.lease.is_none() { self.watched } else { level.until }.min(level.cap))
+        Some(self.until_of(level))
+    }
+
+    fn until_of(&self, level: &Level) -> u64 {
+        if level.lease.is_none() { self.watched } else { level.until }.min(level.cap.until)
+    }
+
+    /// Until when the guard holds, and how long the lease is that ends then.
+    pub(crate) fn outlook(&self, id: u32) -> Option<(u64, u64)> {
+        let until = self.until(id)?;
+        let level = self.levels.iter().find(|level| level.id == id)?;
+        let lease =
+            if until == level.cap.until { level.cap.lease } else { level.lease.unwrap_or_else(|| self.watched_for()) };
+        Some((until, lease))
     }
 
     /// The number of a guard's hold.
@@ -172,41 +202,48 @@ impl Book {
         self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
     }
 
-    /// The key's lease was armed again by a command sent at `sent`; explicit leases start anew with it, but for those that
-    /// were over: an end is final.
-    pub(crate) fn rearmed(&mut self, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
-        if self.is_watched() && self.watched > sent {
+    /// The key's lease was armed again by a command sent at `sent`, as was heard at `now`; explicit leases start anew with
+    /// it, but for those that are over: an end is final.
+    pub(crate) fn rearmed(&mut self, now: u64, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
+        if self.is_watched() && self.watched > now {
             self.watched = self.watched.max(until(watchdog));
             self.renewed = self.renewed.max(sent);
         }
         for level in &mut self.levels {
-            if let Some(lease) = level.lease.filter(|_| level.until > sent) {
+            if let Some(lease) = level.lease.filter(|_| level.until > now) {
                 level.until = level.until.max(until(lease));
             }
         }
     }
 
-    /// Has a guard count as held until `until` at the most, for a command is under way that may shorten its lease to
-    /// that. Returns what to put back by [`Book::uncapped`] if it is not carried out.
-    pub(crate) fn capped(&mut self, id: u32, until: u64) -> u64 {
-        let Some(level) = self.levels.iter_mut().find(|level| level.id == id) else { return u64::MAX };
+    /// Has a guard count on `cap` at the most, for a command is under way that may shorten its lease to that. Returns what
+    /// to put back by [`Book::uncapped`] if it is not carried out.
+    pub(crate) fn capped(&mut self, id: u32, cap: Cap) -> Cap {
+        let Some(level) = self.levels.iter_mut().find(|level| level.id == id) else { return Cap::NONE };
         let before = level.cap;
-        level.cap = before.min(until);
+        if cap.until < before.until {
+            level.cap = cap;
+        }
         before
     }
 
-    /// The command was not carried out.
-    pub(crate) fn uncapped(&mut self, id: u32, before: u64) {
-        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
+    /// The command was not carried out, as was heard at `now`. A guard that was over by then stays so: it has been told.
+    pub(crate) fn uncapped(&mut self, now: u64, id: u32, before: Cap) {
+        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id && level.cap.until > now) {
             level.cap = before;
         }
     }
 
-    /// A guard's lease was set to an explicit one.
-    pub(crate) fn extended(&mut self, id: u32, lease: u64, until: u64) {
-        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
-            *level = Level { lease: Some(lease), until, cap: u64::MAX, ..*level };
+    /// A guard's lease was set to an explicit one, as was heard at `now`. False when that was too late: the guard was over
+    /// by then, which is final.
+    pub(crate) fn extended(&mut self, now: u64, id: u32, lease: u64, until: u64) -> bool {
+        if self.until(id).is_none_or(|until| until <= now) {
+            return false;
         }
+        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
+            *level = Level { lease: Some(lease), until, cap: Cap::NONE, ..*level };
+        }
+        true
     }
 
     /// The watchdog's renewal sent at `sent` was confirmed at `now`. False when it came too late: what the watchdog kept
@@ -241,7 +278,7 @@ impl Book {
 
     /// True when the cap of a guard of the watchdog's has passed.
     pub(crate) fn has_capped_out(&self, now: u64) -> bool {
-        self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none() && level.cap <= now)
+        self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none() && level.cap.until <= now)
     }
 
     /// Ends what some guards rely on, where others rely on the rest, by the numbers of their holds, whether the watchdog keeps
@@ -250,7 +287,7 @@ impl Book {
         let mut holds = Vec::new();
         let lost = &mut self.lost;
         self.levels.retain(|level| {
-            let ends = which(level.hold, level.lease.is_none(), level.cap);
+            let ends = which(level.hold, level.lease.is_none(), level.cap.until);
             if ends {
                 lost.push((level.id, end));
                 holds.push(level.hold);
@@ -264,10 +301,17 @@ impl Book {
     /// but an answer that comes in after a release says nothing of what was acquired since. Between two guards, when one
     /// has given the hold back and it is not yet passed on, nobody is there to be told: [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
-        if self.tenure == tenure && self.is_idle() {
-            self.refuted = Some(tenure);
+        if self.tenure == tenure {
+            self.refuted_idle();
         }
         self.tenure == tenure && !self.is_idle() && self.finish(End::Gone)
+    }
+
+    /// As [`Book::refuted`], where no guard relies on it.
+    pub(crate) fn refuted_idle(&mut self) {
+        if self.is_idle() {
+            self.refuted = Some(self.tenure);
+        }
     }
 
     /// True when the server was heard not to have it while no guard relied on it: there is nothing to pass on.

@@ -253,6 +253,9 @@ impl Engine {
                 return 0;
             }
             let lost = book.lose(end, which);
+            if end == End::Gone && lost.is_empty() {
+                book.refuted_idle();
+            }
             if !lost.is_empty() && book.is_idle() && book.count() as usize == lost.len() {
                 // Nothing else is left of it.
                 let _ = book.finish(end);

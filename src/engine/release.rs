@@ -144,7 +144,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
             // A command that shortens it may come in still.
             if !apart && sent.as_nanos() >= cut_until {
-                book.rearmed(sent.as_nanos(), until, nanos(watchdog));
+                book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(watchdog));
             }
             drop(book);
             hold.changed.notify_waiters();

@@ -172,8 +172,8 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         };
         match entry {
             Reply::Int(1) => {
-                let now = engine.now().as_nanos();
                 let mut book = hold.book();
+                let now = engine.now().as_nanos();
                 // Released meanwhile, or known to have ended.
                 let wanted = book.is_watched();
                 let in_time = book.renewed(now, sent.as_nanos(), until);
@@ -206,29 +206,26 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
 struct Asked {
     tenure: u32,
     watched: bool,
+    /// The holds that are relied on.
     numbers: Vec<u64>,
+    /// True when they are told by their owner: it has no others.
+    only: bool,
 }
 
 impl Asked {
     fn of(hold: &Hold) -> Self {
         let book = hold.book();
-        let mut numbers = Vec::new();
-        // The only hold of an owner is told by its owner.
-        if hold.owner.is_known() || book.holds().any(|number| number > 0) {
-            numbers.extend(book.holds());
-        }
-        Self { tenure: book.tenure(), watched: book.is_watched(), numbers }
+        let numbers: Vec<u64> = book.holds().collect();
+        let only = !hold.owner.is_known() && numbers.iter().all(|number| *number == 0);
+        Self { tenure: book.tenure(), watched: book.is_watched(), numbers, only }
     }
 
     fn ids(&self, engine: &Engine, owner: &Owner) -> Bytes {
-        engine.hold_ids(owner, &self.numbers)
+        if self.only { Bytes::new() } else { engine.hold_ids(owner, &self.numbers) }
     }
 
     /// The server has none of them. What the owner has acquired since is another matter. How many guards that concerns.
     fn all_gone(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> usize {
-        if self.numbers.is_empty() {
-            return usize::from(engine.refuted(hold, self.tenure));
-        }
         let places: Vec<Reply> = (1..).take(self.numbers.len()).map(Reply::Int).collect();
         self.lose(engine, hold, &places)
     }

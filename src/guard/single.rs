@@ -10,7 +10,7 @@ use crate::engine::acquire;
 use crate::engine::clock::{Refusals, over};
 use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::home::Home;
-use crate::engine::ledger::{End, Entry as _};
+use crate::engine::ledger::{Cap, End, Entry as _};
 use crate::engine::plain::TOO_LATE;
 use crate::engine::protocol::Renewed;
 use crate::engine::reaper::{Finished, Reaper};
@@ -71,21 +71,21 @@ impl Single {
         async move {
             loop {
                 let changed = hold.changed.notified();
-                let (end, until, lease) = {
+                let (end, outlook, now) = {
                     let book = hold.book();
-                    let lease = Duration::from_nanos(book.lease(level).unwrap_or_else(|| book.watched_for()));
-                    (book.end_of(level), book.until(level), lease)
+                    // Whoever hears of a longer lease later finds it over: what is told is final.
+                    (book.end_of(level), book.outlook(level), clock.now())
                 };
                 if let Some(end) = end {
                     return hold.lost(end);
                 }
-                let Some(until) = until else {
+                let Some((until, lease)) = outlook else {
                     // Released.
                     drop(clock);
                     return std::future::pending().await;
                 };
-                let due = Moment::from_nanos(until) - early(lease);
-                let left = due.since(clock.now());
+                let due = Moment::from_nanos(until) - early(Duration::from_nanos(lease));
+                let left = due.since(now);
                 if left.is_zero() {
                     return hold.lost(End::Expired);
                 }
@@ -123,6 +123,10 @@ impl Single {
             };
             let renewal = hold.protocol.renewal();
             let mut refusals = Refusals::default();
+            let uncap = |before| {
+                let mut book = hold.book();
+                book.uncapped(engine.now().as_nanos(), level, before);
+            };
             let (sent, before, reply, numbers) = loop {
                 let (others, all, kept, numbers) = {
                     let book = hold.book();
@@ -134,10 +138,10 @@ impl Single {
                 };
                 let sent = engine.now();
                 let armed = lease.max(lease_until(sent, others));
-                let until = valid_until(sent, lease).as_nanos();
+                let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
                 // Without a reply the lease may be the shorter of both.
                 let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
-                let before = hold.book().capped(level, if shortens { until } else { u64::MAX });
+                let before = hold.book().capped(level, if shortens { cap } else { Cap::NONE });
                 // Whoever waits for its end must not count on the longer one.
                 hold.changed.notify_waiters();
                 // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a
@@ -163,14 +167,14 @@ impl Single {
                             hold.book().may_be_cut(over(sent, engine.options.command_timeout).as_nanos());
                         }
                     } else {
-                        hold.book().uncapped(level, before);
+                        uncap(before);
                     }
                     Error::from_fault(&fault, &hold.name().plain)
                 })?;
                 match &reply {
                     Reply::List(parts) if matches!(parts.as_slice(), [Reply::Int(TOO_LATE), Reply::Int(_)]) => {
                         // Not carried out: the server's clock was not known, or stepped.
-                        hold.book().uncapped(level, before);
+                        uncap(before);
                         if let [_, Reply::Int(at)] = parts.as_slice() {
                             refusals.add(&engine.clock, *at, engine.now())?;
                         }
@@ -196,12 +200,15 @@ impl Single {
             }
             match &reply {
                 Reply::List(entries) if matches!(entries.as_slice(), [Reply::Int(1) | Reply::List(_)]) => {
-                    hold.book().extended(level, nanos(lease), until);
+                    let in_time = {
+                        let mut book = hold.book();
+                        book.extended(engine.now().as_nanos(), level, nanos(lease), until)
+                    };
                     hold.changed.notify_waiters();
-                    Ok(())
+                    if in_time { Ok(()) } else { Err(hold.lost(End::Expired)) }
                 }
                 other => {
-                    hold.book().uncapped(level, before);
+                    uncap(before);
                     let refused = match other {
                         Reply::List(entries) => entries.first(),
                         _ => None,

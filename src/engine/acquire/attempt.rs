@@ -262,7 +262,7 @@ impl Wish {
                 if doubted {
                     book.doubt(target.number);
                 }
-                book.open(target.number, lease.map(nanos), sent.as_nanos(), until.as_nanos())
+                book.open(engine.now().as_nanos(), target.number, lease.map(nanos), sent.as_nanos(), until.as_nanos())
             });
             let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
             // Closing ends what it finds in the table; what comes in behind it is given back here.

@@ -77,8 +77,9 @@ pub(crate) fn batch(
             .iter()
             .map(|target| {
                 let hold = &target.hold;
-                let level =
-                    engine.holds.open(hold.key(), hold, |book| book.open(0, lease.map(nanos), sent.as_nanos(), until));
+                let level = engine.holds.open(hold.key(), hold, |book| {
+                    book.open(engine.now().as_nanos(), 0, lease.map(nanos), sent.as_nanos(), until)
+                });
                 metrics::acquired(hold.protocol.flavour(), engine.now().since(sent));
                 Grant::new(Arc::clone(&engine), Arc::clone(hold), level)
             })

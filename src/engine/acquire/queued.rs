@@ -25,10 +25,10 @@ enum Stood {
 impl Wish {
     /// Waits in the queue until the lock is ours or the wait is over.
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
-        let mut doubt = None;
+        let (mut doubt, mut late) = (None, None);
         loop {
             let mut seek = Seek::new(self);
-            seek.doubt = doubt.take();
+            (seek.doubt, seek.late) = (doubt.take(), late);
             // Alone and for the first time, a place is needed only if the lock is not free.
             if self.fresh && self.station.is_none() {
                 if let Some(grant) = seek.ask().await? {
@@ -53,6 +53,7 @@ impl Wish {
             }
             // Nothing is left to be undone of the place, but perhaps of an attempt whose reply was lost.
             let (old, number) = (seek.displaced(), seek.target.number);
+            late = seek.late;
             drop(seek);
             self.engine.check_open()?;
             if self.is_over() {
@@ -171,7 +172,7 @@ impl Wish {
             if doubted {
                 book.doubt(seek.target.number);
             }
-            book.open(seek.target.number, None, since.as_nanos(), until.as_nanos())
+            book.open(engine.now().as_nanos(), seek.target.number, None, since.as_nanos(), until.as_nanos())
         });
         let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
         seek.settle();

@@ -29,6 +29,8 @@ pub(super) struct Seek<'a> {
     pub(super) found: Found,
     failing: Option<(Moment, Error)>,
     failures: u32,
+    /// Since when the lock is granted too late to be of use. Other answers in between are no better news.
+    pub(super) late: Option<Moment>,
 }
 
 /// What the last attempt found out about others in Redis.
@@ -54,6 +56,7 @@ impl<'a> Seek<'a> {
             found: Found::Nothing,
             failing: None,
             failures: 0,
+            late: None,
         }
     }
 
@@ -128,7 +131,11 @@ impl<'a> Seek<'a> {
                     self.turn = Turn::Stay;
                 }
                 let now = wish.engine.now();
+                if spent {
+                    self.late.get_or_insert(now);
+                }
                 let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
+                let since = self.late.filter(|_| spent).map_or(since, |late| since.min(late));
                 let patience = wish.engine.patience();
                 if last || !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
                     return Err(error);

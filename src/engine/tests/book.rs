@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::ledger::{Book, End};
+use crate::engine::ledger::{Book, Cap, End};
 
 const WATCHDOG: u64 = 30_000;
 
 /// What happened to a book, in the order in which it did.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Open { id: u32, lease: Option<u64>, until: u64 },
+    Open { now: u64, id: u32, lease: Option<u64>, until: u64 },
     Close { id: u32 },
     Renewed { now: u64, until: u64 },
-    Rearmed { sent: u64 },
-    Extended { id: u32, lease: u64, until: u64 },
+    Rearmed { now: u64, sent: u64 },
+    Extended { now: u64, id: u32, lease: u64, until: u64 },
     Capped { id: u32, until: u64 },
-    Uncapped { id: u32 },
+    Uncapped { now: u64, id: u32 },
     Ended { end: End },
     CountedDown,
 }
@@ -53,9 +53,14 @@ impl Reading {
 
     fn read(&mut self, event: Event) {
         match event {
-            Event::Open { id, lease, until } => {
+            Event::Open { now, id, lease, until } => {
                 self.tenure += u32::from(self.count == 0);
                 self.count += 1;
+                if lease.is_none() {
+                    let watched = self.watched;
+                    let over = self.guards.values_mut().filter(|(lease, ..)| lease.is_none() && watched <= now);
+                    over.for_each(|(.., cap)| *cap = (*cap).min(watched));
+                }
                 self.guards.insert(id, (lease, until, u64::MAX));
                 if lease.is_none() {
                     self.watched = self.watched.max(until);
@@ -70,22 +75,27 @@ impl Reading {
                 }
             }
             Event::Renewed { .. } => {}
-            Event::Rearmed { sent } => {
-                if self.is_watched() && self.watched > sent {
+            Event::Rearmed { now, sent } => {
+                if self.is_watched() && self.watched > now {
                     self.watched = self.watched.max(sent + WATCHDOG);
                 }
-                for (lease, until, _) in self.guards.values_mut().filter(|(_, until, _)| *until > sent) {
+                for (lease, until, _) in self.guards.values_mut().filter(|(_, until, _)| *until > now) {
                     *until = (*until).max(lease.map_or(0, |lease| sent + lease));
                 }
             }
-            Event::Extended { id, lease, until } => {
+            Event::Extended { now, id, lease, until } if self.until(id).is_some_and(|until| until > now) => {
                 self.guards.entry(id).and_modify(|guard| *guard = (Some(lease), until, u64::MAX));
             }
+            Event::Extended { .. } => {}
             Event::Capped { id, until } => {
                 self.guards.entry(id).and_modify(|(.., cap)| *cap = (*cap).min(until));
             }
-            Event::Uncapped { id } => {
-                self.guards.entry(id).and_modify(|(.., cap)| *cap = u64::MAX);
+            Event::Uncapped { now, id } => {
+                self.guards.entry(id).and_modify(|(.., cap)| {
+                    if *cap > now {
+                        *cap = u64::MAX;
+                    }
+                });
             }
             Event::Ended { end } => self.end(end),
             Event::CountedDown => self.count = self.count.saturating_sub(1),
@@ -129,9 +139,9 @@ fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Dice, now: &mut u6
         0..=2 => {
             let lease = (dice.below(2) == 0).then_some(lease);
             let until = sent + lease.unwrap_or(WATCHDOG);
-            let id = book.open(0, lease, sent, until);
+            let id = book.open(*now, 0, lease, sent, until);
             assert!(!before.guards.contains_key(&id));
-            Event::Open { id, lease, until }
+            Event::Open { now: *now, id, lease, until }
         }
         3 | 4 => {
             assert_eq!(book.close(id).is_some(), before.guards.contains_key(&id));
@@ -146,20 +156,21 @@ fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Dice, now: &mut u6
             Event::Renewed { now: *now, until: sent + WATCHDOG }
         }
         7 => {
-            book.rearmed(sent, |lease| sent + lease, WATCHDOG);
-            Event::Rearmed { sent }
+            book.rearmed(*now, sent, |lease| sent + lease, WATCHDOG);
+            Event::Rearmed { now: *now, sent }
         }
         8 => {
-            book.extended(id, lease, sent + lease);
-            Event::Extended { id, lease, until: sent + lease }
+            let held = before.until(id).is_some_and(|until| until > *now);
+            assert_eq!(book.extended(*now, id, lease, sent + lease), held);
+            Event::Extended { now: *now, id, lease, until: sent + lease }
         }
         9 => {
-            book.capped(id, sent + lease);
+            book.capped(id, Cap { until: sent + lease, lease });
             Event::Capped { id, until: sent + lease }
         }
         10 if dice.below(2) == 0 => {
-            book.uncapped(id, u64::MAX);
-            Event::Uncapped { id }
+            book.uncapped(*now, id, Cap::NONE);
+            Event::Uncapped { now: *now, id }
         }
         10 if dice.below(4) == 0 => {
             let end = [End::Expired, End::Gone, End::Closed][dice.below(3) as usize];
@@ -202,13 +213,16 @@ fn agree(book: &Book, history: &[Event]) {
 }
 
 /// What must hold from one event to the next, whatever the model says.
-fn follows(event: Event, before: &[Option<u64>], book: &Book) {
+fn follows(event: Event, now: u64, before: &[Option<u64>], book: &Book) {
     for (id, before) in (0..).zip(before) {
         let after = book.until(id);
         let lowered = matches!(event, Event::Extended { id: of, .. } | Event::Capped { id: of, .. } if of == id);
         match (before, after) {
             (None, Some(_)) => assert!(matches!(event, Event::Open { id: new, .. } if new == id), "guard {id} revived"),
-            (Some(before), Some(after)) => assert!(after >= *before || lowered, "guard {id} shortened"),
+            (Some(before), Some(after)) => {
+                assert!(after >= *before || lowered, "guard {id} shortened");
+                assert!(after <= *before || *before > now, "guard {id} revived");
+            }
             (_, None) => {}
         }
     }
@@ -225,7 +239,7 @@ fn a_book_says_what_its_history_says() {
             let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 step(&mut book, &mut history, &mut dice, &mut now);
                 if let Some(event) = history.get(known) {
-                    follows(*event, &before, &book);
+                    follows(*event, now, &before, &book);
                 }
                 agree(&book, &history);
             }));
@@ -242,7 +256,7 @@ fn a_book_says_what_its_history_says() {
 #[test]
 fn what_is_given_back_is_not_lost_and_what_is_over_is_not_renewed() {
     let mut book = Book::default();
-    let (released, kept) = (book.open(1, None, 0, 100), book.open(2, None, 0, 100));
+    let (released, kept) = (book.open(0, 1, None, 0, 100), book.open(0, 2, None, 0, 100));
     assert!(book.close(released).is_some() && book.close(released).is_none());
     assert!(!book.renewed(100, 99, 199), "at the very end it is over");
     assert_eq!(book.lose(End::Expired, |_, watched, _| watched), [2]);
@@ -257,20 +271,20 @@ fn what_is_given_back_is_not_lost_and_what_is_over_is_not_renewed() {
 #[test]
 fn an_answer_is_about_the_tenure_it_was_asked_in() {
     let mut book = Book::default();
-    let first = book.open(1, None, 0, 100);
+    let first = book.open(0, 1, None, 0, 100);
     let asked = book.tenure();
     book.close(first);
     assert!(!book.is_refuted());
     assert!(!book.refuted(asked), "being released: no news to anybody");
     assert!(book.is_refuted(), "but nothing to pass on");
     assert!(book.counted_down(asked));
-    let second = book.open(1, None, 50, 150);
+    let second = book.open(50, 1, None, 50, 150);
     assert!(!book.refuted(asked) && !book.is_refuted());
     assert!(!book.counted_down(asked), "nor does a release of then count down what was acquired since");
     assert_eq!((book.until(second), book.count()), (Some(150), 1));
     // Coming in again is the same tenure; so is a hold that is passed on.
     let asked = book.tenure();
-    let third = book.open(2, Some(10), 60, 70);
+    let third = book.open(60, 2, Some(10), 60, 70);
     book.close(second);
     assert!(!book.counted_down(asked));
     assert!(book.refuted(asked));

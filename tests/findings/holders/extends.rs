@@ -171,3 +171,54 @@ async fn an_owner_that_somebody_is_in_as_is_not_used_again() {
     })
     .await;
 }
+
+/// An extend that makes the lease shorter, and is answered in time, is no sign of an end.
+#[tokio::test]
+async fn an_extend_to_a_shorter_lease_warns_nobody() {
+    for watched in [false, true] {
+        reentrant(async |bed| {
+            let client = bed.client().await;
+            let how = if watched { Acquire::new() } else { Acquire::new().lease(secs(60)) };
+            let guard = client.reentrant("x").acquire(how).await.unwrap().unwrap();
+            let expiring = tokio::spawn(guard.expiring());
+            let lost = tokio::spawn(guard.lost());
+            tokio::task::yield_now().await;
+            guard.extend(secs(9)).await.unwrap();
+            // Both have looked at the new lease by then; the warning is due after six seconds of nine.
+            tokio::time::sleep(ms(200)).await;
+            assert!(!expiring.is_finished() && !lost.is_finished(), "watched {watched}");
+            tokio::time::timeout(secs(20), expiring).await.expect("warned").unwrap();
+            lost.abort();
+            guard.unlock().await.unwrap();
+        })
+        .await;
+    }
+}
+
+/// An extend is refused, but so late that the shorter lease would be over: whoever was told of the end was told the truth.
+#[tokio::test]
+async fn what_is_told_while_an_extend_is_under_way_stays_true() {
+    for watched in [false, true] {
+        reentrant(async |bed| {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(Client::builder(&proxy.url()).command_timeout(secs(5))).await;
+            let how = if watched { Acquire::new() } else { Acquire::new().lease(secs(60)) };
+            let guard = client.reentrant("x").acquire(how).await.unwrap().unwrap();
+            // So that the server knows the script.
+            client.renew_now().await;
+            guard.extend(secs(50)).await.unwrap();
+            let lost = tokio::spawn(guard.lost());
+            let _: String = bed.admin.cmd(&["CONFIG", "SET", "maxmemory", "1"]).await;
+            let late = proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(ms(1500)));
+            let extended = guard.extend(ms(500)).await;
+            assert!(extended.is_err() && late.has_fired(), "{extended:?}");
+            let told = tokio::time::timeout(ms(100), lost).await.is_ok();
+            assert_eq!(guard.is_held(), !told, "watched {watched}");
+            let _: String = bed.admin.cmd(&["CONFIG", "SET", "maxmemory", "0"]).await;
+            drop(guard);
+            idle(&client).await;
+            client.shutdown(secs(5)).await.unwrap();
+        })
+        .await;
+    }
+}

@@ -5,6 +5,7 @@ mod given_up;
 mod grants;
 mod late;
 mod shared;
+mod spent;
 
 use distlock::Flavour;
 
