@@ -4,7 +4,7 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`): '' or an id
 --        3 lease in ms for what is left
---        4 the holds that the caller has left, one `,id` each
+--        4 not used (the holds that a release leaves)
 --        5 what the waiter is registered by: a place that another process has as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms

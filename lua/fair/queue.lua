@@ -5,7 +5,7 @@
 --
 -- A waiter of ours is registered in a hash of its lock's own (key 5), with a nonce that nobody else knows: names that
 -- share a queue (`x` and `{x}` do) share no waiters, and what it is told proves by the nonce that a script granted it the
--- lock. `!` and a hold's id instead stand for an owner that others may act as: it is granted that hold, and asks.
+-- lock. `!` and a hold's id in its place (`!<id>`) stand for an owner that can be used again: it is granted that hold, and asks.
 --
 -- A deadline of Java's is that of the one ahead of it plus its own wait, set when it came. A deadline of ours (the
 -- client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose client stopped is out

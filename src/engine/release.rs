@@ -131,13 +131,12 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     };
     let patience = if patient { watchdog.max(span(rest.lease)) } else { engine.patience() };
     let sent = engine.now();
-    let outcome = send(&engine, &hold, &id, rest, sent + patience).await;
-    let repeated = outcome.as_ref().is_ok_and(|sent| sent.repeated);
+    let Sent { outcome, doubted: repeated } = send(&engine, &hold, &id, rest, sent + patience).await;
     let doubted = hold.book().undoubt(before.number);
     if doubted {
         look_again(&engine, &hold, before.number);
     }
-    let result = match outcome.map(|sent| sent.release) {
+    let result = match outcome {
         Ok(Release::Left(left)) => {
             let mut book = hold.book();
             let none_left = book.counted_down(before.tenure);
@@ -274,24 +273,23 @@ fn tell(engine: &Engine, protocol: &Arc<dyn Protocol>, told: u32) {
     }
 }
 
-/// What was answered to a release.
+/// What became of a release.
 struct Sent {
-    release: Release,
-    /// True when an earlier copy of it may have been carried out, or may be yet.
-    repeated: bool,
+    outcome: Result<Release>,
+    /// True when a copy of it that was not answered may have been carried out, or may be yet.
+    doubted: bool,
 }
 
 /// Sends a release until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
-async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until: Moment) -> Result<Sent> {
+async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    let mut doubted = false;
-    let sent = repeat(engine, &hold.protocol, until, &mut doubted, || {
+    let sent = repeat(engine, &hold.protocol, until, || {
         let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
         hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms })
     })
     .await;
-    if doubted && sent.is_err() {
+    if sent.doubted && sent.outcome.is_err() {
         // A copy that comes late may make the lease of what is left shorter. Behind an answer it finds its hold gone.
         let over = over(engine.now(), engine.options.command_timeout);
         hold.book().may_be_cut(over.as_nanos());
@@ -299,38 +297,31 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until:
     sent
 }
 
-/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached. `doubted`: it may have been
-/// carried out unseen.
-async fn repeat(
-    engine: &Arc<Engine>,
-    protocol: &Arc<dyn Protocol>,
-    until: Moment,
-    doubted: &mut bool,
-    call: impl Fn() -> Call,
-) -> Result<Sent> {
+/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
+async fn repeat(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, until: Moment, call: impl Fn() -> Call) -> Sent {
     let node = engine.topology.node(protocol.name());
-    let mut failures = 0;
+    let (mut failures, mut doubted) = (0, false);
     loop {
         let fault = match node.run(call()).await {
             Ok(reply) => {
-                let release = match protocol.released(reply)? {
+                let outcome = protocol.released(reply).map(|release| match release {
                     // A repeat finds nothing where the first one was carried out.
-                    Release::NotThere(others) if *doubted => Release::Left(others),
-                    Release::NotHeld(_) if *doubted => Release::Free(0),
+                    Release::NotThere(others) if doubted => Release::Left(others),
+                    Release::NotHeld(_) if doubted => Release::Free(0),
                     release => release,
-                };
-                return Ok(Sent { release, repeated: *doubted });
+                });
+                return Sent { outcome, doubted };
             }
             Err(fault) => fault,
         };
         let error = Error::from_fault(&fault, &protocol.name().plain);
-        *doubted |= fault.in_doubt();
+        doubted |= fault.in_doubt();
         if !error.is_retryable() || fault.kind == FaultKind::Closed {
-            return Err(error);
+            return Sent { outcome: Err(error), doubted };
         }
         let pause = engine.pause(failures);
         if engine.now() + pause >= until {
-            return Err(error);
+            return Sent { outcome: Err(error), doubted };
         }
         failures += 1;
         tokio::time::sleep(pause).await;

@@ -232,14 +232,19 @@ impl Asked {
 
     /// Ends those that the server says are gone, by their places in the list. How many guards that concerns.
     fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[Reply]) -> usize {
-        let number = |place: &Reply| match place {
-            Reply::Int(place) => self.numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied(),
-            _ => None,
-        };
-        let gone: Vec<u64> = gone.iter().filter_map(number).collect();
+        let gone = at_places(&self.numbers, gone);
         if hold.book().tenure() != self.tenure {
             return 0;
         }
         engine.lose_some(hold, End::Gone, |number, _, _| gone.contains(&number))
     }
+}
+
+/// What stands in a list at these places, counted from 1: so a renewal tells of holds that are gone.
+pub(crate) fn at_places(numbers: &[u64], places: &[Reply]) -> Vec<u64> {
+    let at = |place: &Reply| match place {
+        Reply::Int(place) => numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied(),
+        _ => None,
+    };
+    places.iter().filter_map(at).collect()
 }

@@ -15,6 +15,7 @@ use crate::engine::plain::TOO_LATE;
 use crate::engine::protocol::Renewed;
 use crate::engine::reaper::{Finished, Reaper};
 use crate::engine::release;
+use crate::engine::renewal::at_places;
 use crate::engine::transport::{Moment, Reply, nanos};
 use crate::error::{Error, Result};
 use crate::guard::Released;
@@ -186,7 +187,7 @@ impl Single {
             // Other holds of this owner here may be gone.
             let gone: Vec<u64> = match &reply {
                 Reply::List(entries) => match entries.as_slice() {
-                    [Reply::List(gone)] => gone.iter().filter_map(|place| numbered(&numbers, place)).collect(),
+                    [Reply::List(gone)] => at_places(&numbers, gone),
                     [Reply::Int(0)] => numbers.clone(),
                     _ => Vec::new(),
                 },
@@ -297,10 +298,4 @@ impl Single {
         }
         owner
     }
-}
-
-/// The number at a place in a list, counted from 1.
-fn numbered(numbers: &[u64], place: &Reply) -> Option<u64> {
-    let Reply::Int(place) = place else { return None };
-    numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied()
 }

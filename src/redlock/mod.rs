@@ -19,6 +19,10 @@
 //!   comes back. A clock that steps forward by more than 1 % of the lease on a shared server ends the lease there too early;
 //!   one that steps back keeps the lock for longer. `tests/redlock` shows all of these.
 //!
+//! - [`release(&owner)`](DistLock::release) gives one hold back on every server. One whose vote for the hold that was meant is
+//!   missing (it was cut off when that was taken) gives back another hold of that owner there, if it has one: whoever relies on
+//!   that finds out at its next renewal.
+//!
 //! # No fencing
 //!
 //! [`Guard::token`] is `None`, also over fenced locks. Each server counts for itself, and holds that follow one another need

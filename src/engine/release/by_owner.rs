@@ -152,7 +152,7 @@ async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
         let book = hold.book();
         if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
     };
-    Ok(send(engine, hold, id, left, engine.now() + engine.patience()).await?.release)
+    send(engine, hold, id, left, engine.now() + engine.patience()).await.outcome
 }
 
 /// What the caller of a release by owner is told, and those who wait.

@@ -49,7 +49,7 @@ async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release
     let id = target.id();
     let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0 };
     let call = || hold.protocol.undo(&giving, nonce);
-    Ok(repeat(engine, &hold.protocol, until, &mut false, call).await?.release)
+    repeat(engine, &hold.protocol, until, call).await.outcome
 }
 
 /// True when one who waits stands in Redis, so that it may have to be undone although it may have got nothing.
@@ -100,8 +100,7 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
             if end != End::Gone {
                 let until = engine.now() + engine.options.watchdog;
                 let id = engine.hold_id(&hold.owner, number);
-                let sent = send(&engine, &hold, &id, rest, until).await;
-                let relieved = sent.map(|sent| sent.release);
+                let relieved = send(&engine, &hold, &id, rest, until).await.outcome;
                 tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
             }
             let mut book = hold.book();

@@ -6,13 +6,7 @@ use distlock_support::{Action, Matcher, Mode, Proxy};
 
 use super::each;
 use crate::bed::wire::{Wire, arrives};
-use crate::bed::{self, Bed, eventually, idle, ms, reentrant, secs};
-
-/// Somebody stands in the queue of the fair lock `x`.
-async fn waits(bed: &Bed) {
-    let waits = async || bed.admin.cmd::<i64>(&["LLEN", "redisson_lock_queue:{x}"]).await == 1;
-    eventually("in the queue", secs(10), waits).await;
-}
+use crate::bed::{self, idle, ms, reentrant, secs};
 
 /// The first grant comes when its lease is over, and is given back; the next attempt gets the lock, and then the release of the
 /// first arrives once more.
@@ -174,7 +168,6 @@ async fn a_renewal_of_a_first_hold_ends_no_later_one() {
         let lock = client.lock(flavour, "x");
         lock.lock().await.unwrap().unlock().await.unwrap();
         let wire = Wire::tap(&bed.server).await;
-        lock.lock().await.unwrap();
         let probe = lock.lock().await.unwrap();
         assert_eq!(client.renew_now().await.renewed, 1);
         let renewal = wire.last(bed).await[1].clone();

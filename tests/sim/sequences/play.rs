@@ -208,7 +208,13 @@ async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     };
     let party = dice.below(scene.clients as u64) as usize;
     trouble(scene, dice, party);
-    if !scene.is_marked(&hold) {
+    let marked = scene.is_marked(&hold);
+    // A RedLock's server that has no vote of this hold gives back another one, even one that was taken meanwhile.
+    let votes = !marked && scene.kind == Kind::Red;
+    if votes {
+        scene.forcing(hold.spot, None);
+    }
+    if !marked {
         // The mark that this hold lost its guard is late, or never comes where the guard's runtime had ended: then it is
         // another one of this owner that is given back.
         let mut state = scene.state.lock();
@@ -219,6 +225,9 @@ async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let _busy = scene.busy();
     let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
     scene.say(|| format!("{} of {:?} released by client {party}: {result:?}", hold.text, hold.spot));
+    if votes {
+        scene.forcing(hold.spot, Some(Instant::now() + LAWFUL));
+    }
     if let (true, Err(Error::NotHeld { .. })) = (scene.theme.is_exact(), &result)
         && Instant::now() < hold.until
     {
