@@ -417,6 +417,10 @@ impl Model {
         let (end, now, first_lease) = (self.now + ask.lease, self.now, self.first_lease);
         if let Some(hold) = self.own.mine(owner) {
             let counted = hold.counted(&ask.hold);
+            if ask.turn == 2 && ask.hold.is_empty() && !hold.has("-") {
+                // Given back since: what there is was taken later.
+                return Int(-4);
+            }
             if counted && ask.turn == 2 {
                 // Its first lease becomes its own, longer, or once shorter; a longer promise stands.
                 if hold.end < end {
