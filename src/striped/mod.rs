@@ -26,7 +26,6 @@ use tokio::time::Instant;
 use crate::client::Client;
 use crate::engine::acquire::GRACE;
 use crate::engine::home::{self, Home};
-use crate::engine::names::fnv;
 use crate::error::{Deadlock, Error, NotHeld, Result, Step};
 use crate::group::{Asking, Budget, Part, ask, each};
 use crate::guard::{Guard, Released};
@@ -93,11 +92,13 @@ impl Striped {
         self.segments.get(at)
     }
 
-    /// The segment that a key belongs to: in every process and for ever the same, as long as there are so many segments
-    /// (FNV-1a of the key's bytes). None when there are no segments.
+    /// The segment that a key belongs to: in every process, version and language the same, as long as there are so many
+    /// segments. It is the FNV-1a hash of the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of
+    /// segments: `"order:42"` is in segment 7 of 8, and in 807 of 1000. None when there are no segments.
     #[must_use]
     pub fn of(&self, key: impl AsRef<[u8]>) -> Option<usize> {
-        ((fnv(key.as_ref()) >> 32) as usize).checked_rem(self.segments.len())
+        let hash = fnv_1a(key.as_ref());
+        (((hash >> 32) ^ (hash & 0xffff_ffff)) as usize).checked_rem(self.segments.len())
     }
 
     /// All segments as one lock.
@@ -326,5 +327,22 @@ impl fmt::Debug for Striped {
             .field("name", &self.name)
             .field("segments", &self.segments.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// The hash function FNV-1a, of 64 bits. Not for tables: whoever chooses the keys can have them collide.
+fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fnv_1a;
+
+    /// Values that others have published.
+    #[test]
+    fn fnv_1a_is_what_others_call_it() {
+        let of = ["", "a", "foobar"].map(|text| fnv_1a(text.as_bytes()));
+        assert_eq!(of, [0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8]);
     }
 }
