@@ -218,7 +218,7 @@ pub struct Renewed {
     pub renewed: usize,
     /// Locks that could not be renewed; tried again until their lease ends.
     pub failed: usize,
-    /// Locks found lost.
+    /// Guards whose lock was found lost.
     pub lost: usize,
 }
 

@@ -173,11 +173,13 @@ local function load_holds()
     end
   end
 
-  -- Notes command number n of those that make the lease of this hold shorter. True = noted, it may; false = that number or a
-  -- higher one was noted before, or the hold is gone; an error = the server refused to note it.
-  function cut_once(hash, field, ids, hold, n)
+  -- Notes command number n of those that make the lease of this hold shorter, of an owner that has so many. True = noted, it
+  -- may; false = that number or a higher one was noted before, or the hold is gone; an error = the server refused to note it.
+  function cut_once(hash, field, count, ids, hold, n)
     local from = 0
-    if hold ~= '' and hold ~= '-' then
+    if hold == '' or hold == '-' then
+      if unlisted(count, ids) < 1 then return false end
+    else
       from = place(ids, hold)
       if not from then return false end
       from = from + #hold
@@ -205,7 +207,7 @@ local function load_holds()
     end
     if not exactly then return 1, gone, 'longer' end
     -- Noted also where it may not cut now: the others may be gone when a copy comes in.
-    local first = cut_once(hash, field, ids, string.match(holds, '^,([^,]*)') or '', number)
+    local first = cut_once(hash, field, count, ids, string.match(holds, '^,([^,]*)') or '', number)
     if type(first) == 'table' then return first end
     return 1, gone, not first and 'leave' or others and 'longer' or 'set'
   end

@@ -27,7 +27,7 @@ if hold ~= '' then
   local late = too_late(ARGV[5])
   if late then return late end
 end
-told(ARGV[12], ARGV[13])
+configure(ARGV[12], ARGV[13])
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
 local function lease(undo)
@@ -55,7 +55,7 @@ if count then
     -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy.
     local sets = left < tonumber(ARGV[2])
     if not sets and left <= tonumber(first_lease) and count == 1 then
-      sets = cut_once(KEYS[1], owner, ids, hold, 0) == true
+      sets = cut_once(KEYS[1], owner, count, ids, hold, 0) == true
     end
     if sets then redis.call('pexpire', KEYS[1], ARGV[2]) end
     return -2

@@ -15,7 +15,7 @@ if type(kind) == 'table' then kind = kind.ok end
 if kind ~= 'hash' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE the key holds a ' .. kind .. ', not a lock')
 end
-told(ARGV[5], ARGV[6])
+configure(ARGV[5], ARGV[6])
 local held = redis.call('del', KEYS[1])
 if redis.call('lindex', KEYS[2], 0) then
   local served = serve(KEYS, time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])

@@ -13,7 +13,7 @@
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
-told(ARGV[9], ARGV[10])
+configure(ARGV[9], ARGV[10])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.

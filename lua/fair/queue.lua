@@ -5,7 +5,8 @@
 --
 -- A waiter of ours is registered in a hash of its lock's own (key 5), with a nonce that nobody else knows: names that
 -- share a queue (`x` and `{x}` do) share no waiters, and what it is told proves by the nonce that a script granted it the
--- lock. `!` and a hold's id in its place (`!<id>`) stand for an owner that can be used again: it is granted that hold, and asks.
+-- lock. Where the owner is used again, its hold is listed by an id: `nonce=id` for an owner of ours alone; `!id`, without a
+-- nonce, for one that others may act as: it asks when it is told.
 --
 -- A deadline of Java's is that of the one ahead of it plus its own wait, set when it came. A deadline of ours (the
 -- client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose client stopped is out
@@ -24,7 +25,7 @@ local LONG, LEASE = 300000, 30000
 -- Clients refresh once a second, whatever their `wait` is.
 local SILENT = 4000
 
-local function told(long, lease)
+local function configure(long, lease)
   LONG, LEASE = tonumber(long) or LONG, tonumber(lease) or LEASE
 end
 

@@ -7,11 +7,12 @@
 --        registered by
 -- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as
 --        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
---        queue, 0 it does not, n > 1 it was passed the lock, with n ms left
+--        queue, 0 it does not, or its owner is in by another hold than its own, n > 1 it was passed the lock, with n ms
+--        left
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-told(ARGV[4], ARGV[5])
+configure(ARGV[4], ARGV[5])
 local at = time()
 local out = {at}
 
@@ -71,6 +72,14 @@ local function set(keys, known)
   return standing
 end
 
+-- Was the lock passed to the waiter that is registered by this, or did others come in as its owner?
+local function passed(hash, owner, count, nonce)
+  load_holds()
+  local ids, id = listed(hash, owner), string.match(nonce, '[!=](.*)$')
+  if id then return is_counted(ids, id) end
+  return unlisted(tonumber(count) or 0, ids) > 0
+end
+
 local key, arg = 0, 6
 while arg <= #ARGV do
   local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
@@ -103,8 +112,9 @@ while arg <= #ARGV do
     end
     for i, owner in ipairs(owners) do
       local answer = 0
-      if redis.call('hexists', keys[1], owner) == 1 then
-        answer = math.max(2, redis.call('pttl', keys[1]))
+      local count = redis.call('hget', keys[1], owner)
+      if count then
+        if passed(keys[1], owner, count, nonces[i]) then answer = math.max(2, redis.call('pttl', keys[1])) end
       elseif standing[owner] then
         answer = 1
       end

@@ -24,7 +24,7 @@ local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
-told(ARGV[9], ARGV[10])
+configure(ARGV[9], ARGV[10])
 
 local function pass_on()
   if not redis.call('lindex', KEYS[2], 0) then return 0 end

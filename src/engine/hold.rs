@@ -175,8 +175,10 @@ impl Grant {
 
     /// Until when it is held, if it is: no I/O, no timer, just the clock.
     pub(crate) fn until(&self) -> Option<Moment> {
-        let until = Moment::from_nanos(self.hold.book().until(self.level)?);
-        (self.engine.now() < until).then_some(until)
+        let book = self.hold.book();
+        // Read under the lock: whoever hears of a longer lease later finds it over.
+        let now = self.engine.now();
+        Some(Moment::from_nanos(book.until(self.level)?)).filter(|until| now < *until)
     }
 
     /// Takes the release into the caller's hands. False when it was taken before.

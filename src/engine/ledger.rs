@@ -30,7 +30,8 @@ struct Level {
     lease: Option<u64>,
     /// Until when it counts as held; for watchdog levels the book's `watched` says so.
     until: u64,
-    /// Nor longer than this: a command that may have shortened the lease is under way, or went without a reply.
+    /// Nor longer than this: a command that may have shortened the lease is under way, or went without a reply; or it was over
+    /// when the watchdog's lease began anew for another guard.
     cap: Cap,
 }
 
@@ -67,6 +68,8 @@ pub(crate) struct Book {
     given_up: Vec<u64>,
     /// Until then a command that shortens the lease may still reach the server: an `extend` or a release without a reply.
     cut_until: u64,
+    /// Until then the server may keep it, by an `extend` without a reply, although nobody counts on that.
+    unseen: u64,
     /// The number of the last `extend` that was to make the lease shorter.
     cuts: u64,
     /// The tenure in which it was refuted while no guard relied on it.
@@ -171,12 +174,12 @@ impl Book {
         self.levels.iter().find(|level| level.id == id)?.lease
     }
 
-    /// Until when anybody relies on it.
+    /// Until when anybody was promised it. Caps are not heeded: the server may have it for as long as that.
     pub(crate) fn until_all(&self) -> u64 {
         self.latest(|_| true)
     }
 
-    /// Until when anybody but this guard relies on it.
+    /// As [`Book::until_all`], anybody but this guard.
     pub(crate) fn until_others(&self, id: u32) -> u64 {
         self.latest(|level| level.id != id)
     }
@@ -276,18 +279,21 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// True when the cap of a guard of the watchdog's has passed.
-    pub(crate) fn has_capped_out(&self, now: u64) -> bool {
-        self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none() && level.cap.until <= now)
+    /// Ends these of the holds that guards rely on, where others may rely on the rest. Those that were there.
+    pub(crate) fn lose(&mut self, end: End, holds: &[u64]) -> Vec<u64> {
+        self.lose_levels(end, |_, level| holds.contains(&level.hold))
     }
 
-    /// Ends what some guards rely on, where others rely on the rest, by the numbers of their holds, whether the watchdog keeps
-    /// them, and until when they may be counted on at the most. The numbers of their holds.
-    pub(crate) fn lose(&mut self, end: End, which: impl Fn(u64, bool, u64) -> bool) -> Vec<u64> {
-        let mut holds = Vec::new();
+    /// Ends what the watchdog kept for guards that are over by the clock. Guards with longer leases of their own go on.
+    pub(crate) fn lose_over(&mut self, now: u64) -> Vec<u64> {
+        self.lose_levels(End::Expired, |watched, level| level.lease.is_none() && watched.min(level.cap.until) <= now)
+    }
+
+    fn lose_levels(&mut self, end: End, which: impl Fn(u64, &Level) -> bool) -> Vec<u64> {
+        let (mut holds, watched) = (Vec::new(), self.watched);
         let lost = &mut self.lost;
         self.levels.retain(|level| {
-            let ends = which(level.hold, level.lease.is_none(), level.cap.until);
+            let ends = which(watched, level);
             if ends {
                 lost.push((level.id, end));
                 holds.push(level.hold);
@@ -402,6 +408,21 @@ impl Book {
     /// A command that shortens the lease went without a reply: it may reach the server until then.
     pub(crate) fn may_be_cut(&mut self, until: u64) {
         self.cut_until = self.cut_until.max(until);
+    }
+
+    /// An `extend` to `until` went without a reply.
+    pub(crate) fn may_last(&mut self, until: u64) {
+        self.unseen = self.unseen.max(until);
+    }
+
+    /// The lease in the server was set, and is known by that.
+    pub(crate) fn is_set(&mut self) {
+        self.unseen = 0;
+    }
+
+    /// Until when the server may keep it, whoever counts on that.
+    pub(crate) fn may_last_until(&self) -> u64 {
+        self.until_all().max(self.unseen)
     }
 
     /// Until when such a command may reach the server.

@@ -37,8 +37,8 @@ mod facade {
         counter!("distlock_renewals_failed_total").increment(round.failed as u64);
     }
 
-    pub(crate) fn lost(flavour: &'static str) {
-        counter!("distlock_lost_total", "flavour" => flavour).increment(1);
+    pub(crate) fn lost(flavour: &'static str, guards: usize) {
+        counter!("distlock_lost_total", "flavour" => flavour).increment(guards as u64);
     }
 
     pub(crate) fn release_failed(flavour: &'static str) {
@@ -60,7 +60,7 @@ mod facade {
     pub(crate) const fn failed(_: &'static str) {}
     pub(crate) const fn held(_: &'static str, _: Duration) {}
     pub(crate) const fn renewed(_: Round) {}
-    pub(crate) const fn lost(_: &'static str) {}
+    pub(crate) const fn lost(_: &'static str, _: usize) {}
     pub(crate) const fn release_failed(_: &'static str) {}
     pub(crate) const fn waiters(_: f64) {}
 }

@@ -41,7 +41,7 @@ pub(crate) mod transport;
 use clock::ServerClock;
 use hold::{Hold, Holds};
 use home::{Brought, Home};
-use ledger::{End, Entry as _};
+use ledger::{Book, End, Entry as _};
 use names::LockName;
 use protocol::{HoldId, Protocol};
 use queue::Queues;
@@ -235,24 +235,23 @@ impl Engine {
         }
     }
 
-    /// Ends what the watchdog kept of a hold. Guards with longer leases of their own go on.
-    pub(crate) fn expire(self: &Arc<Self>, hold: &Arc<Hold>) {
-        self.lose_some(hold, End::Expired, |_, watched, _| watched);
+    /// Ends what the watchdog kept for guards that are over by the clock. How many guards that concerns.
+    pub(crate) fn expire(self: &Arc<Self>, hold: &Arc<Hold>) -> usize {
+        self.lose_some(hold, End::Expired, |book| book.lose_over(self.now().as_nanos()))
     }
 
-    /// Ends some of the guards of a hold, told by their holds' numbers and whether the watchdog keeps them.
-    pub(crate) fn lose_some(
-        self: &Arc<Self>,
-        hold: &Arc<Hold>,
-        end: End,
-        which: impl Fn(u64, bool, u64) -> bool,
-    ) -> usize {
+    /// Ends these holds of an owner's, which the server does not have any more. How many guards that concerns.
+    pub(crate) fn gone(self: &Arc<Self>, hold: &Arc<Hold>, numbers: &[u64]) -> usize {
+        self.lose_some(hold, End::Gone, |book| book.lose(End::Gone, numbers))
+    }
+
+    fn lose_some(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lose: impl FnOnce(&mut Book) -> Vec<u64>) -> usize {
         let (lost, tenure) = {
             let mut book = hold.book();
             if book.end().is_some() {
                 return 0;
             }
-            let lost = book.lose(end, which);
+            let lost = lose(&mut book);
             if end == End::Gone && lost.is_empty() {
                 book.refuted_idle();
             }
@@ -269,28 +268,26 @@ impl Engine {
         count
     }
 
-    /// The server said that it does not have this hold, asked during `tenure`. True when that is news.
-    pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> bool {
-        let news = hold.refuted(tenure);
-        if news {
-            self.ended(hold, End::Gone);
-        }
-        news
+    /// The server said that it has nothing of this hold, asked during `tenure`. How many guards that is news to.
+    pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> usize {
+        if hold.refuted(tenure) { self.ended(hold, End::Gone) } else { 0 }
     }
 
-    /// As [`Engine::lose`], for a hold whose book says already that it ended.
-    fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
-        let (lost, tenure) = {
+    /// As [`Engine::lose`], for a hold whose book says already that it ended. How many guards that concerns.
+    fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) -> usize {
+        let (lost, tenure): (Vec<u64>, _) = {
             let book = hold.book();
             (book.holds().collect(), book.tenure())
         };
+        let count = lost.len();
         self.tell_lost(hold, end, lost, tenure);
+        count
     }
 
     /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
     pub(crate) fn bereave(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, owner: &Owner, number: u64) {
         if let Some(hold) = self.holds.get(&(Arc::clone(protocol.name()), owner.clone())) {
-            self.lose_some(&hold, End::Gone, |other, _, _| other == number);
+            self.gone(&hold, &[number]);
         }
     }
 
@@ -298,7 +295,7 @@ impl Engine {
     fn tell_lost(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
         hold.changed.notify_waiters();
         if end != End::Closed {
-            metrics::lost(hold.protocol.flavour());
+            metrics::lost(hold.protocol.flavour(), lost.len());
             tracing::warn!(lock.name = %hold.name().plain, owner = hold.owner.text(), ?end, "lock lost");
         }
         self.registry.forget(hold);

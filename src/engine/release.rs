@@ -57,14 +57,14 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         if !watched || !before.held || hold.owner.is_known() {
             return None;
         }
-        // A command that is under way, or whose reply was lost, may shorten its lease yet.
+        // A command that is under way, or whose reply was lost, may have shortened its lease, or may yet.
         let Ok(_order) = hold.order.try_lock() else { return None };
         let mut book = hold.book();
         // Whoever gets it must have time to use it.
         if book.end().is_some()
             || book.is_refuted()
             || book.doubted()
-            || now.as_nanos() < book.cut_until()
+            || book.renewed_at() < book.cut_until()
             || !book.is_idle()
             || book.watched() < (now + spare).as_nanos()
         {

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Engine;
 use super::hold::{Hold, valid_until};
-use super::ledger::{End, Entry as _};
+use super::ledger::Entry as _;
 use super::protocol::Renewed;
 use super::transport::{FaultKind, Reply};
 use crate::config::millis;
@@ -63,7 +63,7 @@ pub(crate) async fn run(
         failed = round.failed > 0;
         rest = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
-        rest -= rest.mul_f64((engine.topology.random() >> 11) as f64 / (1_u64 << 53) as f64) / 20;
+        rest -= engine.jitter(rest) / 20;
     }
 }
 
@@ -77,28 +77,11 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
         Which::Due => book.is_watched() && book.renewed_at() <= due,
         Which::Short => book.is_watched() && book.watched() <= short,
     });
-    let mut ended = 0;
-    for hold in &holds {
-        // One whose guard was lost by a command without a reply, and is there still.
-        if hold.book().has_capped_out(now.as_nanos()) {
-            ended += engine.lose_some(hold, End::Expired, |_, watched, cap| watched && cap <= now.as_nanos());
-        }
-    }
+    let mut round = Round { lost: holds.iter().map(|hold| engine.expire(hold)).sum(), ..Round::default() };
     holds.retain(|hold| {
         let book = hold.book();
         book.is_watched() || hold.protocol.leases_apart() && !book.is_idle()
     });
-    let before = holds.len();
-    holds.retain(|hold| {
-        let book = hold.book();
-        let over = book.is_watched() && now.as_nanos() >= book.watched();
-        drop(book);
-        if over {
-            engine.expire(hold);
-        }
-        !over
-    });
-    let mut round = Round { lost: ended + before - holds.len(), ..Round::default() };
     // A command renews holds of one kind on one node; there is one node so far.
     holds.sort_by_key(|hold| std::ptr::from_ref(hold.protocol.renewal()) as usize);
     let mut batches = FuturesUnordered::new();
@@ -165,7 +148,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         let entry = match entry {
             // Somebody else gave back some of these holds.
             Reply::List(gone) => {
-                round.lost += asked.lose(engine, hold, &gone);
+                round.lost += asked.lose(engine, hold, &at_places(&asked.numbers, &gone));
                 Reply::Int(1)
             }
             entry => entry,
@@ -174,24 +157,22 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
             Reply::Int(1) => {
                 let mut book = hold.book();
                 let now = engine.now().as_nanos();
-                // Released meanwhile, or known to have ended.
-                let wanted = book.is_watched();
-                let in_time = book.renewed(now, sent.as_nanos(), until);
-                drop(book);
-                if !wanted {
+                // Released meanwhile, known to have ended, or asked to be kept up only: then others may be watched by now.
+                if !asked.watched || !book.is_watched() {
                     continue;
                 }
+                let in_time = book.renewed(now, sent.as_nanos(), until);
+                drop(book);
                 if in_time {
                     round.renewed += 1;
                     hold.changed.notify_waiters();
                 } else {
-                    engine.expire(hold);
-                    round.lost += 1;
+                    round.lost += engine.expire(hold);
                 }
             }
             Reply::Int(0) => round.lost += asked.all_gone(engine, hold),
             Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {
-                round.lost += usize::from(engine.refuted(hold, tenure));
+                round.lost += engine.refuted(hold, tenure);
             }
             odd => {
                 tracing::warn!(lock.name = %hold.name().plain, reply = ?odd, "the server refused to renew this lock");
@@ -226,17 +207,15 @@ impl Asked {
 
     /// The server has none of them. What the owner has acquired since is another matter. How many guards that concerns.
     fn all_gone(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> usize {
-        let places: Vec<Reply> = (1..).take(self.numbers.len()).map(Reply::Int).collect();
-        self.lose(engine, hold, &places)
+        self.lose(engine, hold, &self.numbers)
     }
 
-    /// Ends those that the server says are gone, by their places in the list. How many guards that concerns.
-    fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[Reply]) -> usize {
-        let gone = at_places(&self.numbers, gone);
+    /// Ends those that the server says are gone. How many guards that concerns.
+    fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[u64]) -> usize {
         if hold.book().tenure() != self.tenure {
             return 0;
         }
-        engine.lose_some(hold, End::Gone, |number, _, _| gone.contains(&number))
+        engine.gone(hold, gone)
     }
 }
 

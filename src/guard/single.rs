@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::client::Handle;
 use crate::config::{check_lease, millis};
 use crate::engine::acquire;
-use crate::engine::clock::{Refusals, over};
+use crate::engine::clock::{self, Refusals};
 use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::home::Home;
-use crate::engine::ledger::{Cap, End, Entry as _};
+use crate::engine::ledger::{Book, Cap, End, Entry as _};
 use crate::engine::plain::TOO_LATE;
 use crate::engine::protocol::Renewed;
 use crate::engine::reaper::{Finished, Reaper};
@@ -118,9 +118,10 @@ impl Single {
             let cut_until = Moment::from_nanos(hold.book().cut_until());
             // One before it may come in late, and shorten the lease behind this one.
             engine.after(cut_until).await;
+            let over = |book: &Book| hold.lost(book.end_of(level).unwrap_or(End::Expired));
             let number = {
                 let book = hold.book();
-                book.number(level).ok_or_else(|| hold.lost(book.end_of(level).unwrap_or(End::Gone)))?
+                book.number(level).filter(|_| book.end().is_none()).ok_or_else(|| over(&book))?
             };
             let renewal = hold.protocol.renewal();
             let mut refusals = Refusals::default();
@@ -128,14 +129,19 @@ impl Single {
                 let mut book = hold.book();
                 book.uncapped(engine.now().as_nanos(), level, before);
             };
-            let (sent, before, reply, numbers) = loop {
+            let (sent, before, reply, numbers, cuts) = loop {
                 let (others, all, kept, numbers) = {
                     let book = hold.book();
                     let until = |nanos| Moment::from_nanos(nanos);
                     // This one first: the answer tells by it.
                     let numbers: Vec<u64> =
                         [number].into_iter().chain(book.holds().filter(|other| *other != number)).collect();
-                    (until(book.until_others(level)), until(book.until_all()), book.is_watched_without(level), numbers)
+                    (
+                        until(book.until_others(level)),
+                        until(book.may_last_until()),
+                        book.is_watched_without(level),
+                        numbers,
+                    )
                 };
                 let sent = engine.now();
                 let armed = lease.max(lease_until(sent, others));
@@ -151,6 +157,7 @@ impl Single {
                 let shorter = armed < now_left + now_left / 50 + Duration::from_millis(5);
                 // Where every hold has a lease of its own, the lock's may be longer than any of them.
                 let cuts = !kept && (shorter || hold.protocol.leases_apart());
+                let asked = (sent + armed).as_nanos();
                 let (armed, last_ms, holds) = if cuts {
                     let n = hold.book().next_cut();
                     let last_ms = engine.clock.last(sent, engine.options.command_timeout);
@@ -163,9 +170,11 @@ impl Single {
                 let reply = engine.topology.node(hold.name()).run(call).await;
                 let reply = reply.map_err(|fault| {
                     if fault.in_doubt() {
+                        let mut book = hold.book();
+                        book.may_last(asked);
                         if cuts {
                             // A late copy may shorten the lease while this hold is there.
-                            hold.book().may_be_cut(over(sent, engine.options.command_timeout).as_nanos());
+                            book.may_be_cut(clock::over(sent, engine.options.command_timeout).as_nanos());
                         }
                     } else {
                         uncap(before);
@@ -180,7 +189,7 @@ impl Single {
                             refusals.add(&engine.clock, *at, engine.now())?;
                         }
                     }
-                    _ => break (sent, before, reply, numbers),
+                    _ => break (sent, before, reply, numbers, cuts),
                 }
             };
             let until = valid_until(sent, lease).as_nanos();
@@ -194,19 +203,22 @@ impl Single {
                 _ => Vec::new(),
             };
             if !gone.is_empty() {
-                engine.lose_some(&hold, End::Gone, |other, _, _| gone.contains(&other));
+                engine.gone(&hold, &gone);
             }
             if gone.contains(&number) {
                 return Err(hold.lost(End::Gone));
             }
             match &reply {
                 Reply::List(entries) if matches!(entries.as_slice(), [Reply::Int(1) | Reply::List(_)]) => {
-                    let in_time = {
-                        let mut book = hold.book();
-                        book.extended(engine.now().as_nanos(), level, nanos(lease), until)
-                    };
+                    let mut book = hold.book();
+                    if cuts {
+                        book.is_set();
+                    }
+                    let in_time = book.extended(engine.now().as_nanos(), level, nanos(lease), until);
+                    let extended = if in_time { Ok(()) } else { Err(over(&book)) };
+                    drop(book);
                     hold.changed.notify_waiters();
-                    if in_time { Ok(()) } else { Err(hold.lost(End::Expired)) }
+                    extended
                 }
                 other => {
                     uncap(before);

@@ -631,9 +631,13 @@ impl Model {
         let left = self.left();
         let served = self.own.hold.is_none() && self.serve();
         let mut out = vec![Int(self.now), Int(served.into()), Int(left)];
-        out.extend(alive.iter().map(|one| match self.holds(&one.owner) {
-            0 => Int(standing.contains(&one.owner).into()),
-            _ => Int(self.left().max(2)),
+        out.extend(alive.iter().map(|one| match self.own.hold.as_ref().filter(|hold| hold.owner == one.owner) {
+            None => Int(standing.contains(&one.owner).into()),
+            // Others may be in as its owner.
+            Some(hold) => {
+                let id = one.nonce.split_once(['!', '=']).map_or("-", |(_, id)| id);
+                Int(if hold.has(id) { self.left().max(2) } else { 0 })
+            }
         }));
         List(out)
     }

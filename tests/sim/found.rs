@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
-use distlock::{Acquire, Client, Flavour, Released};
+use distlock::{Acquire, Client, Flavour, Owner, Released};
 use tokio::time::sleep;
 
 use crate::rig::{Party, count, lock, ms, virtually};
@@ -163,5 +163,69 @@ fn an_attempt_that_came_too_late_goes_on_with_a_hold_of_its_own() {
         assert_eq!(count(&server, Flavour::Fair, "x", &me.to_string()), 2);
         assert_eq!(second.unlock().await.unwrap(), Released::StillHeld(1));
         assert_eq!(first.unlock().await.unwrap(), Released::Free);
+    });
+}
+
+/// A waiter at a fair lock is asked about while somebody who read its owner in Redis is in as it: the lock was not passed to the
+/// waiter. Found by a cold reading.
+#[test]
+fn a_waiter_is_not_passed_what_another_holds_as_its_owner() {
+    for used_before in [false, true] {
+        virtually(move || async move {
+            let server = SimServer::new(1);
+            let far = LinkOptions { latency_min: ms(20), latency_max: ms(20), ..LinkOptions::default() };
+            let first = Party::new(&server, far, |_| ());
+            let (second, third) = (party(&server, true), party(&server, true));
+            let fair = |party: &Party| lock(&party.client, Flavour::Fair, "x");
+            let (mine, theirs) = (fair(&first), fair(&third));
+            if used_before {
+                let held = fair(&second).lock().await.unwrap();
+                let waits = tokio::spawn(async move { mine.lock().await.unwrap() });
+                sleep(ms(1000)).await;
+                held.unlock().await.unwrap();
+                waits.await.unwrap().unlock().await.unwrap();
+            }
+            let over = fair(&second).lock_leased(ms(2500)).await.unwrap();
+            let mine = fair(&first);
+            let waits = tokio::spawn(async move { mine.lock().await.unwrap() });
+            sleep(ms(1000)).await;
+            let SimReply::List(queue) = server.command(&[b"lrange", QUEUE, b"0", b"-1"]) else { panic!("no queue") };
+            let [SimReply::Text(owner)] = queue.as_slice() else { panic!("{queue:?}") };
+            let they: Owner = std::str::from_utf8(owner).unwrap().parse().unwrap();
+            let held = loop {
+                let how = Acquire::new().owner(&they).wait(ms(0));
+                if let Some(held) = theirs.acquire(how).await.unwrap() {
+                    break held;
+                }
+                sleep(ms(1)).await;
+            };
+            let early = tokio::time::timeout(ms(4000), waits).await;
+            assert!(held.is_held() && early.is_err(), "two holders, used before {used_before}: {early:?}");
+            drop(over);
+        });
+    }
+}
+
+/// A renewal that only keeps a long explicit lease of a reader's up is no renewal of what the watchdog keeps since. Found by a
+/// cold reading.
+#[test]
+fn a_lease_that_is_kept_up_is_not_renewed() {
+    virtually(|| async {
+        let server = SimServer::new(1);
+        let far = LinkOptions { latency_min: ms(1000), latency_max: ms(1000), ..LinkOptions::default() };
+        let party = Party::new(&server, far, |options| options.coalesce = false);
+        let (me, lock) = (party.client.owner(), lock(&party.client, Flavour::Read, "x"));
+        let long = lock.acquire(Acquire::new().owner(&me).lease(ms(300_000))).await.unwrap().unwrap();
+        // So that the server knows the script.
+        party.client.renew_now().await;
+        let (watched, _) = tokio::join!(lock.acquire(Acquire::new().owner(&me)), async {
+            sleep(ms(1990)).await;
+            party.client.renew_now().await
+        });
+        let watched = watched.unwrap().unwrap();
+        let cover = server.pttl(format!("{{x}}:{me}:rwlock_timeout:2").as_bytes());
+        let promised = i64::try_from(watched.remaining().as_millis()).unwrap();
+        assert!(promised <= cover, "{promised} ms of {cover}");
+        drop(long);
     });
 }

@@ -102,6 +102,9 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
                 let id = engine.hold_id(&hold.owner, number);
                 let relieved = send(&engine, &hold, &id, rest, until).await.outcome;
                 tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
+                if relieved.is_err() {
+                    hold.book().owe([number]);
+                }
             }
             let mut book = hold.book();
             book.counted_down(tenure);

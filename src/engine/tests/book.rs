@@ -259,7 +259,8 @@ fn what_is_given_back_is_not_lost_and_what_is_over_is_not_renewed() {
     let (released, kept) = (book.open(0, 1, None, 0, 100), book.open(0, 2, None, 0, 100));
     assert!(book.close(released).is_some() && book.close(released).is_none());
     assert!(!book.renewed(100, 99, 199), "at the very end it is over");
-    assert_eq!(book.lose(End::Expired, |_, watched, _| watched), [2]);
+    assert_eq!(book.lose_over(99), [0_u64; 0]);
+    assert_eq!(book.lose_over(100), [2]);
     assert!(!book.finish(End::Expired), "told already");
     assert_eq!((book.until(kept), book.end_of(kept), book.end_of(released)), (None, Some(End::Expired), None));
     assert!(book.renewed(100, 99, 199), "not watched any more, so there is nothing to be late for");

@@ -1,5 +1,6 @@
 //! Passing a lock on inside the process.
 
+use super::fake::Fate;
 use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
 
 #[tokio::test(start_paused = true)]
@@ -100,4 +101,31 @@ async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
     leased.unlock().await.unwrap();
     no_trace(&client, &fake).await;
     done(client, &fake).await;
+}
+
+/// An `extend` went without a reply, and had made the lease shorter: whoever is passed the lock counts on nothing longer.
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed() {
+    for renewed in [false, true] {
+        let (client, fake) = client(|options| options.handoff_time = secs(3600));
+        // So that the server's clock is known.
+        super::release::acquire(&client, &client.owner()).await.unlock().await.unwrap();
+        let lock = client.reentrant("x");
+        let held = lock.lock().await.unwrap();
+        client.renew_now().await;
+        fake.next("renew", Fate::Lost(true));
+        held.extend(secs(12)).await.unwrap_err();
+        let waits = waiter(&lock);
+        tokio::time::sleep(secs(4)).await;
+        if renewed {
+            client.renew_now().await;
+        }
+        let acquires = fake.sent("acquire").len();
+        held.unlock().await.unwrap();
+        let guard = waits.await.unwrap();
+        assert_eq!(fake.sent("acquire").len() > acquires, !renewed);
+        assert!(guard.remaining() <= fake.left("x").unwrap(), "{:?} of {:?}", guard.remaining(), fake.left("x"));
+        guard.unlock().await.unwrap();
+        done(client, &fake).await;
+    }
 }

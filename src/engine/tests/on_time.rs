@@ -202,3 +202,38 @@ async fn a_lock_without_a_name_is_refused_whatever_is_asked_of_it() {
     assert!(matches!(lock.state().await, Err(Error::Config { .. })));
     done(client, &fake).await;
 }
+
+/// An `extend` went without a reply, and was carried out: one to less sets the lease to what it says, whatever that left.
+#[tokio::test(start_paused = true)]
+async fn an_extend_behind_a_longer_one_in_doubt_leaves_no_longer_lease() {
+    let (client, fake) = client(|_| ());
+    let guard = client.reentrant("x").lock_leased(secs(5)).await.unwrap();
+    fake.next("renew", Fate::Lost(true));
+    guard.extend(secs(60)).await.unwrap_err();
+    assert!(guard.remaining() <= secs(5) && fake.left("x").unwrap() > secs(50));
+    guard.extend(secs(20)).await.unwrap();
+    assert!(fake.left("x").unwrap() <= secs(20), "{:?}", fake.left("x"));
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// A guard that is lost while its `extend` is under way says why by both.
+#[tokio::test(start_paused = true)]
+async fn an_extend_of_a_client_that_closes_says_so() {
+    let (client, fake) = client(|_| ());
+    let guard = std::sync::Arc::new(client.reentrant("x").lock().await.unwrap());
+    fake.next("renew", Fate::Late(secs(2)));
+    let extending = {
+        let guard = std::sync::Arc::clone(&guard);
+        tokio::spawn(async move { guard.extend(secs(60)).await })
+    };
+    settle().await;
+    let closing = {
+        let client = client.clone();
+        tokio::spawn(async move { client.shutdown(secs(60)).await })
+    };
+    settle().await;
+    assert!(matches!(extending.await.unwrap(), Err(Error::Closed)));
+    assert!(matches!(guard.lost().await, Error::Closed));
+    closing.await.unwrap().unwrap();
+}
