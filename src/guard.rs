@@ -177,7 +177,8 @@ impl Guard {
     }
 
     /// Done when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown. Never done by
-    /// a release. On an executor without timers [`Error::RuntimeGone`] as soon as the client's runtime has ended. The future is its own: it may outlive the guard, and move to another task.
+    /// a release. On an executor without timers [`Error::RuntimeGone`] as soon as the client's runtime has ended. The future
+    /// is its own: it may outlive the guard, and move to another task.
     ///
     /// *Cost*: none. *Cancel safety*: may be dropped and asked for again.
     #[must_use = "futures do nothing unless awaited"]

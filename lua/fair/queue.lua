@@ -14,8 +14,8 @@
 --
 -- What bounds them all: nobody's deadline is further away than a lease, and the waits of Java's up to it. So it is where
 -- Redisson is alone, and so no waiter of Java that died blocks the queue for longer than there. Therefore (1) only waits
--- that are known make room, and a lease at the most what may be taken off beyond them; (2) whoever of ours goes takes along what it had pushed those of
--- Java behind it away.
+-- that are known make room, and a lease at the most what may be taken off beyond them; (2) whoever of ours goes takes
+-- along what it had pushed those of Java behind it away.
 --
 -- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
 -- milliseconds taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.

@@ -7,7 +7,8 @@
 --        keep; tag
 --        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
 -- Reply  as of `common/renew.lua`
--- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the others. As Redisson's renewal (protocol 6), but it cuts nobody short.
+-- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
+-- others. As Redisson's renewal (protocol 6), but it cuts nobody short.
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0

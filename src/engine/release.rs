@@ -131,9 +131,9 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     };
     let patience = if patient { watchdog.max(span(rest.lease)) } else { engine.patience() };
     let sent = engine.now();
-    let Sent { outcome, doubted: repeated } = send(&engine, &hold, &id, rest, sent + patience).await;
-    let doubted = hold.book().undoubt(before.number);
-    if doubted {
+    let Sent { outcome, doubted: release_doubted } = send(&engine, &hold, &id, rest, sent + patience).await;
+    let acquire_doubted = hold.book().undoubt(before.number);
+    if acquire_doubted {
         look_again(&engine, &hold, before.number);
     }
     let result = match outcome {
@@ -162,7 +162,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             if told > 0 {
                 engine.queues.look_after(&hold.protocol, engine.now());
             }
-            let clean = !doubted && !repeated && !hold.owner.is_known();
+            let clean = !acquire_doubted && !release_doubted && !hold.owner.is_known();
             if let Some(station) = hold.station.get().filter(|_| clean) {
                 engine.registry.keep(&hold.owner, station);
             }
@@ -265,7 +265,8 @@ fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     }
 }
 
-/// Has those who wait here for a lock that may be free look, unless a message will: the server told so many clients; 0 where that is not known.
+/// Has those who wait here for a lock that may be free look, unless a message will: the server told so many clients; 0 where
+/// that is not known.
 fn tell(engine: &Engine, protocol: &Arc<dyn Protocol>, told: u32) {
     engine.registry.released(protocol.name(), told);
     if let Some(other) = protocol.other() {

@@ -139,8 +139,8 @@ impl Wish {
     /// One attempt, to be carried through whatever becomes of the caller.
     pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
         let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
-        let (once, numbers, limited) = (self.alone, self.protocol.numbers(), !self.new);
-        let spare = self.fresh && self.number > 0;
+        let (alone, numbers, new) = (self.alone, self.protocol.numbers(), self.new);
+        let used_again = self.fresh && self.number > 0;
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
             let _order = hold.order.lock().await;
@@ -170,13 +170,13 @@ impl Wish {
                 Failed { error, doubt: None, last: true, spent: false }
             };
             let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
-            if once && (before > 0 || protocol.other().is_some_and(|name| of_other(name) > 0)) {
+            if alone && (before > 0 || protocol.other().is_some_and(|name| of_other(name) > 0)) {
                 return Err(deadlock(Deadlock::NotReentrant));
             }
             // Coming in again never shortens what the holds before it were promised.
             let comes_in = before > 0 && !protocol.leases_apart();
             let hold_id = target.id();
-            let limited = hold_id != HoldId::Only && limited;
+            let limited = hold_id != HoldId::Only && !new;
             // A last moment costs nothing where the server's clock is known.
             let clock_known = hold_id != HoldId::Only && engine.clock.is_known(engine.now());
             let waits = turn != Turn::Once;
@@ -196,7 +196,7 @@ impl Wish {
                     earlier: earlier.map(|number| engine.hold_id(&hold.owner, number)),
                     last_ms: if limited || clock_known { engine.last_ms() } else { 0 },
                     // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
-                    alone: once || spare,
+                    alone: alone || used_again,
                     turn,
                     nonce: &target.nonce,
                 });
@@ -241,9 +241,9 @@ impl Wish {
                 }
                 Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
                 Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
-                Attempt::Deadlock if before == 0 && spare => return Ok(Tried::Met),
+                Attempt::Deadlock if before == 0 && used_again => return Ok(Tried::Met),
                 Attempt::Deadlock if before == 0 => {
-                    return Err(deadlock(if once { Deadlock::NotReentrant } else { Deadlock::Upgrade }));
+                    return Err(deadlock(if alone { Deadlock::NotReentrant } else { Deadlock::Upgrade }));
                 }
                 Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
                 Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),

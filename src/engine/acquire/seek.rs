@@ -69,7 +69,11 @@ impl<'a> Seek<'a> {
             // Long enough: those who wait for the other half are not let go first any more.
             self.turn = Turn::Stay;
         }
-        match wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await {
+        let tried = wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
+        if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
+            (self.failing, self.failures) = (None, 0);
+        }
+        match tried {
             Ok(Tried::Held(grant)) => {
                 self.settle();
                 return Ok(Some(grant));
@@ -80,32 +84,26 @@ impl<'a> Seek<'a> {
                 return Ok(Some(grant));
             }
             Ok(Tried::Standing(placed)) => {
-                (self.failing, self.failures) = (None, 0);
                 self.nap = wish.engine.options.poll_cap;
                 self.stand(placed);
             }
             Ok(Tried::Marked(ttl, mark)) => {
-                (self.failing, self.failures) = (None, 0);
                 self.nap = wish.nap(ttl);
                 Undo::keep(&mut self.mark, mark);
             }
             Ok(Tried::HeldBack) => {
-                (self.failing, self.failures) = (None, 0);
                 self.found = Found::HeldBack;
                 self.nap = patience.unwrap_or(FLOOR).min(wish.engine.options.poll_cap);
             }
             Ok(Tried::Displaced) => {
-                (self.failing, self.failures) = (None, 0);
                 self.found = Found::Displaced;
             }
             Ok(Tried::Met) => {
-                (self.failing, self.failures) = (None, 0);
                 // Given up.
                 self.place = None;
                 self.found = Found::Displaced;
             }
             Ok(Tried::Busy(ttl)) => {
-                (self.failing, self.failures) = (None, 0);
                 self.nap = wish.nap(ttl);
             }
             Ok(Tried::Gone) => {
