@@ -52,10 +52,13 @@ if count then
   end
   local left = redis.call('pttl', KEYS[1])
   if counted and turn == '2' then
-    -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy.
+    -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy. Noted
+    -- also where it cuts nothing: a longer lease may be there when a copy comes in.
     local sets = left < tonumber(ARGV[2])
-    if not sets and left <= tonumber(first_lease) and count == 1 then
-      sets = cut_once(KEYS[1], owner, count, ids, hold, 0) == true
+    if tonumber(ARGV[2]) < tonumber(first_lease) then
+      local noted = cut_once(KEYS[1], owner, count, ids, hold, 0)
+      if type(noted) == 'table' then return noted end
+      sets = sets or noted and left <= tonumber(first_lease) and count == 1
     end
     if sets then redis.call('pexpire', KEYS[1], ARGV[2]) end
     return -2

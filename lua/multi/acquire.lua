@@ -5,21 +5,28 @@
 -- Reply  nil     held, all of them, once each; their leases run from now
 --        {i, n}  nothing was taken: the lock KEYS[i], the first of those that somebody else holds, is busy for n ms; -1 =
 --                without end; text = it is not a lock
--- Idempotent. Each lock is left as one taken alone (protocol 4.3).
+-- Idempotent: what its owner has already is not counted again, nor is its lease made shorter. Each lock is left as one
+-- taken alone (protocol 4.3). O(locks).
 
+local mine = {}
 for i = 1, #KEYS do
   if redis.call('exists', KEYS[i]) == 1 then
-    local mine = redis.pcall('hexists', KEYS[i], ARGV[1])
-    if type(mine) == 'table' then return {i, mine.err} end
-    if mine == 0 then return {i, redis.call('pttl', KEYS[i])} end
+    mine[i] = redis.pcall('hexists', KEYS[i], ARGV[1])
+    if type(mine[i]) == 'table' then return {i, mine[i].err} end
+    if mine[i] == 0 then return {i, redis.call('pttl', KEYS[i])} end
   end
 end
 for i = 1, #KEYS do
-  redis.call('hset', KEYS[i], ARGV[1], 1)
+  if not mine[i] then redis.call('hset', KEYS[i], ARGV[1], 1) end
   -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
-  local leased = redis.pcall('pexpire', KEYS[i], ARGV[2])
+  local leased
+  if not mine[i] or redis.call('pttl', KEYS[i]) < tonumber(ARGV[2]) then
+    leased = redis.pcall('pexpire', KEYS[i], ARGV[2])
+  end
   if type(leased) == 'table' and leased.err then
-    for taken = 1, i do redis.call('del', KEYS[taken]) end
+    for taken = 1, i do
+      if not mine[taken] then redis.call('del', KEYS[taken]) end
+    end
     return leased
   end
 end

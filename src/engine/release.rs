@@ -141,8 +141,8 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             let mut book = hold.book();
             let none_left = book.counted_down(before.tenure);
             let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
-            // A command that shortens it may come in still.
-            if !apart && sent.as_nanos() >= cut_until {
+            // A command that shortens it may come in still; a repeat may have found nothing to do.
+            if !apart && !release_doubted && sent.as_nanos() >= cut_until {
                 book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(watchdog));
             }
             drop(book);

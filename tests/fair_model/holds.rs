@@ -6,8 +6,8 @@ pub struct Hold {
     pub count: i64,
     /// Those that are listed, in the order of their acquires.
     pub ids: Vec<String>,
-    /// Which of them had its first lease replaced by a shorter one; '' is not listed.
-    pub cut: Option<String>,
+    /// Whose confirmations, that may replace the first lease by a shorter one, came in; '' is not listed.
+    pub confirmed: Vec<String>,
     pub end: i64,
 }
 
@@ -15,24 +15,23 @@ impl Hold {
     /// The first one of an owner; '' is not listed.
     pub fn first(owner: &str, id: &str, end: i64) -> Self {
         let ids = if id.is_empty() { Vec::new() } else { vec![id.into()] };
-        Self { owner: owner.into(), count: 1, ids, cut: None, end }
+        Self { owner: owner.into(), count: 1, ids, confirmed: Vec::new(), end }
     }
 
     /// The list as it stands in the hash; none without ids.
     pub fn list(&self) -> Option<String> {
-        let first = if self.cut.as_deref() == Some("") { "~0" } else { "" };
-        let cut = |id: &String| if self.cut.as_ref() == Some(id) { "~0" } else { "" };
-        let list: String = self.ids.iter().map(|id| format!(",{id}{}", cut(id))).collect();
-        Some(format!("{first}{list}")).filter(|list| !list.is_empty())
+        let mark = |id: &str| if self.confirmed.iter().any(|other| other == id) { "~0" } else { "" };
+        let list: String = self.ids.iter().map(|id| format!(",{id}{}", mark(id))).collect();
+        Some(format!("{}{list}", mark(""))).filter(|list| !list.is_empty())
     }
 
-    /// Replaces the lease by a shorter one, once for each hold.
-    pub fn cut(&mut self, id: &str, end: i64) {
-        // What is not there by its id cannot be marked.
-        if self.cut.as_deref() != Some(id) {
-            self.cut = Some(id.into());
-            self.end = end;
+    /// Notes the confirmation of a hold. False when it was noted before.
+    pub fn confirm(&mut self, id: &str) -> bool {
+        let first = !self.confirmed.iter().any(|other| other == id);
+        if first {
+            self.confirmed.push(id.into());
         }
+        first
     }
 
     fn unlisted(&self) -> i64 {
@@ -70,6 +69,7 @@ impl Hold {
             if rest.has(id) {
                 rest.count -= 1;
                 rest.ids.retain(|other| other != id);
+                rest.confirmed.retain(|other| id == "-" || other != id);
             }
         }
         (rest.count < self.count).then_some(rest)

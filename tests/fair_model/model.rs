@@ -423,10 +423,9 @@ impl Model {
             }
             if counted && ask.turn == 2 {
                 // Its first lease becomes its own, longer, or once shorter; a longer promise stands.
-                if hold.end < end {
+                let first = ask.lease < first_lease && hold.confirm(&ask.hold);
+                if hold.end < end || first && hold.end - now <= first_lease && hold.count == 1 {
                     hold.end = end;
-                } else if hold.end - now <= first_lease && hold.count == 1 {
-                    hold.cut(&ask.hold, end);
                 }
                 return Int(-2);
             }

@@ -139,7 +139,9 @@ impl Wish {
     /// One attempt, to be carried through whatever becomes of the caller.
     pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
         let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
-        let (alone, numbers, new) = (self.alone, self.protocol.numbers(), self.new);
+        let (alone, numbers) = (self.alone, self.protocol.numbers());
+        // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
+        let first = self.new && target.number == self.number;
         let used_again = self.fresh && self.number > 0;
         Finished::new(&self.engine.reaper, async move {
             let Target { engine, hold, .. } = &*target;
@@ -176,7 +178,7 @@ impl Wish {
             // Coming in again never shortens what the holds before it were promised.
             let comes_in = before > 0 && !protocol.leases_apart();
             let hold_id = target.id();
-            let limited = hold_id != HoldId::Only && !new;
+            let limited = hold_id != HoldId::Only && !first;
             // A last moment costs nothing where the server's clock is known.
             let clock_known = hold_id != HoldId::Only && engine.clock.is_known(engine.now());
             let waits = turn != Turn::Once;
@@ -246,9 +248,15 @@ impl Wish {
                     return Err(deadlock(if alone { Deadlock::NotReentrant } else { Deadlock::Upgrade }));
                 }
                 Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
-                Attempt::Gone if before == 0 => return Err(odd(Error::odd_reply("acquire", &attempt))),
+                Attempt::Gone => {
+                    let Some(earlier) = earlier else {
+                        return Err(odd(Error::odd_reply("acquire", &attempt)));
+                    };
+                    // Somebody else gave that one back. Guards may rely on others.
+                    engine.gone(hold, &[earlier]);
+                    return Ok(Tried::Gone);
+                }
                 Attempt::Busy(..)
-                | Attempt::Gone
                 | Attempt::Displaced
                 | Attempt::HeldBack
                 | Attempt::Deadlock

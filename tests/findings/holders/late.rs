@@ -314,3 +314,30 @@ async fn f3_a_late_copy_of_a_force_is_refused() {
     })
     .await;
 }
+
+/// A multi lock is taken by one command, extended, and entered by another client: the command arrives once more. Found by an
+/// adversary.
+#[tokio::test]
+async fn a_copy_of_a_multi_locks_acquire_changes_nothing() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let lock = client.multi(["x", "y"]);
+        // So that the server knows the script.
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        let guard = lock.acquire(Acquire::new().lease(secs(9))).await.unwrap().unwrap();
+        let copy = wire.last(bed).await;
+        guard.extend(secs(60)).await.unwrap();
+        arrives(bed, &copy).await;
+        for name in ["x", "y"] {
+            assert!(bed.admin.pttl(name).await > 50_000, "{name}: {} ms", bed.admin.pttl(name).await);
+        }
+        let they: Owner = guard.owner().to_string().parse().unwrap();
+        let inner = enter(&other.multi(["x", "y"]), &they).await;
+        arrives(bed, &copy).await;
+        assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+        assert_eq!(client.reentrant("x").hold_count(&they).await.unwrap(), 1);
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}

@@ -1,7 +1,7 @@
 //! Attempts whose grant came too late to be of use, renewals that are overtaken, and copies of what was sent for an owner
 //! before: found by an adversary.
 
-use distlock::{Acquire, Client, DistLock as _, Flavour, Released};
+use distlock::{Acquire, Client, DistLock as _, Flavour, Owner, Released};
 use distlock_support::{Action, Matcher, Mode, Proxy};
 
 use super::each;
@@ -185,6 +185,92 @@ async fn a_renewal_of_a_first_hold_ends_no_later_one() {
         assert_eq!(second.unlock().await.unwrap(), Released::Free, "{flavour}");
         idle(&client).await;
         client.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
+}
+
+/// A waiter's confirmation comes in so late that it makes the rest of the first lease longer; it is extended, and the
+/// confirmation arrives once more.
+#[tokio::test]
+async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
+    bed::fair(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, theirs) = (client.fair("x"), other.fair("x"));
+        let held = theirs.lock().await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        let (guard, ()) = tokio::join!(lock.acquire(Acquire::new().lease(ms(3900))), async {
+            super::waiter_listens(bed).await;
+            held.unlock().await.unwrap();
+        });
+        let guard = guard.unwrap().unwrap();
+        let me = theirs.state().await.unwrap().holders[0].0.clone();
+        let confirms = |call: &&Vec<String>| call.contains(&"3900".to_owned()) && call.contains(&me);
+        let copy = wire.calls(bed).await.iter().rev().find(confirms).expect("confirmed").clone();
+        // As if the first lease had been shorter still when it came in.
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        let granted = ["EVAL", GRANTED, "1", "x", &me];
+        let _: Option<String> = bed.admin.cmd(&granted).await;
+        arrives(bed, &copy).await;
+        let lengthened = bed.admin.pttl("x").await;
+        assert!((2_500..=3_900).contains(&lengthened), "{lengthened} ms");
+        let _: i64 = bed.admin.cmd(&["PEXPIRE", "x", "3990"]).await;
+        arrives(bed, &copy).await;
+        let left = bed.admin.pttl("x").await;
+        assert!(left > 3_900, "cut to {left} ms");
+        assert!(theirs.force_unlock().await.unwrap());
+    })
+    .await;
+}
+
+/// A lock that was passed on to this owner, 2.5 s of whose first lease are left.
+const GRANTED: &str = "redis.call('hset', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 2500)";
+
+/// Somebody else gives back a guard's hold; its release is sent twice, and finds nothing to do: the lease of the other guards
+/// has not begun anew.
+#[tokio::test]
+async fn a_repeated_release_that_finds_nothing_begins_no_lease() {
+    each(async |bed, flavour| {
+        let proxy = Proxy::start(bed.server.addr());
+        let options = Client::builder(&proxy.url()).command_timeout(ms(300)).retry_delay((ms(10), ms(50)));
+        let client = bed.connect(options).await;
+        let other = bed.connect(bed.builder().watchdog(secs(2)).command_timeout(ms(500))).await;
+        let (lock, me) = (client.lock(flavour, "x"), client.owner());
+        let how = || Acquire::new().owner(&me).lease(secs(12));
+        let stays = lock.acquire(how()).await.unwrap().unwrap();
+        let goes = lock.acquire(how()).await.unwrap().unwrap();
+        let they: Owner = me.to_string().parse().unwrap();
+        // The newest.
+        assert_eq!(other.lock(flavour, "x").release(&they).await.unwrap(), Released::StillHeld(1), "{flavour}");
+        tokio::time::sleep(secs(1)).await;
+        let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::DropRequest);
+        let _ = goes.unlock().await;
+        lost.fired().await;
+        let left = ms(bed.admin.pttl("x").await.try_into().unwrap());
+        assert!(stays.is_held() && stays.remaining() <= left, "{flavour}: {:?} of {left:?}", stays.remaining());
+        assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
+        idle(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
+}
+
+/// Somebody else gives back the newest of an owner's holds here, and the owner comes in again: the guard of the other hold has
+/// lost nothing.
+#[tokio::test]
+async fn coming_in_beside_a_hold_that_is_gone_ends_no_other() {
+    each(async |bed, flavour| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, me) = (client.lock(flavour, "x"), client.owner());
+        let (stays, goes) = (bed::enter(&*lock, &me).await, bed::enter(&*lock, &me).await);
+        let they: Owner = me.to_string().parse().unwrap();
+        assert_eq!(other.lock(flavour, "x").release(&they).await.unwrap(), Released::StillHeld(1), "{flavour}");
+        let comes = bed::enter(&*lock, &me).await;
+        assert!(stays.is_held() && comes.is_held() && !goes.is_held(), "{flavour}: {stays:?} {goes:?} {comes:?}");
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 2, "{flavour}");
+        assert_eq!(comes.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+        drop(goes);
+        assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
+        idle(&client).await;
     })
     .await;
 }
