@@ -30,12 +30,14 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
         (false, true) => Mishap::LoseReply,
         (false, false) => Mishap::SwallowReply,
     };
-    let mishaps = match dice.below(9) {
+    let mishaps = match dice.below(12) {
         0 => vec![lost(true)],
         1 => vec![lost(false)],
         2 => vec![Mishap::DelayBy(dice.between(1, 400))],
+        // Of one that is answered.
         3 => vec![Mishap::LateCopy(dice.between(1, 60))],
-        4..7 => vec![lost(false), Mishap::LateCopy(late)],
+        4..7 => vec![Mishap::LateCopy(late)],
+        7..10 => vec![lost(false), Mishap::LateCopy(late)],
         _ if told => vec![Mishap::LateOnly(late)],
         _ => vec![lost(true), Mishap::LateOnly(late)],
     };

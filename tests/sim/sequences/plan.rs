@@ -154,7 +154,7 @@ pub fn steps(seed: u64, kind: Kind, theme: &Theme) -> Vec<Step> {
     let mut dice = Numbers::new(seed, 7);
     let mut acts = vec![(Act::Acquire, 12), (Act::GiveBack, 8), (Act::Pause, 4)];
     let mut some = |is: bool, act, share| acts.extend(is.then_some((act, share)));
-    some(theme.leases, Act::Extend, 3);
+    some(theme.leases, Act::Extend, if theme.faults == Faults::Late { 6 } else { 3 });
     some(theme.by_owner, Act::IntoOwner, 3);
     some(theme.by_owner, Act::ByOwner, 3);
     some(theme.lent, Act::Lend, 3);

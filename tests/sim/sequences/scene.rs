@@ -251,7 +251,9 @@ impl Scene {
                 Arc::new(RedLock::new(clients, name(0)).node_timeout(self.timeout))
             }
             Kind::Multi if spot.place == self.names.len() => {
-                let member = |n: usize| -> Arc<dyn DistLock> { Arc::new(client(spot.party + n).reentrant(name(n))) };
+                // Those of one client are taken by one command, those of several by one each.
+                let party = |n: usize| spot.party + n * (spot.party % 2);
+                let member = |n: usize| -> Arc<dyn DistLock> { Arc::new(client(party(n)).reentrant(name(n))) };
                 Arc::new(MultiLock::of(vec![member(0), member(1)]))
             }
             _ => rig::lock(&client(spot.party), self.flavour(spot.reads), name(spot.place)).into(),
