@@ -115,7 +115,8 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     ///
     /// *Errors*: [`Error::Config`] for impossible names and durations, [`Error::WrongType`] when the key is something
     /// else, [`Error::Server`], [`Error::Connection`] and [`Error::Timeout`] when the server refuses or cannot be
-    /// reached: passing errors are tried again within the wait. After an error the lock is not held: what may have
+    /// reached: passing errors are tried again within the wait. A wait that is over before the server has answered has run
+    /// out, unless the server is silent: then it is [`Error::Timeout`]. After an error the lock is not held: what may have
     /// happened unseen is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 

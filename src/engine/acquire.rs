@@ -16,7 +16,7 @@ use super::names::LockName;
 use super::protocol::{Protocol, Turn};
 use super::registry::{Nap, Place, Until, Win};
 use super::transport::Moment;
-use crate::error::Result;
+use crate::error::{Error, Result, Step};
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
 pub(crate) use attempt::GRACE;
@@ -136,6 +136,7 @@ impl Wish {
                 ) => {
                     return Ok(None);
                 }
+                Ok(Tried::CutOff) => return Err(Error::Timeout { step: Step::Command }),
                 // A release of the same owner is under way: it is not held now.
                 Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),

@@ -131,7 +131,7 @@ impl Engine {
     pub(crate) fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Brought<Result<Reply>> {
         let (engine, name) = (Arc::clone(self), Arc::clone(name));
         self.home().bring(async move {
-            let reply = engine.topology.node(&name).run(call).await;
+            let reply = engine.topology.run(&name, call).await;
             reply.map_err(|fault| Error::from_fault(&fault, &name.plain))
         })
     }

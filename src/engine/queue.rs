@@ -293,7 +293,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
         }
     }
     let sent = engine.now();
-    let reply = engine.topology.node(first.name()).run(Call { script: queue.refresh, keys, words }).await;
+    let reply = engine.topology.run(first.name(), Call { script: queue.refresh, keys, words }).await;
     let outcome = match reply {
         Ok(reply) => answered(engine, &batch, queue, sent, &reply),
         Err(fault) => Err(Error::from_fault(&fault, &first.name().plain)),

@@ -300,10 +300,9 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until:
 
 /// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
 async fn repeat(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, until: Moment, call: impl Fn() -> Call) -> Sent {
-    let node = engine.topology.node(protocol.name());
     let (mut failures, mut doubted) = (0, false);
     loop {
-        let fault = match node.run(call()).await {
+        let fault = match engine.topology.run(protocol.name(), call()).await {
             Ok(reply) => {
                 let outcome = protocol.released(reply).map(|release| match release {
                     // A repeat finds nothing where the first one was carried out.
@@ -341,7 +340,7 @@ async fn in_time<T>(
     let until = engine.now() + engine.patience();
     let (mut failures, mut refusals) = (0, Refusals::default());
     loop {
-        match engine.topology.node(protocol.name()).run(call(engine.last_ms())).await {
+        match engine.topology.run(protocol.name(), call(engine.last_ms())).await {
             Ok(reply) => {
                 let outcome = read(reply)?;
                 let Some(at) = too_late(&outcome) else { return Ok(outcome) };

@@ -134,7 +134,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     });
     let call = first.protocol.renewal().call(millis(watchdog), 0, each);
     let sent = engine.now();
-    let reply = engine.topology.node(first.name()).run(call).await.map_err(|fault| {
+    let reply = engine.topology.run(first.name(), call).await.map_err(|fault| {
         if fault.kind == FaultKind::Closed { Error::Closed } else { Error::from_fault(&fault, &first.name().plain) }
     })?;
     let entries = match reply {

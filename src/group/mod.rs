@@ -109,6 +109,12 @@ pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
+/// True when the server of any of these locks is silent.
+pub(crate) fn is_silent(locks: &[Arc<dyn DistLock>]) -> bool {
+    let mut parts = locks.iter().flat_map(|lock| lock.parts());
+    parts.any(|part| part.client.engine().topology.is_silent(part.protocol.name()))
+}
+
 /// The pause after so many failures of several locks together: the first, and the longest. Half of it is random.
 pub(crate) fn pause(failures: u32) -> Duration {
     const FIRST: Duration = Duration::from_millis(50);

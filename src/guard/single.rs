@@ -167,7 +167,7 @@ impl Single {
                 };
                 let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };
                 let call = renewal.call(armed, last_ms, std::iter::once(each));
-                let reply = engine.topology.node(hold.name()).run(call).await;
+                let reply = engine.topology.run(hold.name(), call).await;
                 let reply = reply.map_err(|fault| {
                     if fault.in_doubt() {
                         let mut book = hold.book();

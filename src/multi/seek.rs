@@ -12,7 +12,7 @@ use super::{HOLD, MultiLock};
 use crate::engine::acquire::GRACE;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::error::{Error, Result, Step};
-use crate::group::{Asking, Budget, Held, ask, enough, how, jitter, patience, pause};
+use crate::group::{Asking, Budget, Held, ask, enough, how, is_silent, jitter, patience, pause};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -186,7 +186,9 @@ impl MultiLock {
         };
         match failed {
             Some(error) => Err(error),
-            None if late && busy.is_none() => Err(Error::Timeout { step: Step::Command }),
+            None if late && busy.is_none() && is_silent(&self.locks) => Err(Error::Timeout { step: Step::Command }),
+            // The wait is over, and who holds the rest is not known.
+            None if late => Ok(busy.or(Some(0))),
             None => Ok(busy),
         }
     }

@@ -39,6 +39,8 @@ pub(super) enum Tried {
     Displaced,
     /// Somebody has come in as this owner, which nobody gave: another one is needed.
     Met,
+    /// The wait was over before it was answered, by a server that answers.
+    CutOff,
 }
 
 /// A place in a queue in Redis.
@@ -202,7 +204,7 @@ impl Wish {
                     turn,
                     nonce: &target.nonce,
                 });
-                let reply = engine.topology.node(protocol.name()).run(call).await.map_err(|fault| {
+                let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
                     let doubt = if fault.in_doubt() { undo() } else { None };
                     Failed {
                         error: Error::from_fault(&fault, &protocol.name().plain),
@@ -284,7 +286,8 @@ impl Wish {
         })
     }
 
-    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be.
+    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be. Cut off by that it
+    /// is no error, unless the server is silent: others have kept it busy, or this process.
     pub(super) async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         let most = self.engine.options.command_timeout;
         let left = match self.until {
@@ -296,6 +299,12 @@ impl Wish {
         if self.fresh && left >= most {
             return attempt.await;
         }
-        tokio::time::timeout(left, attempt).await.unwrap_or(Err(Error::Timeout { step: Step::Command }.into()))
+        match tokio::time::timeout(left, attempt).await {
+            Ok(outcome) => outcome,
+            Err(_) if self.engine.topology.is_silent(self.protocol.name()) => {
+                Err(Error::Timeout { step: Step::Command }.into())
+            }
+            Err(_) => Ok(Tried::CutOff),
+        }
     }
 }

@@ -44,17 +44,17 @@ pub(crate) fn batch(
         words.extend(protocols.iter().map(|protocol| Arg::Text(protocol.name().key.clone())));
         words.extend([Arg::Text(owner.bytes()), Arg::Int(millis(span))]);
         let Some(first) = protocols.first() else { return Ok(Batch::Held(Vec::new())) };
-        let (node, plain) = (Arc::clone(engine.topology.node(first.name())), Arc::clone(&first.name().plain));
+        let name = Arc::clone(first.name());
         let call = Call { script: &ALL, keys: protocols.len(), words };
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
         let sent = engine.now();
-        let reply = node.run(call).await.map_err(|fault| {
+        let reply = engine.topology.run(&name, call).await.map_err(|fault| {
             if fault.in_doubt() {
                 // Whatever it has come to is undone.
                 targets.iter().for_each(|target| drop(Undo::new(target, true)));
             }
-            Error::from_fault(&fault, &plain)
+            Error::from_fault(&fault, &name.plain)
         })?;
         match &reply {
             Reply::Nil => {}

@@ -70,7 +70,7 @@ impl<'a> Seek<'a> {
             self.turn = Turn::Stay;
         }
         let tried = wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
-        if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
+        if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone | Tried::CutOff)) {
             (self.failing, self.failures) = (None, 0);
         }
         match tried {
@@ -106,6 +106,8 @@ impl<'a> Seek<'a> {
             Ok(Tried::Busy(ttl)) => {
                 self.nap = wish.nap(ttl);
             }
+            // The wait is over, and what it comes to is undone.
+            Ok(Tried::CutOff) => self.nap = Duration::ZERO,
             Ok(Tried::Gone) => {
                 // Even a fresh owner is known by now: its release may still be under way.
                 let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());

@@ -49,7 +49,7 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         let mut failures = 0;
         loop {
             let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
-            let Err(fault) = engine.topology.node(hold.name()).run(call).await else { return look() };
+            let Err(fault) = engine.topology.run(hold.name(), call).await else { return look() };
             let pause = engine.pause(failures);
             if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
                 look();
