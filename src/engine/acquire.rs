@@ -1,6 +1,7 @@
 //! The only waiting loop in the crate.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tracing::Instrument as _;
@@ -16,7 +17,7 @@ use super::names::LockName;
 use super::protocol::{Protocol, Turn};
 use super::registry::{Nap, Place, Until, Win};
 use super::transport::Moment;
-use crate::error::{Error, Result, Step};
+use crate::error::Result;
 use crate::lock::{Acquire, State};
 use crate::owner::Owner;
 pub(crate) use attempt::GRACE;
@@ -47,6 +48,8 @@ struct Wish {
     /// For how long the acquire that this is a part of had waited before.
     waited: Duration,
     until: Option<Moment>,
+    /// True when the wait was over before an attempt was answered, by a server that answers.
+    cut_off: AtomicBool,
 }
 
 /// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
@@ -96,6 +99,7 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
         began,
         waited: how.waited,
         until,
+        cut_off: AtomicBool::new(false),
     };
     let name = &protocol.name().plain;
     let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = protocol.flavour());
@@ -108,7 +112,11 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
             wish.wait().await
         }
     };
-    let outcome = seeking.instrument(span).await;
+    let outcome = match seeking.instrument(span).await {
+        // What has come of it is undone.
+        Err(_) if !once && wish.cut_off.load(Ordering::Relaxed) => Ok(None),
+        outcome => outcome,
+    };
     if wish.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
         wish.call();
     }
@@ -136,7 +144,6 @@ impl Wish {
                 ) => {
                     return Ok(None);
                 }
-                Ok(Tried::CutOff) => return Err(Error::Timeout { step: Step::Command }),
                 // A release of the same owner is under way: it is not held now.
                 Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),

@@ -1,6 +1,7 @@
 //! One attempt to acquire: what is sent, what it brought, and the undoing of what nobody came to use.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,8 +40,6 @@ pub(super) enum Tried {
     Displaced,
     /// Somebody has come in as this owner, which nobody gave: another one is needed.
     Met,
-    /// The wait was over before it was answered, by a server that answers.
-    CutOff,
 }
 
 /// A place in a queue in Redis.
@@ -299,12 +298,10 @@ impl Wish {
         if self.fresh && left >= most {
             return attempt.await;
         }
-        match tokio::time::timeout(left, attempt).await {
-            Ok(outcome) => outcome,
-            Err(_) if self.engine.topology.is_silent(self.protocol.name()) => {
-                Err(Error::Timeout { step: Step::Command }.into())
-            }
-            Err(_) => Ok(Tried::CutOff),
-        }
+        tokio::time::timeout(left, attempt).await.unwrap_or_else(|_| {
+            let healthy = !self.engine.topology.is_silent(self.protocol.name());
+            self.cut_off.store(healthy, Ordering::Relaxed);
+            Err(Failed { last: true, ..Error::Timeout { step: Step::Command }.into() })
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! One acquire's attempts, across errors and doubts, and their pace.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::attempt::{Failed, Placed, Tried, Undo};
@@ -70,7 +71,7 @@ impl<'a> Seek<'a> {
             self.turn = Turn::Stay;
         }
         let tried = wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
-        if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone | Tried::CutOff)) {
+        if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
             (self.failing, self.failures) = (None, 0);
         }
         match tried {
@@ -106,8 +107,6 @@ impl<'a> Seek<'a> {
             Ok(Tried::Busy(ttl)) => {
                 self.nap = wish.nap(ttl);
             }
-            // The wait is over, and what it comes to is undone.
-            Ok(Tried::CutOff) => self.nap = Duration::ZERO,
             Ok(Tried::Gone) => {
                 // Even a fresh owner is known by now: its release may still be under way.
                 let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());
@@ -138,7 +137,9 @@ impl<'a> Seek<'a> {
                 let since = self.late.filter(|_| spent).map_or(since, |late| since.min(late));
                 let patience = wish.engine.patience();
                 if last || !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
-                    return Err(error);
+                    // The wait did not just run out: errors had kept it from being over sooner.
+                    let failed = self.failing.take().filter(|_| wish.cut_off.swap(false, Ordering::Relaxed));
+                    return Err(failed.map_or(error, |(_, earlier)| earlier));
                 }
                 self.failing = Some((since, error));
                 self.nap = wish.engine.pause(self.failures);

@@ -159,7 +159,7 @@ async fn thread_ids_semaphores_latches() {
 
         ask(json!({"op": "lock_as", "name": "as", "tid": 41})).await;
         assert!(admin.hexists::<_, _, bool>("as", format!("{}:41", a.id())).await.unwrap());
-        assert_eq!(ask(json!({"op": "try_lock_as", "name": "as", "tid": 42, "wait_ms": 50})).await, false);
+        assert_eq!(ask(json!({"op": "try_lock_as", "name": "as", "tid": 42, "wait_ms": 500})).await, false);
         assert_eq!(ask(json!({"op": "is_held_by_thread", "name": "as", "tid": 41})).await, true);
         let waiting = a.start_call(json!({"op": "lock_as", "name": "as", "tid": 43, "lease_ms": 9000}));
         ask(json!({"op": "unlock_as", "name": "as", "tid": 41})).await;
@@ -169,7 +169,7 @@ async fn thread_ids_semaphores_latches() {
 
         assert_eq!(ask(json!({"op": "sem_set", "name": "s", "permits": 2})).await, true);
         ask(json!({"op": "sem_acquire", "name": "s"})).await;
-        assert_eq!(ask(json!({"op": "sem_try", "name": "s", "permits": 2, "wait_ms": 50})).await, false);
+        assert_eq!(ask(json!({"op": "sem_try", "name": "s", "permits": 2, "wait_ms": 500})).await, false);
         ask(json!({"op": "sem_release", "name": "s"})).await;
         assert_eq!(ask(json!({"op": "sem_try", "name": "s", "permits": 2})).await, true);
         assert_eq!(ask(json!({"op": "sem_available", "name": "s"})).await, 0);
@@ -183,7 +183,7 @@ async fn thread_ids_semaphores_latches() {
         assert_eq!(ask(json!({"op": "permit_available", "name": "p"})).await, 1);
 
         assert_eq!(ask(json!({"op": "latch_set", "name": "l", "count": 1})).await, true);
-        assert_eq!(ask(json!({"op": "latch_await", "name": "l", "wait_ms": 50})).await, false);
+        assert_eq!(ask(json!({"op": "latch_await", "name": "l", "wait_ms": 500})).await, false);
         let mut waiting = a.start_call(json!({"op": "latch_await", "name": "l", "thread": 2}));
         assert_eq!(waiting.within(SOON).await, None);
         ask(json!({"op": "latch_down", "name": "l"})).await;
