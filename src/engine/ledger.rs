@@ -411,17 +411,17 @@ impl Book {
     }
 
     /// An `extend` to `until` went without a reply.
-    pub(crate) fn may_last(&mut self, until: u64) {
+    pub(crate) fn note_unseen(&mut self, until: u64) {
         self.unseen = self.unseen.max(until);
     }
 
     /// The lease in the server was set, and is known by that.
-    pub(crate) fn is_set(&mut self) {
+    pub(crate) fn forget_unseen(&mut self) {
         self.unseen = 0;
     }
 
     /// Until when the server may keep it, whoever counts on that.
-    pub(crate) fn may_last_until(&self) -> u64 {
+    pub(crate) fn until_in_server(&self) -> u64 {
         self.until_all().max(self.unseen)
     }
 

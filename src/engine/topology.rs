@@ -1,7 +1,6 @@
 //! Which server a name lives on, and whether it answers. One node a primary, so that a dead one stalls only its own slots; so
 //! far there is one.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,21 +31,14 @@ impl Topology {
     }
 
     /// Runs a script at the server of a name, as [`Transport::run`] does.
-    pub(crate) fn run(
-        &self,
-        name: &LockName,
-        call: Call,
-    ) -> impl Future<Output = Result<Reply, Fault>> + Send + 'static {
-        let (node, signs) = (Arc::clone(self.node(name)), Arc::clone(&self.signs));
-        async move {
-            let sent = node.now();
-            let asked = signs.ask(sent);
-            let outcome = node.run(call).await;
-            if outcome.as_ref().err().is_none_or(|fault| fault.kind == FaultKind::Refused) {
-                asked.answered(node.now());
-            }
-            outcome
+    pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
+        let node = self.node(name);
+        let asked = self.signs.ask(node.now());
+        let outcome = node.run(call).await;
+        if outcome.as_ref().err().is_none_or(|fault| fault.kind == FaultKind::Refused) {
+            asked.answered(node.now());
         }
+        outcome
     }
 
     /// True when commands are under way at the server of a name, or went without an answer, and nothing has come from it for
@@ -71,13 +63,15 @@ impl Topology {
     }
 }
 
-/// A server's signs of life: its answers.
+/// A server's signs of life: its answers. Moments are nanoseconds of the local clock.
 #[derive(Debug, Default)]
 struct Signs {
     /// Commands under way.
     under_way: AtomicUsize,
-    /// Since when an answer is due, in ns of the local clock; 0 = none is.
-    due: AtomicU64,
+    /// When the first command was sent since the last answer.
+    asked: AtomicU64,
+    /// When the last answer came.
+    heard: AtomicU64,
     /// How long an answer usually takes, in ns: a mean in which each counts for an eighth.
     usual: AtomicU64,
 }
@@ -85,15 +79,18 @@ struct Signs {
 impl Signs {
     fn ask(&self, now: Moment) -> Asked<'_> {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        // Ignored: it was due before.
-        let _ = self.due.compare_exchange(0, now.as_nanos().max(1), Ordering::Relaxed, Ordering::Relaxed);
+        if self.asked.load(Ordering::Relaxed) <= self.heard.load(Ordering::Relaxed) {
+            self.asked.store(now.as_nanos(), Ordering::Relaxed);
+        }
         Asked { signs: self, sent: now }
     }
 
     fn are_missing(&self, now: Moment) -> bool {
-        let due = self.due.load(Ordering::Relaxed);
+        let (asked, heard) = (self.asked.load(Ordering::Relaxed), self.heard.load(Ordering::Relaxed));
         let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed).saturating_mul(SLOWER));
-        due > 0 && now.since(Moment::from_nanos(due)) > SILENT.max(usual)
+        // One that went without an answer is missed still; behind an answer to another, one that is under way.
+        let due = asked > heard || self.under_way.load(Ordering::Relaxed) > 0;
+        due && now.since(Moment::from_nanos(asked.max(heard))) > SILENT.max(usual)
     }
 }
 
@@ -105,9 +102,8 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     fn answered(&self, now: Moment) {
-        let Signs { under_way, due, usual } = self.signs;
-        let others = under_way.load(Ordering::Relaxed) > 1;
-        due.store(if others { now.as_nanos() } else { 0 }, Ordering::Relaxed);
+        let Signs { heard, usual, .. } = self.signs;
+        heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
         let (took, before) = (nanos(now.since(self.sent)), usual.load(Ordering::Relaxed));
         usual.store(before - before / 8 + took / 8, Ordering::Relaxed);
     }
@@ -116,5 +112,38 @@ impl Asked<'_> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.signs.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_server_is_silent_when_an_answer_is_due_for_longer_than_usual() {
+        let signs = Signs::default();
+        assert!(!signs.are_missing(at(10_000)), "nothing was asked");
+        let (first, second) = (signs.ask(at(10_000)), signs.ask(at(10_050)));
+        assert!(!signs.are_missing(at(10_100)) && signs.are_missing(at(10_101)));
+        second.answered(at(10_150));
+        drop(second);
+        assert!(!signs.are_missing(at(10_250)) && signs.are_missing(at(10_251)), "the first is under way");
+        drop(first);
+        assert!(!signs.are_missing(at(20_000)), "nothing is due");
+        // One that went without an answer is missed until something is heard.
+        drop(signs.ask(at(20_000)));
+        assert!(signs.are_missing(at(20_101)));
+        signs.ask(at(20_200)).answered(at(20_201));
+        assert!(!signs.are_missing(at(30_000)));
+        // A slow one is given the time that it takes.
+        for n in 0..50 {
+            signs.ask(at(30_000 + n * 400)).answered(at(30_400 + n * 400));
+        }
+        let _asked = signs.ask(at(60_000));
+        assert!(!signs.are_missing(at(61_000)) && signs.are_missing(at(61_700)));
     }
 }

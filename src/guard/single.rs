@@ -138,7 +138,7 @@ impl Single {
                         [number].into_iter().chain(book.holds().filter(|other| *other != number)).collect();
                     (
                         until(book.until_others(level)),
-                        until(book.may_last_until()),
+                        until(book.until_in_server()),
                         book.is_watched_without(level),
                         numbers,
                     )
@@ -171,7 +171,7 @@ impl Single {
                 let reply = reply.map_err(|fault| {
                     if fault.in_doubt() {
                         let mut book = hold.book();
-                        book.may_last(asked);
+                        book.note_unseen(asked);
                         if cuts {
                             // A late copy may shorten the lease while this hold is there.
                             book.may_be_cut(clock::over(sent, engine.options.command_timeout).as_nanos());
@@ -212,7 +212,7 @@ impl Single {
                 Reply::List(entries) if matches!(entries.as_slice(), [Reply::Int(1) | Reply::List(_)]) => {
                     let mut book = hold.book();
                     if cuts {
-                        book.is_set();
+                        book.forget_unseen();
                     }
                     let in_time = book.extended(engine.now().as_nanos(), level, nanos(lease), until);
                     let extended = if in_time { Ok(()) } else { Err(over(&book)) };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Acquire, Client, DistLock as _, Error, Lost, Owner, ReentrantLock, Released};
+use distlock::{Acquire, Client, DistLock, Error, Lost, Owner, ReentrantLock, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
@@ -203,41 +203,47 @@ async fn a_wait_that_ends_in_doubt_is_not_busy() {
 /// that is a wait that ran out. A client whose server is known to be silent is told so however short the wait.
 #[tokio::test]
 async fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
-    reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
-        let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
-        warm(&client).await;
-        let lock = client.reentrant("a");
-        proxy.set_upstream_mode(Mode::Delay(ms(60)));
-        for _ in 0..5 {
-            let outcome = lock.lock_for(ms(20)).await;
-            assert!(matches!(outcome, Ok(None)), "{outcome:?}");
-            idle(&client).await;
-            assert!(!bed.admin.exists("a").await, "undone");
-        }
-        // A slow one, which usually takes 400 ms.
-        proxy.set_upstream_mode(Mode::Delay(ms(400)));
-        for _ in 0..6 {
-            assert!(!lock.is_locked().await.unwrap());
-        }
-        let outcome = lock.lock_for(ms(200)).await;
-        assert!(matches!(outcome, Ok(None)), "{outcome:?}");
-        proxy.set_upstream_mode(Mode::Pass);
-        idle(&client).await;
-        for _ in 0..30 {
-            assert!(!lock.is_locked().await.unwrap());
-        }
-        // Silent, and known to be.
-        proxy.set_upstream_mode(Mode::Hang);
-        let error = lock.lock_for(ms(300)).await.expect_err("silent");
-        assert!(error.outcome_unknown(), "{error:?}");
-        let error = lock.lock_for(ms(10)).await.expect_err("still silent");
-        assert!(error.outcome_unknown(), "{error:?}");
-        proxy.set_upstream_mode(Mode::Pass);
-        idle(&client).await;
-        assert!(!bed.admin.exists("a").await, "undone");
-    })
-    .await;
+    for several in [false, true] {
+        reentrant(async |bed| {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
+            warm(&client).await;
+            let lock: Arc<dyn DistLock> =
+                if several { Arc::new(client.multi(["a", "b"])) } else { Arc::new(client.reentrant("a")) };
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            let undone = async || {
+                idle(&client).await;
+                assert!(!bed.admin.exists("a").await && !bed.admin.exists("b").await, "undone");
+            };
+            proxy.set_upstream_mode(Mode::Delay(ms(60)));
+            for _ in 0..5 {
+                let outcome = lock.lock_for(ms(20)).await;
+                assert!(matches!(outcome, Ok(None)), "several {several}: {outcome:?}");
+                undone().await;
+            }
+            // A slow one, which usually takes 400 ms.
+            proxy.set_upstream_mode(Mode::Delay(ms(400)));
+            for _ in 0..6 {
+                assert!(!lock.is_locked().await.unwrap());
+            }
+            let outcome = lock.lock_for(ms(200)).await;
+            assert!(matches!(outcome, Ok(None)), "several {several}: {outcome:?}");
+            proxy.set_upstream_mode(Mode::Pass);
+            undone().await;
+            for _ in 0..30 {
+                assert!(!lock.is_locked().await.unwrap());
+            }
+            // Silent, and known to be.
+            proxy.set_upstream_mode(Mode::Hang);
+            for wait in [300, 10] {
+                let error = lock.lock_for(ms(wait)).await.expect_err("silent");
+                assert!(error.outcome_unknown(), "several {several}: {error:?}");
+            }
+            proxy.set_upstream_mode(Mode::Pass);
+            undone().await;
+        })
+        .await;
+    }
 }
 
 /// A reply that takes longer than the lease it grants: no success, and nothing stays.

@@ -54,7 +54,7 @@ pub(super) struct Failed {
     pub(super) doubt: Option<Undo>,
     /// True when another attempt would bring the same.
     pub(super) last: bool,
-    /// True when the hold was had, too late, and is being given back: another attempt needs another one.
+    /// True when the hold was had, too late, and is being given back: another attempt needs a hold of another number.
     pub(super) spent: bool,
 }
 
@@ -170,7 +170,7 @@ impl Wish {
             };
             let deadlock = |why| {
                 let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain), why };
-                Failed { error, doubt: None, last: true, spent: false }
+                Failed { last: true, ..error.into() }
             };
             let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
             if alone && (before > 0 || protocol.other().is_some_and(|name| of_other(name) > 0)) {
@@ -187,7 +187,7 @@ impl Wish {
             let stands = waits && release::waits_in_redis(protocol);
             let undo = || Some(Undo::new(&target, true));
             // Nobody knows what stands behind a reply that no script of ours gives.
-            let odd = |error| Failed { error, doubt: undo(), last: true, spent: false };
+            let odd = |error| Failed { doubt: undo(), last: true, ..Failed::from(error) };
             let mut refusals = Refusals::default();
             let (sent, attempt) = loop {
                 let sent = engine.now();
@@ -205,12 +205,7 @@ impl Wish {
                 });
                 let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
                     let doubt = if fault.in_doubt() { undo() } else { None };
-                    Failed {
-                        error: Error::from_fault(&fault, &protocol.name().plain),
-                        doubt,
-                        last: false,
-                        spent: false,
-                    }
+                    Failed { doubt, ..Error::from_fault(&fault, &protocol.name().plain).into() }
                 })?;
                 match protocol.acquired(reply).map_err(odd)? {
                     // Not carried out: the server's clock was not known, or stepped.
@@ -285,8 +280,8 @@ impl Wish {
         })
     }
 
-    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be. Cut off by that it
-    /// is no error, unless the server is silent: others have kept it busy, or this process.
+    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
+    /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
     pub(super) async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         let most = self.engine.options.command_timeout;
         let left = match self.until {

@@ -137,7 +137,7 @@ impl<'a> Seek<'a> {
                 let since = self.late.filter(|_| spent).map_or(since, |late| since.min(late));
                 let patience = wish.engine.patience();
                 if last || !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
-                    // The wait did not just run out: errors had kept it from being over sooner.
+                    // An attempt that the end of the wait has cut off says less than the one before it that failed.
                     let failed = self.failing.take().filter(|_| wish.cut_off.swap(false, Ordering::Relaxed));
                     return Err(failed.map_or(error, |(_, earlier)| earlier));
                 }

@@ -37,13 +37,6 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
     /// may hold nothing.
     pub(crate) fn reserve(&self, key: K, fresh: Arc<E>) -> Arc<E> {
         let mut shard = self.shard(&key).lock();
-        if let Some(entry) = shard.get(&key).map(Arc::clone) {
-            let book = entry.book();
-            if book.end.is_some() && book.count == 0 {
-                // Whoever has it reserved still would find the end again and again.
-                Self::drop_out(&mut shard, &key, &entry, book);
-            }
-        }
         let entry = shard.entry(key).or_insert(fresh);
         entry.book().reserved += 1;
         Arc::clone(entry)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, Client, DistLock as _, Error, Guard, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
-use super::{each, waiter_listens};
+use super::{each, holder, passed_on};
 use crate::bed::wire::{Wire, arrives};
 use crate::bed::{self, Bed, enter, eventually, idle, ms, reentrant, secs};
 
@@ -130,15 +130,10 @@ async fn a_copy_of_a_confirmation_cuts_no_later_lease() {
         bed::fair(async |bed| {
             let (client, other) = (bed.client().await, bed.client().await);
             let (lock, theirs) = (client.fair("x"), other.fair("x"));
-            let held = theirs.lock().await.unwrap();
             let how = Acquire::new().lease(ms(1800));
             let how = if given { how.owner(&client.owner()) } else { how };
-            let waiting = tokio::spawn(async move { lock.acquire(how).await.unwrap().unwrap() });
-            let waits = async || bed.admin.cmd::<i64>(&["LLEN", "redisson_lock_queue:{x}"]).await == 1;
-            eventually("in the queue", secs(5), waits).await;
             let wire = Wire::tap(&bed.server).await;
-            held.unlock().await.unwrap();
-            let guard = waiting.await.unwrap();
+            let guard = passed_on(bed, &theirs, &lock, how).await;
             let confirmed = |call: &&Vec<String>| call.contains(&"1800".to_owned());
             let copy = wire.calls(bed).await.iter().rev().find(confirmed).expect("confirmed").clone();
             guard.extend(ms(3800)).await.unwrap();
@@ -156,13 +151,9 @@ async fn an_owner_that_somebody_is_in_as_is_not_used_again() {
     bed::fair(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
-        let held = theirs.lock().await.unwrap();
-        let (first, ()) = tokio::join!(lock.lock(), async {
-            waiter_listens(bed).await;
-            held.unlock().await.unwrap();
-        });
-        let they: Owner = theirs.state().await.unwrap().holders[0].0.parse().unwrap();
-        first.unwrap().unlock().await.unwrap();
+        let first = passed_on(bed, &theirs, &lock, Acquire::new()).await;
+        let they: Owner = holder(&theirs).await.parse().unwrap();
+        first.unlock().await.unwrap();
         let held = enter(&theirs, &they).await;
         assert!(lock.lock_for(ms(300)).await.unwrap().is_none(), "two holders");
         assert_eq!(held.unlock().await.unwrap(), Released::Free);

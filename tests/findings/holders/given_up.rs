@@ -4,7 +4,7 @@ use distlock::{Acquire, Client, Error, Flavour, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
 use super::each;
-use crate::bed::{enter, eventually, ms, secs};
+use crate::bed::{enter, eventually, idle, ms, secs};
 
 /// This owner, as another process would know it.
 fn elsewhere(owner: &Owner) -> Owner {
@@ -127,4 +127,23 @@ async fn a_lost_guard_that_is_given_up_takes_no_other_with_it() {
 fn holds_of(flavour: Flavour, owner: &Owner) -> String {
     let half = if flavour == Flavour::Write { ":write" } else { "" };
     format!("{owner}{half}:holds")
+}
+
+/// A fresh owner's guard is given up; its hold is given back by its owner while that comes in again: found by a cold reading.
+#[tokio::test]
+async fn an_owner_comes_in_while_the_hold_that_was_given_up_is_given_back() {
+    each(async |bed, flavour| {
+        let client = bed.client().await;
+        let lock = client.lock(flavour, "x");
+        for _ in 0..5 {
+            let me = lock.lock().await.unwrap().into_owner();
+            let both = async { tokio::join!(lock.release(&me), lock.acquire(Acquire::new().owner(&me))) };
+            let (released, again) = tokio::time::timeout(secs(20), both).await.expect("goes round and round");
+            let again = again.unwrap().unwrap();
+            released.unwrap();
+            assert_eq!(again.unlock().await.unwrap(), Released::Free, "{flavour}");
+        }
+        idle(&client).await;
+    })
+    .await;
 }

@@ -1,11 +1,11 @@
 //! Copies of commands that arrive when nobody waits for them any more.
 
-use distlock::{Acquire, Client, DistLock as _, Flavour, Owner, Released};
+use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
-use super::{REENTRANT, each, waiter_listens};
+use super::{REENTRANT, each, holder, passed_on};
 use crate::bed::wire::{Wire, arrives};
-use crate::bed::{enter, idle, ms, reentrant, secs};
+use crate::bed::{Bed, enter, idle, ms, reentrant, secs};
 
 /// Finding 3: a release arrives once more after its owner has the lock again.
 #[tokio::test]
@@ -181,17 +181,22 @@ async fn f3_a_copy_of_an_extend_that_cut_nothing_cuts_nothing_later() {
     .await;
 }
 
+/// An owner has the lock a second time, now that the server knows the script and the client its clock; and that acquire.
+async fn second(bed: &Bed, client: &Client, lock: &dyn DistLock) -> (Owner, Guard, Vec<String>) {
+    let me = client.owner();
+    enter(lock, &me).await.unlock().await.unwrap();
+    let wire = Wire::tap(&bed.server).await;
+    let guard = enter(lock, &me).await;
+    (me, guard, wire.last(bed).await)
+}
+
 /// An acquire arrives once more after its hold was given up for its owner: it is counted already. Found by a cold reading.
 #[tokio::test]
 async fn f3_a_copy_of_an_acquire_finds_a_hold_that_was_given_up() {
     each(async |bed, flavour| {
         let client = bed.client().await;
         let lock = client.lock(flavour, "x");
-        let me = client.owner();
-        enter(&*lock, &me).await.unlock().await.unwrap();
-        let wire = Wire::tap(&bed.server).await;
-        let guard = enter(&*lock, &me).await;
-        let copy = wire.last(bed).await;
+        let (me, guard, copy) = second(bed, &client, &*lock).await;
         let handed = guard.into_owner();
         idle(&client).await;
         arrives(bed, &copy).await;
@@ -216,13 +221,8 @@ async fn f3_a_late_copy_finds_no_later_waiter_of_an_owner_that_is_used_again() {
             if again == 2 {
                 break;
             }
-            let first = theirs.lock().await.unwrap();
-            let (mine, ()) = tokio::join!(lock.lock(), async {
-                waiter_listens(bed).await;
-                first.unlock().await.unwrap();
-            });
-            let mine = mine.unwrap();
-            let holder = theirs.state().await.unwrap().holders[0].0.clone();
+            let mine = passed_on(bed, &theirs, &lock, Acquire::new()).await;
+            let holder = holder(&theirs).await;
             if let Some((owner, copies)) = &before
                 && *owner == holder
             {
@@ -276,11 +276,7 @@ async fn f3_a_late_copy_of_an_acquire_is_refused() {
     each(async |bed, flavour| {
         let client = bed.connect(bed.builder().command_timeout(ms(300))).await;
         let lock = client.lock(flavour, "x");
-        let me = client.owner();
-        enter(&*lock, &me).await.unlock().await.unwrap();
-        let wire = Wire::tap(&bed.server).await;
-        let guard = enter(&*lock, &me).await;
-        let copy = wire.last(bed).await;
+        let (_, guard, copy) = second(bed, &client, &*lock).await;
         guard.unlock().await.unwrap();
         tokio::time::sleep(ms(350)).await;
         arrives(bed, &copy).await;

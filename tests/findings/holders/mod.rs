@@ -7,7 +7,7 @@ mod late;
 mod shared;
 mod spent;
 
-use distlock::Flavour;
+use distlock::{Acquire, DistLock as _, FairLock, Flavour, Guard};
 
 use crate::bed::{Bed, eventually, reentrant, secs};
 
@@ -30,4 +30,19 @@ async fn waiter_listens(bed: &Bed) {
         head.is_some_and(|head| channels.contains(&format!("redisson_lock__channel:{{x}}:{head}")))
     })
     .await;
+}
+
+/// Theirs is held, we wait in the queue, and theirs passes the lock on to us.
+async fn passed_on(bed: &Bed, theirs: &FairLock, mine: &FairLock, how: Acquire) -> Guard {
+    let held = theirs.lock().await.unwrap();
+    let (guard, ()) = tokio::join!(mine.acquire(how), async {
+        waiter_listens(bed).await;
+        held.unlock().await.unwrap();
+    });
+    guard.unwrap().unwrap()
+}
+
+/// The owner that holds a lock.
+async fn holder(lock: &FairLock) -> String {
+    lock.state().await.unwrap().holders[0].0.clone()
 }

@@ -4,7 +4,7 @@
 use distlock::{Acquire, Client, DistLock as _, Flavour, Owner, Released};
 use distlock_support::{Action, Matcher, Mode, Proxy};
 
-use super::each;
+use super::{each, holder, passed_on};
 use crate::bed::wire::{Wire, arrives};
 use crate::bed::{self, idle, ms, reentrant, secs};
 
@@ -128,14 +128,9 @@ async fn a_copy_of_a_confirmation_cuts_no_lease_of_an_owner_that_is_used_again()
             if again == 2 {
                 break;
             }
-            let first = theirs.lock().await.unwrap();
             let how = if before.is_none() { Acquire::new().lease(ms(2200)) } else { Acquire::new() };
-            let (mine, ()) = tokio::join!(lock.acquire(how), async {
-                super::waiter_listens(bed).await;
-                first.unlock().await.unwrap();
-            });
-            let mine = mine.unwrap().unwrap();
-            let holder = theirs.state().await.unwrap().holders[0].0.clone();
+            let mine = passed_on(bed, &theirs, &lock, how).await;
+            let holder = holder(&theirs).await;
             match &before {
                 Some((owner, copy)) if *owner == holder => {
                     again += 1;
@@ -196,20 +191,15 @@ async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
     bed::fair(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
-        let held = theirs.lock().await.unwrap();
         let wire = Wire::tap(&bed.server).await;
-        let (guard, ()) = tokio::join!(lock.acquire(Acquire::new().lease(ms(3900))), async {
-            super::waiter_listens(bed).await;
-            held.unlock().await.unwrap();
-        });
-        let guard = guard.unwrap().unwrap();
-        let me = theirs.state().await.unwrap().holders[0].0.clone();
+        let guard = passed_on(bed, &theirs, &lock, Acquire::new().lease(ms(3900))).await;
+        let me = holder(&theirs).await;
         let confirms = |call: &&Vec<String>| call.contains(&"3900".to_owned()) && call.contains(&me);
         let copy = wire.calls(bed).await.iter().rev().find(confirms).expect("confirmed").clone();
         // As if the first lease had been shorter still when it came in.
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-        let granted = ["EVAL", GRANTED, "1", "x", &me];
-        let _: Option<String> = bed.admin.cmd(&granted).await;
+        let _: i64 = bed.admin.cmd(&["HSET", "x", &me, "1"]).await;
+        let _: i64 = bed.admin.cmd(&["PEXPIRE", "x", "2500"]).await;
         arrives(bed, &copy).await;
         let lengthened = bed.admin.pttl("x").await;
         assert!((2_500..=3_900).contains(&lengthened), "{lengthened} ms");
@@ -221,9 +211,6 @@ async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
     })
     .await;
 }
-
-/// A lock that was passed on to this owner, 2.5 s of whose first lease are left.
-const GRANTED: &str = "redis.call('hset', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 2500)";
 
 /// Somebody else gives back a guard's hold; its release is sent twice, and finds nothing to do: the lease of the other guards
 /// has not begun anew.
