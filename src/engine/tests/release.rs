@@ -281,3 +281,22 @@ async fn an_unlock_dropped_half_way_is_carried_through() {
     }
     done(client, &fake).await;
 }
+
+/// The watchdog's hold of an owner could not be renewed, and the server refuses to take it back: it goes with the next release of
+/// that owner here.
+#[tokio::test(start_paused = true)]
+async fn what_the_server_refuses_to_take_back_at_its_end_goes_with_the_next_release() {
+    let (client, fake) = client(|_| ());
+    let (me, lock) = (client.owner(), client.reentrant("x"));
+    let watched = acquire(&client, &me).await;
+    let long = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
+    (0..100).for_each(|_| fake.next("renew", Fate::NotSent));
+    fake.next("release", Fate::Refused("OOM command not allowed"));
+    tokio::time::sleep(secs(31)).await;
+    assert!(!watched.is_held() && long.is_held());
+    drop(watched);
+    settle().await;
+    assert_eq!(long.unlock().await.unwrap(), Released::Free);
+    assert_eq!(fake.held(), Vec::<String>::new());
+    done(client, &fake).await;
+}
