@@ -192,6 +192,9 @@ impl fmt::Display for Step {
 }
 
 /// Server errors that pass by themselves. `-READONLY` heals by reconnecting, which the node does.
+/// A grant whose lease was over before anybody had it.
+const TOO_LATE: &str = "the reply took longer than the lease";
+
 const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
 
 impl Error {
@@ -201,8 +204,11 @@ impl Error {
 
     /// A grant that came after its lease was over. It is given back.
     pub(crate) fn too_late() -> Self {
-        let message = "the reply took longer than the lease".into();
-        Self::Connection { message, outcome_unknown: false, source: None }
+        Self::Connection { message: TOO_LATE.into(), outcome_unknown: false, source: None }
+    }
+
+    pub(crate) fn is_too_late(&self) -> bool {
+        matches!(self, Self::Connection { message, outcome_unknown: false, .. } if message == TOO_LATE)
     }
 
     /// True when the names of several slots of a cluster were sent together.

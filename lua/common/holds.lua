@@ -6,7 +6,7 @@
 -- whoever deletes that.
 -- Scripts are told of a hold: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
 -- that became known only afterwards; '*' = any (see `any`); else its id. A release may name several, with commas.
--- A lease is made shorter by a command with a number: `~n` stands behind the id then, at the front of the list for a hold
+-- A lease is made shorter by a release, a copy of which finds its hold gone, or by a command with a number: `~n` stands behind the id then, at the front of the list for a hold
 -- that is not listed. A copy of that command, or of one before it, finds its number used.
 
 local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest,

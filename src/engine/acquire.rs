@@ -48,8 +48,8 @@ struct Wish {
     /// For how long the acquire that this is a part of had waited before.
     waited: Duration,
     until: Option<Moment>,
-    /// True when the wait was over before an attempt was answered, by a server that answers.
-    cut_off: AtomicBool,
+    /// True when the wait ran out while an attempt was under way: that is no error.
+    ran_out: AtomicBool,
 }
 
 /// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
@@ -99,7 +99,7 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
         began,
         waited: how.waited,
         until,
-        cut_off: AtomicBool::new(false),
+        ran_out: AtomicBool::new(false),
     };
     let name = &protocol.name().plain;
     let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = protocol.flavour());
@@ -114,7 +114,7 @@ async fn seek(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) 
     };
     let outcome = match seeking.instrument(span).await {
         // What has come of it is undone.
-        Err(_) if !once && wish.cut_off.load(Ordering::Relaxed) => Ok(None),
+        Err(_) if wish.ran_out.load(Ordering::Relaxed) => Ok(None),
         outcome => outcome,
     };
     if wish.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
@@ -186,9 +186,9 @@ impl Wish {
             let joins = place.joins();
             // Its owner may have come in since it asked, by another acquire.
             let again = !joins && self.is_in();
-            let patience = seek.patience();
+            let held_back = seek.held_back();
             let mut rest = Duration::MAX;
-            if joins || again || (patience == Some(Duration::ZERO) && place.is_held_back()) {
+            if joins || again || (held_back == Some(Duration::ZERO) && place.is_held_back()) {
                 if let Some(grant) = seek.ask().await? {
                     place.won(&grant.hold, self.engine.now(), win);
                     return Ok(Some(grant));
@@ -204,8 +204,8 @@ impl Wish {
                     continue;
                 }
             }
-            let patience = patience.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX).min(rest);
-            let nap = place.nap(self.left(patience), Until::Turn).await;
+            let held_back = held_back.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX).min(rest);
+            let nap = place.nap(self.left(held_back), Until::Turn).await;
             if nap == Nap::Over && self.is_over() {
                 return seek.give_up();
             }

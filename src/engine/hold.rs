@@ -123,7 +123,7 @@ pub(crate) struct Target {
 impl Target {
     /// For an owner that nobody else knows.
     pub(crate) fn fresh(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
-        Arc::new(Self { engine: Arc::clone(engine), hold, number: 0, nonce: Bytes::new(), reserved: false })
+        Self::fresh_by(engine, hold, 0, Bytes::new())
     }
 
     /// As `fresh`, for a waiter in a queue who is registered by this.

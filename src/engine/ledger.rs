@@ -199,8 +199,8 @@ impl Book {
         self.watched
     }
 
-    /// The lease that the key must have for the guards that stay, in full: the watchdog's if any is watched, else the
-    /// longest of the explicit ones, as Redisson arms it again on a partial unlock.
+    /// The lease that the key must have for the guards that stay, in full: the longest of the explicit ones,
+    /// and of the watchdog's if any is watched.
     pub(crate) fn lease_left(&self, watchdog: u64) -> u64 {
         self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
     }
@@ -413,11 +413,6 @@ impl Book {
     /// An `extend` to `until` went without a reply.
     pub(crate) fn note_unseen(&mut self, until: u64) {
         self.unseen = self.unseen.max(until);
-    }
-
-    /// The lease in the server was set, and is known by that.
-    pub(crate) fn forget_unseen(&mut self) {
-        self.unseen = 0;
     }
 
     /// Until when the server may keep it, whoever counts on that.

@@ -22,6 +22,7 @@ pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod names;
 pub(crate) mod node;
+pub(crate) mod patience;
 pub(crate) mod plain;
 pub(crate) mod protocol;
 pub(crate) mod queue;

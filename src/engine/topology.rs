@@ -41,10 +41,10 @@ impl Topology {
         outcome
     }
 
-    /// True when commands are under way at the server of a name, or went without an answer, and nothing has come from it for
-    /// longer than its answers take.
-    pub(crate) fn is_silent(&self, _name: &LockName) -> bool {
-        self.signs.are_missing(self.now())
+    /// True when commands were under way at the server of a name at that moment, and nothing had come from it for longer than
+    /// its answers take.
+    pub(crate) fn is_silent(&self, _name: &LockName, at: Moment) -> bool {
+        self.signs.are_missing(at)
     }
 
     /// Every server.
@@ -68,29 +68,27 @@ impl Topology {
 struct Signs {
     /// Commands under way.
     under_way: AtomicUsize,
-    /// When the first command was sent since the last answer.
+    /// Since when there have been some without a break.
     asked: AtomicU64,
     /// When the last answer came.
     heard: AtomicU64,
-    /// How long an answer usually takes, in ns: a mean in which each counts for an eighth.
+    /// How long an answer usually takes, in ns: a mean in which each counts for an eighth. 0 before the first.
     usual: AtomicU64,
 }
 
 impl Signs {
     fn ask(&self, now: Moment) -> Asked<'_> {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        if self.asked.load(Ordering::Relaxed) <= self.heard.load(Ordering::Relaxed) {
+        if self.under_way.load(Ordering::Relaxed) == 0 {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
         }
+        self.under_way.fetch_add(1, Ordering::Relaxed);
         Asked { signs: self, sent: now }
     }
 
     fn are_missing(&self, now: Moment) -> bool {
-        let (asked, heard) = (self.asked.load(Ordering::Relaxed), self.heard.load(Ordering::Relaxed));
+        let since = self.asked.load(Ordering::Relaxed).max(self.heard.load(Ordering::Relaxed));
         let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed).saturating_mul(SLOWER));
-        // One that went without an answer is missed still; behind an answer to another, one that is under way.
-        let due = asked > heard || self.under_way.load(Ordering::Relaxed) > 0;
-        due && now.since(Moment::from_nanos(asked.max(heard))) > SILENT.max(usual)
+        self.under_way.load(Ordering::Relaxed) > 0 && now.since(Moment::from_nanos(since)) > SILENT.max(usual)
     }
 }
 
@@ -105,7 +103,8 @@ impl Asked<'_> {
         let Signs { heard, usual, .. } = self.signs;
         heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
         let (took, before) = (nanos(now.since(self.sent)), usual.load(Ordering::Relaxed));
-        usual.store(before - before / 8 + took / 8, Ordering::Relaxed);
+        let mean = if before == 0 { took } else { before - before / 8 + took / 8 };
+        usual.store(mean, Ordering::Relaxed);
     }
 }
 
@@ -127,23 +126,29 @@ mod tests {
     fn a_server_is_silent_when_an_answer_is_due_for_longer_than_usual() {
         let signs = Signs::default();
         assert!(!signs.are_missing(at(10_000)), "nothing was asked");
-        let (first, second) = (signs.ask(at(10_000)), signs.ask(at(10_050)));
+        let first = signs.ask(at(10_000));
         assert!(!signs.are_missing(at(10_100)) && signs.are_missing(at(10_101)));
+        let second = signs.ask(at(10_140));
         second.answered(at(10_150));
         drop(second);
         assert!(!signs.are_missing(at(10_250)) && signs.are_missing(at(10_251)), "the first is under way");
         drop(first);
         assert!(!signs.are_missing(at(20_000)), "nothing is due");
-        // One that went without an answer is missed until something is heard.
+        // Given up, or lost: what is asked next has its own time.
         drop(signs.ask(at(20_000)));
-        assert!(signs.are_missing(at(20_101)));
-        signs.ask(at(20_200)).answered(at(20_201));
-        assert!(!signs.are_missing(at(30_000)));
+        let next = signs.ask(at(30_000));
+        assert!(!signs.are_missing(at(30_100)) && signs.are_missing(at(30_101)));
+        drop(next);
         // A slow one is given the time that it takes.
         for n in 0..50 {
-            signs.ask(at(30_000 + n * 400)).answered(at(30_400 + n * 400));
+            signs.ask(at(40_000 + n * 400)).answered(at(40_400 + n * 400));
         }
         let _asked = signs.ask(at(60_000));
-        assert!(!signs.are_missing(at(61_000)) && signs.are_missing(at(61_700)));
+        assert!(!signs.are_missing(at(61_500)) && signs.are_missing(at(61_650)));
+        // From its first answer on.
+        let signs = Signs::default();
+        signs.ask(at(10_000)).answered(at(10_400));
+        let _asked = signs.ask(at(20_000));
+        assert!(!signs.are_missing(at(21_600)) && signs.are_missing(at(21_601)));
     }
 }

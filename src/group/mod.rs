@@ -9,6 +9,7 @@ use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use crate::client::Client;
+use crate::engine::acquire::GRACE;
 use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Released};
@@ -83,12 +84,19 @@ impl Budget {
 
     /// What is left, `most` at the most.
     pub(crate) fn left(&self, most: Duration) -> Duration {
-        self.wait.map_or(most, |wait| wait.saturating_sub(self.began.elapsed()).min(most))
+        self.rest().map_or(most, |rest| rest.min(most))
     }
 
-    /// What is left for a lock's own wait: None without a limit.
+    /// What is left for a lock's own wait: None without a limit. Never nothing where there was something: one attempt without
+    /// a wait may take a command's whole time.
     pub(crate) fn rest(&self) -> Option<Duration> {
-        self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
+        let least = if self.is_once() { Duration::ZERO } else { Duration::from_nanos(1) };
+        self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()).max(least))
+    }
+
+    /// For how long the wait has been over.
+    fn overdue(&self) -> Duration {
+        self.wait.map_or(Duration::ZERO, |wait| self.began.elapsed().saturating_sub(wait.saturating_add(GRACE)))
     }
 }
 
@@ -109,10 +117,15 @@ pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
-/// True when the server of any of these locks is silent.
-pub(crate) fn is_silent(locks: &[Arc<dyn DistLock>]) -> bool {
+/// True when the server of any of these locks was silent when their wait was to end: a standstill of ours after that is not
+/// theirs.
+pub(crate) fn is_silent(locks: &[Arc<dyn DistLock>], budget: Budget) -> bool {
+    let overdue = budget.overdue();
     let mut parts = locks.iter().flat_map(|lock| lock.parts());
-    parts.any(|part| part.client.engine().topology.is_silent(part.protocol.name()))
+    parts.any(|part| {
+        let topology = &part.client.engine().topology;
+        topology.is_silent(part.protocol.name(), topology.now() - overdue)
+    })
 }
 
 /// The pause after so many failures of several locks together: the first, and the longest. Half of it is random.

@@ -118,10 +118,11 @@ impl Single {
             let cut_until = Moment::from_nanos(hold.book().cut_until());
             // One before it may come in late, and shorten the lease behind this one.
             engine.after(cut_until).await;
-            let over = |book: &Book| hold.lost(book.end_of(level).unwrap_or(End::Expired));
+            let why_ended = |book: &Book| hold.lost(book.end_of(level).unwrap_or(End::Expired));
             let number = {
                 let book = hold.book();
-                book.number(level).filter(|_| book.end().is_none()).ok_or_else(|| over(&book))?
+                let held = book.until(level).is_some_and(|until| engine.now().as_nanos() < until);
+                book.number(level).filter(|_| held).ok_or_else(|| why_ended(&book))?
             };
             let renewal = hold.protocol.renewal();
             let mut refusals = Refusals::default();
@@ -129,7 +130,7 @@ impl Single {
                 let mut book = hold.book();
                 book.uncapped(engine.now().as_nanos(), level, before);
             };
-            let (sent, before, reply, numbers, cuts) = loop {
+            let (sent, before, reply, numbers) = loop {
                 let (others, all, kept, numbers) = {
                     let book = hold.book();
                     let until = |nanos| Moment::from_nanos(nanos);
@@ -189,7 +190,7 @@ impl Single {
                             refusals.add(&engine.clock, *at, engine.now())?;
                         }
                     }
-                    _ => break (sent, before, reply, numbers, cuts),
+                    _ => break (sent, before, reply, numbers),
                 }
             };
             let until = valid_until(sent, lease).as_nanos();
@@ -211,11 +212,8 @@ impl Single {
             match &reply {
                 Reply::List(entries) if matches!(entries.as_slice(), [Reply::Int(1) | Reply::List(_)]) => {
                     let mut book = hold.book();
-                    if cuts {
-                        book.forget_unseen();
-                    }
                     let in_time = book.extended(engine.now().as_nanos(), level, nanos(lease), until);
-                    let extended = if in_time { Ok(()) } else { Err(over(&book)) };
+                    let extended = if in_time { Ok(()) } else { Err(why_ended(&book)) };
                     drop(book);
                     hold.changed.notify_waiters();
                     extended

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use tokio::time::Instant;
 
 use super::{HOLD, MultiLock};
 use crate::engine::acquire::GRACE;
 use crate::engine::acquire::batch::{Batch, batch};
+use crate::engine::patience::Patience;
 use crate::error::{Error, Result, Step};
 use crate::group::{Asking, Budget, Held, ask, enough, how, is_silent, jitter, patience, pause};
 use crate::guard::Guard;
@@ -27,6 +27,16 @@ const PART: usize = 500;
 struct Together {
     got: Vec<(usize, Guard)>,
     outcome: Result<Option<usize>>,
+}
+
+/// What it brought to ask for all that were missing.
+enum Asked {
+    /// All are held.
+    All,
+    /// The first that somebody else holds.
+    Busy(usize),
+    /// The wait was over before servers that answer had answered.
+    RanOut,
 }
 
 /// As whom an acquire asks.
@@ -57,12 +67,15 @@ impl MultiLock {
         let mut asker = Asker::new(asked.owner.clone().or_else(Owner::current));
         let mut got = Got::new();
         let mut together = asker.given.is_none();
-        let mut failing: Option<(Instant, u32)> = None;
+        let mut patience = Patience::new(patience(&self.locks));
         let mut last: Option<Error> = None;
         loop {
             let waited_for = got.len();
             let busy = match self.ask_all(&asked, &asker, &mut got, together, budget).await {
-                Ok(busy) => busy,
+                Ok(Asked::All) => None,
+                Ok(Asked::Busy(at)) => Some(at),
+                // Given back in the background. Where attempts before it failed, that says more.
+                Ok(Asked::RanOut) => return last.map_or(Ok(None), Err),
                 Err(error) => {
                     self.give_back(&mut got, 0, &mut asker, budget).await;
                     // An attempt that the end of the wait cuts off says less than those before it.
@@ -75,13 +88,13 @@ impl MultiLock {
                         asker.renew();
                         continue;
                     }
-                    let (since, failures) = *failing.get_or_insert_with(|| (Instant::now(), 0));
-                    let enough = budget.is_over() || since.elapsed() >= patience(&self.locks);
-                    if enough || !error.is_retryable() {
+                    let pause = pause(patience.failures());
+                    let now = budget.waited();
+                    let enough = if error.is_too_late() { patience.came_late(now) } else { patience.failed(now) };
+                    if budget.is_over() || enough || !error.is_retryable() {
                         return Err(error);
                     }
-                    failing = Some((since, failures + 1));
-                    tokio::time::sleep(budget.left(pause(failures))).await;
+                    tokio::time::sleep(budget.left(pause)).await;
                     asker.renew();
                     continue;
                 }
@@ -102,14 +115,14 @@ impl MultiLock {
                 }
                 // Too slow for the lease. Given back, and once more.
                 let _ = held.unlock().await;
-                let (since, _) = *failing.get_or_insert_with(|| (Instant::now(), 0));
-                if budget.is_over() || since.elapsed() >= patience(&self.locks) {
+                if patience.came_late(budget.waited()) || budget.is_over() {
                     return Err(Error::too_late());
                 }
                 asker.renew();
                 continue;
             };
-            (failing, last) = (None, None);
+            patience.answered();
+            last = None;
             if budget.is_over() {
                 // Given back in the background.
                 return Ok(None);
@@ -126,7 +139,7 @@ impl MultiLock {
         }
     }
 
-    /// Asks once for all that are missing, at the same time. The first that somebody else holds; None when all are held.
+    /// Asks once for all that are missing, at the same time.
     async fn ask_all(
         &self,
         asked: &Acquire,
@@ -134,7 +147,7 @@ impl MultiLock {
         got: &mut Got,
         together: bool,
         budget: Budget,
-    ) -> Result<Option<usize>> {
+    ) -> Result<Asked> {
         let owner = &asker.owner;
         let mut missing: Vec<usize> = (0..self.locks.len()).filter(|at| !got.contains_key(at)).collect();
         let mut batches = FuturesUnordered::new();
@@ -186,10 +199,11 @@ impl MultiLock {
         };
         match failed {
             Some(error) => Err(error),
-            None if late && busy.is_none() && is_silent(&self.locks) => Err(Error::Timeout { step: Step::Command }),
-            // The wait is over, and who holds the rest is not known.
-            None if late => Ok(busy.or(Some(0))),
-            None => Ok(busy),
+            None if late && busy.is_none() && is_silent(&self.locks, budget) => {
+                Err(Error::Timeout { step: Step::Command })
+            }
+            None if late && busy.is_none() => Ok(Asked::RanOut),
+            None => Ok(busy.map_or(Asked::All, Asked::Busy)),
         }
     }
 
@@ -239,7 +253,8 @@ impl MultiLock {
         got: &mut Got,
         budget: Budget,
     ) -> Result<bool> {
-        loop {
+        // Giving back may have taken what was left.
+        while !budget.is_over() {
             let holds = !got.is_empty();
             let mut how = how(&asker.owner, asked, budget);
             how.wait = if holds { Some(budget.left(HOLD + jitter(HOLD))) } else { budget.rest() };
@@ -260,6 +275,7 @@ impl MultiLock {
             // All the others are then to be had by scripts for many again.
             asker.renew();
         }
+        Ok(false)
     }
 
     /// Gives back those from this number on, so that whoever comes next finds them free.

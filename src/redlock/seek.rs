@@ -4,11 +4,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use tokio::time::Instant;
 
 use super::RedLock;
 use super::look::{Look, Looks};
 use super::round::{Late, Round, Wish};
+use crate::engine::patience::Patience;
 use crate::error::{Error, Result, Step};
 use crate::group::{Budget, Held, ask, how, jitter, patience, pause};
 use crate::guard::Guard;
@@ -29,8 +29,8 @@ impl RedLock {
         let most_away = self.nodes.len() - needed;
         let (mut late, mut looks) = (Late::default(), Looks::default());
         let mut first = None;
-        let mut failing: Option<Instant> = None;
-        let (mut failures, mut splits) = (0_u32, 0_u32);
+        let mut patience = Patience::new(patience(&self.nodes));
+        let mut splits = 0_u32;
         let mut known_busy = false;
         let mut owner = wish.owner.clone().unwrap_or_else(Owner::of_group);
         loop {
@@ -42,6 +42,7 @@ impl RedLock {
                 return Ok(None);
             }
             let Round { granted, busy, failed, why, .. } = round;
+            let came_late = why.as_ref().is_some_and(Error::is_too_late);
             let votes = granted.len();
             let away = (failed > most_away).then(|| Error::NoQuorum {
                 name: Arc::clone(&self.name),
@@ -57,17 +58,19 @@ impl RedLock {
             let next = wish.owner.clone().unwrap_or_else(Owner::of_group);
             if let Some(error) = away {
                 known_busy = false;
-                let since = *failing.get_or_insert_with(Instant::now);
-                if !error.is_retryable() || since.elapsed() >= patience(&self.nodes) {
+                let pause = pause(patience.failures());
+                let now = budget.waited();
+                let enough = if came_late { patience.came_late(now) } else { patience.failed(now) };
+                if enough || !error.is_retryable() {
                     return Err(error);
                 }
-                late.beside(tokio::time::sleep(budget.left(pause(failures)))).await;
-                failures += 1;
+                late.beside(tokio::time::sleep(budget.left(pause))).await;
                 if budget.is_over() {
                     return Err(error);
                 }
             } else {
-                (failing, failures, known_busy) = (None, 0, true);
+                patience.answered();
+                known_busy = true;
                 if busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
                     // not all come back at once.

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::client::Client;
 use crate::engine::acquire::GRACE;
 use crate::engine::home::{self, Home};
 use crate::error::{Deadlock, Error, NotHeld, Result, Step};
-use crate::group::{Asking, Budget, Part, ask, each};
+use crate::group::{Asking, Budget, Part, ask, each, is_silent};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::multi::MultiLock;
@@ -138,9 +139,15 @@ impl Striped {
         let mut vain = Vain::default();
         for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
             let once = Acquire { waited: budget.waited(), ..how.clone().wait(Duration::ZERO) };
-            match within(until, self.segments[at].acquire(once)).await {
-                Ok(Some(guard)) => return Ok(Some((at, guard))),
-                outcome => vain.note(outcome.map(drop))?,
+            let segment = &self.segments[at];
+            match within(until, segment.acquire(once)).await {
+                Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
+                Some(outcome) => vain.note(outcome.map(drop))?,
+                None if budget.is_once() || is_silent(slice::from_ref(segment), budget) => {
+                    vain.note(Err(UNANSWERED))?
+                }
+                // The wait has run out, whatever the answer will be.
+                None => vain.note(Ok(()))?,
             }
             let over =
                 if budget.is_once() { until.is_some_and(|until| Instant::now() >= until) } else { budget.is_over() };
@@ -183,7 +190,7 @@ impl Striped {
     async fn holds_any(&self, owner: &Owner, until: Option<Instant>) -> Result<bool> {
         let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
         let mut vain = Vain::default();
-        while let Some(held) = within(until, async { asking.next().await.transpose() }).await.transpose() {
+        while let Some(held) = within(until, asking.next()).await.unwrap_or(Some(Err(UNANSWERED))) {
             match held {
                 Ok(true) => return Ok(true),
                 outcome => vain.note(outcome.map(drop))?,
@@ -255,13 +262,13 @@ impl Vain {
     }
 }
 
-/// Work that has to be done by then.
-async fn within<T>(until: Option<Instant>, work: impl Future<Output = Result<T>>) -> Result<T> {
+const UNANSWERED: Error = Error::Timeout { step: Step::Command };
+
+/// What some work brings, if it is done by then.
+async fn within<T>(until: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match until {
-        None => work.await,
-        Some(until) => {
-            tokio::time::timeout_at(until, work).await.unwrap_or(Err(Error::Timeout { step: Step::Command }))
-        }
+        None => Some(work.await),
+        Some(until) => tokio::time::timeout_at(until, work).await.ok(),
     }
 }
 

@@ -51,7 +51,8 @@ macro_rules! body {
 }
 
 const REENTRANT: Kind = Kind::mutex(|client, name| client.lock(Flavour::Reentrant, name));
-const FAIR: Kind = Kind::mutex(|client, name| client.lock(Flavour::Fair, name));
+const FAIR: Kind = Kind::mutex(|client, name| client.lock(Flavour::Fair, name))
+    .queued_in(|name| format!("redisson_lock_queue:{{{name}}}"));
 const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
 const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
 

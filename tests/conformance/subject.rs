@@ -26,6 +26,8 @@ pub struct Kind {
     pub several: bool,
     /// As how many those of one process count who wait for it, two of them.
     pub two_wait_as: usize,
+    /// The queue in Redis in which those stand who wait for the lock of this name, if there is one.
+    pub queue: Option<fn(&str) -> String>,
     /// How often one who waits for half a second looks, when a tenth of it is the longest pause.
     pub looks: (u64, u64),
 }
@@ -42,9 +44,16 @@ impl Kind {
             tells_holder: true,
             several: false,
             two_wait_as: 2,
+            queue: None,
             // Two at the start, then one a poll cap.
             looks: (3, 10),
         }
+    }
+
+    /// With a queue in Redis.
+    pub const fn queued_in(mut self, queue: fn(&str) -> String) -> Self {
+        self.queue = Some(queue);
+        self
     }
 
     /// As the hash of a read-write lock is in the hands of a writer.

@@ -179,19 +179,19 @@ async fn every_command_lost_in_every_way_changes_no_count() {
 async fn a_wait_that_ends_in_doubt_is_not_busy() {
     reentrant(async |bed| {
         for (n, action) in
-            [Action::HangReply, Action::DelayReply(ms(700)), Action::Delay(ms(700))].into_iter().enumerate()
+            [Action::HangReply, Action::DelayReply(ms(1500)), Action::Delay(ms(1500))].into_iter().enumerate()
         {
             let proxy = Proxy::start(bed.server.addr());
-            let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(1)).watchdog(secs(30))).await;
+            let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
             warm(&client).await;
             let name = format!("lock {n}");
             let lock = client.reentrant(&name);
             proxy.on_request(script("acquire").containing(&name), action);
-            let error = lock.lock_for(ms(200)).await.expect_err("not busy");
+            let error = lock.lock_for(ms(500)).await.expect_err("not busy");
             assert!(error.outcome_unknown(), "{action:?}: {error:?}");
             let ran = async || bed.admin.commandstats().await.get("hset").is_some_and(|calls| *calls > n as u64);
-            eventually("the acquire runs", secs(2), ran).await;
-            eventually("it is undone", secs(3), async || !bed.admin.exists(&name).await).await;
+            eventually("the acquire runs", secs(10), ran).await;
+            eventually("it is undone", secs(10), async || !bed.admin.exists(&name).await).await;
             idle(&client).await;
             assert!(!bed.admin.exists(&name).await, "{action:?}");
         }
@@ -203,22 +203,25 @@ async fn a_wait_that_ends_in_doubt_is_not_busy() {
 /// that is a wait that ran out. A client whose server is known to be silent is told so however short the wait.
 #[tokio::test]
 async fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
-    for several in [false, true] {
+    for kind in ["single", "multi", "striped"] {
         reentrant(async |bed| {
             let proxy = Proxy::start(bed.server.addr());
             let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
             warm(&client).await;
-            let lock: Arc<dyn DistLock> =
-                if several { Arc::new(client.multi(["a", "b"])) } else { Arc::new(client.reentrant("a")) };
+            let lock: Arc<dyn DistLock> = match kind {
+                "multi" => Arc::new(client.multi(["a", "b"])),
+                "striped" => Arc::new(client.striped("a", 2)),
+                _ => Arc::new(client.reentrant("a")),
+            };
             lock.lock().await.unwrap().unlock().await.unwrap();
             let undone = async || {
                 idle(&client).await;
-                assert!(!bed.admin.exists("a").await && !bed.admin.exists("b").await, "undone");
+                assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "{kind}: not undone");
             };
-            proxy.set_upstream_mode(Mode::Delay(ms(60)));
+            proxy.set_upstream_mode(Mode::Delay(ms(90)));
             for _ in 0..5 {
                 let outcome = lock.lock_for(ms(20)).await;
-                assert!(matches!(outcome, Ok(None)), "several {several}: {outcome:?}");
+                assert!(matches!(outcome, Ok(None)), "{kind}: {outcome:?}");
                 undone().await;
             }
             // A slow one, which usually takes 400 ms.
@@ -227,7 +230,7 @@ async fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
                 assert!(!lock.is_locked().await.unwrap());
             }
             let outcome = lock.lock_for(ms(200)).await;
-            assert!(matches!(outcome, Ok(None)), "several {several}: {outcome:?}");
+            assert!(matches!(outcome, Ok(None)), "{kind}: {outcome:?}");
             proxy.set_upstream_mode(Mode::Pass);
             undone().await;
             for _ in 0..30 {
@@ -237,13 +240,43 @@ async fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
             proxy.set_upstream_mode(Mode::Hang);
             for wait in [300, 10] {
                 let error = lock.lock_for(ms(wait)).await.expect_err("silent");
-                assert!(error.outcome_unknown(), "several {several}: {error:?}");
+                assert!(error.outcome_unknown(), "{kind}: {error:?}");
             }
             proxy.set_upstream_mode(Mode::Pass);
             undone().await;
         })
         .await;
     }
+}
+
+/// Nor is a standstill of the client's own runtime the server's: its answers were there, and nobody to read them.
+#[tokio::test]
+async fn a_wait_that_ends_while_the_runtime_stands_still_has_run_out() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let other = bed.client().await;
+        for kind in ["single", "multi", "striped"] {
+            let lock: Arc<dyn DistLock> = match kind {
+                "multi" => Arc::new(client.multi(["a", "b"])),
+                "striped" => Arc::new(client.striped("a", 1)),
+                _ => Arc::new(client.reentrant("a")),
+            };
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            let stands_still = async {
+                tokio::task::yield_now().await;
+                std::thread::sleep(ms(300));
+            };
+            let (outcome, ()) = tokio::join!(lock.lock_for(ms(20)), stands_still);
+            println!("{kind}: {outcome:?}");
+            // In it is, where the answer was read first.
+            assert!(outcome.is_ok(), "{kind}: {outcome:?}");
+            drop(outcome);
+            idle(&client).await;
+            let next = other.reentrant("a").try_lock().await.unwrap().expect("free");
+            next.unlock().await.unwrap();
+        }
+    })
+    .await;
 }
 
 /// A reply that takes longer than the lease it grants: no success, and nothing stays.

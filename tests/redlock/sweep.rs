@@ -1,12 +1,14 @@
 //! X2: every server in one of six states, every combination as likely as another: it is had exactly when a majority can
 //! be had, and else nothing is left.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Client, DistLock, Error, Flavour, RedLock};
 use distlock_support::{Admin, Proxy, RedisServer};
 use futures::future::join_all;
+use tokio::net::TcpSocket;
 
 use crate::bed::{Numbers, eventually, ms, secs};
 use crate::rig::{Five, Path, SOON, long, patient, run};
@@ -40,21 +42,26 @@ struct Ways {
     clients: Vec<Vec<Client>>,
     /// The replica under an address of its own for every server.
     _replicas: Vec<Proxy>,
+    /// The port that nobody listens on, of every server.
+    _nowhere: Vec<TcpSocket>,
 }
 
 impl Ways {
     async fn connect(five: &Five, replica: &RedisServer, hanging: &[Proxy], denied: &[Proxy]) -> Self {
         let up = five.warm(Path::Direct, patient).await;
         let via = five.warm(Path::Proxied, patient).await;
-        let (mut clients, mut replicas) = (Vec::new(), Vec::new());
+        let (mut clients, mut replicas, mut nowhere) = (Vec::new(), Vec::new(), Vec::new());
         for at in 0..5 {
-            // A port that nobody listens on: a proxy that is gone.
-            let nowhere = Proxy::start(replica.addr()).url();
+            // Bound, so that nobody else comes to listen there.
+            let port = TcpSocket::new_v4().unwrap();
+            port.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let closed = format!("redis://{}", port.local_addr().unwrap());
+            nowhere.push(port);
             // A late copy of a command is looked for after a command's longest life.
             let connect = |url: String| async move {
                 patient(&url).command_timeout(secs(1)).connect_timeout(secs(1)).connect_lazily().await.unwrap()
             };
-            let (refusing, hangs) = (connect(nowhere).await, connect(hanging[at].url()).await);
+            let (refusing, hangs) = (connect(closed).await, connect(hanging[at].url()).await);
             let stands = Proxy::start(replica.addr());
             let read_only = connect(stands.url()).await;
             replicas.push(stands);
@@ -67,7 +74,7 @@ impl Ways {
             let (up, taken) = (up.clients[at].clone(), via.clients[at].clone());
             clients.push(vec![up, taken, refusing, hangs, read_only, denied]);
         }
-        Self { clients, _replicas: replicas }
+        Self { clients, _replicas: replicas, _nowhere: nowhere }
     }
 
     fn lock(&self, name: &str, states: &[State]) -> RedLock {

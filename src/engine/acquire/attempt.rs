@@ -1,7 +1,6 @@
 //! One attempt to acquire: what is sent, what it brought, and the undoing of what nobody came to use.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -56,11 +55,13 @@ pub(super) struct Failed {
     pub(super) last: bool,
     /// True when the hold was had, too late, and is being given back: another attempt needs a hold of another number.
     pub(super) spent: bool,
+    /// True when the wait was over before a server that answers had answered it.
+    pub(super) cut_off: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, doubt: None, last: false, spent: false }
+        Self { error, doubt: None, last: false, spent: false, cut_off: false }
     }
 }
 
@@ -294,9 +295,10 @@ impl Wish {
             return attempt.await;
         }
         tokio::time::timeout(left, attempt).await.unwrap_or_else(|_| {
-            let healthy = !self.engine.topology.is_silent(self.protocol.name());
-            self.cut_off.store(healthy, Ordering::Relaxed);
-            Err(Failed { last: true, ..Error::Timeout { step: Step::Command }.into() })
+            // A standstill of ours after the end of the wait is not the server's.
+            let end = self.until.map_or(self.engine.now(), |until| self.engine.now().min(until + GRACE));
+            let cut_off = !self.engine.topology.is_silent(self.protocol.name(), end);
+            Err(Failed { last: true, cut_off, ..Error::Timeout { step: Step::Command }.into() })
         })
     }
 }

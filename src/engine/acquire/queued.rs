@@ -9,6 +9,7 @@ use super::{FLOOR, Wish};
 use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
 use crate::engine::names::LockName;
+use crate::engine::patience::Patience;
 use crate::engine::protocol::Turn;
 use crate::engine::registry::{Nap, Place, Until, Win};
 use crate::error::Result;
@@ -25,10 +26,10 @@ enum Stood {
 impl Wish {
     /// Waits in the queue until the lock is ours or the wait is over.
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
-        let (mut doubt, mut late) = (None, None);
+        let (mut doubt, mut patience) = (None, Patience::new(self.engine.patience()));
         loop {
             let mut seek = Seek::new(self);
-            (seek.doubt, seek.late) = (doubt.take(), late);
+            (seek.doubt, seek.patience) = (doubt.take(), patience);
             // Alone and for the first time, a place is needed only if the lock is not free.
             if self.fresh && self.station.is_none() {
                 if let Some(grant) = seek.ask().await? {
@@ -53,7 +54,7 @@ impl Wish {
             }
             // Nothing is left to be undone of the place, but perhaps of an attempt whose reply was lost.
             let (old, number) = (seek.displaced(), seek.target.number);
-            late = seek.late;
+            patience = seek.patience;
             drop(seek);
             self.engine.check_open()?;
             if self.is_over() {
@@ -67,6 +68,7 @@ impl Wish {
                 // Undone now, the place that is taken next would be lost with it.
                 doubt = old;
                 // One that came too late may have been given back.
+                self.new &= number == self.number;
                 self.number = number;
             }
         }

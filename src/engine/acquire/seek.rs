@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::attempt::{Failed, Placed, Tried, Undo};
 use super::{FLOOR, Wish};
 use crate::engine::hold::{Grant, Hold, Target};
+use crate::engine::patience::Patience;
 use crate::engine::protocol::Turn;
 use crate::engine::transport::Moment;
 use crate::error::{Error, Result};
@@ -28,10 +29,9 @@ pub(super) struct Seek<'a> {
     /// The place in a queue in Redis.
     pub(super) place: Option<Placed>,
     pub(super) found: Found,
-    failing: Option<(Moment, Error)>,
-    failures: u32,
-    /// Since when the lock is granted too late to be of use. Other answers in between are no better news.
-    pub(super) late: Option<Moment>,
+    pub(super) patience: Patience,
+    /// Why the last attempt failed, if it did.
+    failed: Option<Error>,
 }
 
 /// What the last attempt found out about others in Redis.
@@ -55,9 +55,8 @@ impl<'a> Seek<'a> {
             turn: Turn::Join,
             place: None,
             found: Found::Nothing,
-            failing: None,
-            failures: 0,
-            late: None,
+            patience: Patience::new(wish.engine.patience()),
+            failed: None,
         }
     }
 
@@ -65,14 +64,15 @@ impl<'a> Seek<'a> {
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
         let wish = self.wish;
         self.found = Found::Nothing;
-        let patience = self.patience();
-        if patience == Some(Duration::ZERO) {
+        let held_back = self.held_back();
+        if held_back == Some(Duration::ZERO) {
             // Long enough: those who wait for the other half are not let go first any more.
             self.turn = Turn::Stay;
         }
         let tried = wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
-            (self.failing, self.failures) = (None, 0);
+            self.failed = None;
+            self.patience.answered();
         }
         match tried {
             Ok(Tried::Held(grant)) => {
@@ -94,7 +94,7 @@ impl<'a> Seek<'a> {
             }
             Ok(Tried::HeldBack) => {
                 self.found = Found::HeldBack;
-                self.nap = patience.unwrap_or(FLOOR).min(wish.engine.options.poll_cap);
+                self.nap = held_back.unwrap_or(FLOOR).min(wish.engine.options.poll_cap);
             }
             Ok(Tried::Displaced) => {
                 self.found = Found::Displaced;
@@ -114,7 +114,7 @@ impl<'a> Seek<'a> {
                 self.target = Target::reserve(&wish.engine, hold, number, nonce);
                 self.nap = Duration::from_millis(1);
             }
-            Err(Failed { error, doubt, last, spent }) => {
+            Err(Failed { error, doubt, last, spent, cut_off }) => {
                 if spent {
                     // Its release looks for what was in doubt.
                     Undo::settle(&mut self.doubt);
@@ -129,28 +129,26 @@ impl<'a> Seek<'a> {
                     // It may have a place unseen.
                     self.turn = Turn::Stay;
                 }
-                let now = wish.engine.now();
-                if spent {
-                    self.late.get_or_insert(now);
+                if cut_off {
+                    // It says less than the one before it that failed; where none did, the wait has run out.
+                    let earlier = self.failed.take();
+                    wish.ran_out.store(earlier.is_none(), Ordering::Relaxed);
+                    return Err(earlier.unwrap_or(error));
                 }
-                let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
-                let since = self.late.filter(|_| spent).map_or(since, |late| since.min(late));
-                let patience = wish.engine.patience();
-                if last || !error.is_retryable() || wish.is_over() || now.since(since) >= patience {
-                    // An attempt that the end of the wait has cut off says less than the one before it that failed.
-                    let failed = self.failing.take().filter(|_| wish.cut_off.swap(false, Ordering::Relaxed));
-                    return Err(failed.map_or(error, |(_, earlier)| earlier));
+                self.nap = wish.engine.pause(self.patience.failures());
+                let now = wish.engine.now().since(wish.began);
+                let enough = if spent { self.patience.came_late(now) } else { self.patience.failed(now) };
+                if last || enough || !error.is_retryable() || wish.is_over() {
+                    return Err(error);
                 }
-                self.failing = Some((since, error));
-                self.nap = wish.engine.pause(self.failures);
-                self.failures += 1;
+                self.failed = Some(error);
             }
         }
         Ok(None)
     }
 
     /// For how long this lets those go first who wait for the other half. None where there is no such thing.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn held_back(&self) -> Option<Duration> {
         let engine = &self.wish.engine;
         let waited = || engine.now().since(self.wish.began) + self.wish.waited;
         let left = || engine.options.hold_back.saturating_sub(waited());
@@ -189,12 +187,12 @@ impl<'a> Seek<'a> {
     }
 
     pub(super) fn is_failing(&self) -> bool {
-        self.failing.is_some()
+        self.failed.is_some()
     }
 
     /// The wait is over. Only what is known is told as busy.
     pub(super) fn give_up(&mut self) -> Result<Option<Grant>> {
-        self.failing.take().map_or(Ok(None), |(_, error)| Err(error))
+        self.failed.take().map_or(Ok(None), Err)
     }
 }
 

@@ -88,7 +88,7 @@ pub async fn a_release_wakes_a_waiter_at_once(bed: &Subject<'_>) {
     assert!(worst < ms(500), "worst {worst:?}");
 }
 
-pub async fn waiters_of_one_client_are_served_in_order(bed: &Bed) {
+pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     for holder in [&ours, &theirs] {
         let guard = bed.lock(holder, "job").lock().await.unwrap();
@@ -104,7 +104,12 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Bed) {
                     guard.unlock().await.unwrap();
                 }
             });
-            eventually("it has queued", secs(5), async || ours.stats().waiting == n + 1).await;
+            eventually("it waits", secs(30), async || ours.stats().waiting == n + 1).await;
+            // Their commands may overtake each other on several connections.
+            if let Some(queue) = bed.kind().queue {
+                let length = async || bed.admin.cmd::<usize>(&["LLEN", &queue("job")]).await;
+                eventually("it stands in the queue", secs(30), async || length().await == n + 1).await;
+            }
         }
         guard.unlock().await.unwrap();
         while let Some(done) = waiters.join_next().await {

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Acquire, DistLock, Flavour, MultiLock, Prefer, Striped};
+use distlock::{Acquire, Client, DistLock, Flavour, MultiLock, Prefer, Striped};
+use distlock_support::{Action, Matcher, Proxy};
 
 use super::rig::{Path, five, patient};
-use crate::bed::{enter, eventually, ms, rw, secs, waiter};
+use crate::bed::{enter, eventually, idle, ms, reentrant, rw, secs, waiter};
 
 /// How long a reader is held back, and then some.
 const ENOUGH: Duration = ms(2_500);
@@ -98,6 +99,32 @@ async fn finding_18_a_redlock_reader_is_held_back_once() {
         for writer in writers {
             writer.await.unwrap().0.unlock().await.unwrap();
         }
+    })
+    .await;
+}
+
+/// A wait that giving back has taken all of is over: no attempt without a wait follows, which may take a command's whole time.
+#[tokio::test]
+async fn a_wait_that_giving_back_uses_up_is_over() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let (client, other) = (bed.connect(Client::builder(&proxy.url())).await, bed.client().await);
+        let me = client.owner();
+        for name in ["a", "b", "c"] {
+            client.reentrant(name).lock().await.unwrap().unlock().await.unwrap();
+        }
+        idle(&client).await;
+        let held = other.reentrant("b").lock().await.unwrap();
+        let multi = client.multi(["a", "b", "c"]);
+        // a, b and c, and the release of c: never answered within the wait.
+        proxy.on_request(Matcher::command("EVALSHA").nth(4), Action::HangReply);
+        let began = Instant::now();
+        let outcome = multi.acquire(Acquire::new().owner(&me).wait(ms(250))).await;
+        println!("{:?} after {:?}", outcome.as_ref().map(Option::is_some), began.elapsed());
+        assert!(began.elapsed() < secs(2), "{outcome:?} after {:?}", began.elapsed());
+        assert!(!matches!(outcome, Ok(Some(_))));
+        held.unlock().await.unwrap();
+        idle(&client).await;
     })
     .await;
 }
