@@ -192,10 +192,10 @@ impl fmt::Display for Step {
 }
 
 /// Server errors that pass by themselves. `-READONLY` heals by reconnecting, which the node does.
+const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
+
 /// A grant whose lease was over before anybody had it.
 const TOO_LATE: &str = "the reply took longer than the lease";
-
-const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
 
 impl Error {
     pub(crate) fn config(what: impl Into<String>) -> Self {

@@ -17,7 +17,8 @@ use tokio::sync::oneshot;
 use super::reaper::Reaper;
 use super::script::Script;
 use super::sync::Mutex;
-use super::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+use super::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
+use super::world::World;
 use crate::config::Options;
 
 /// Commands under way at a time before calls collect, for each connection.
@@ -267,12 +268,8 @@ impl Transport for Coalesced {
         self.core.inner.address()
     }
 
-    fn now(&self) -> Moment {
-        self.core.inner.now()
-    }
-
-    fn random(&self) -> u64 {
-        self.core.inner.random()
+    fn world(&self) -> Arc<dyn World> {
+        self.core.inner.world()
     }
 
     fn close(&self, within: Duration) -> BoxFuture<'static, ()> {

@@ -22,7 +22,6 @@ pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod names;
 pub(crate) mod node;
-pub(crate) mod patience;
 pub(crate) mod plain;
 pub(crate) mod protocol;
 pub(crate) mod queue;
@@ -38,6 +37,8 @@ pub(crate) mod sync;
 mod tests;
 pub(crate) mod topology;
 pub(crate) mod transport;
+pub(crate) mod wait;
+pub(crate) mod world;
 
 use clock::ServerClock;
 use hold::{Hold, Holds};
@@ -84,11 +85,12 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Starts the machinery over one server, on the current runtime.
     pub(crate) fn start(options: Options, node: Arc<dyn Transport>) -> Arc<Self> {
-        let random = (u128::from(node.random()) << 64) | u128::from(node.random());
+        let world = node.world();
+        let random = (u128::from(world.random()) << 64) | u128::from(world.random());
         let id = uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string();
         let reaper = Reaper::start();
         let node = if options.coalesce { coalesce::Coalesced::over(node, &options, reaper.clone()) } else { node };
-        let topology = Topology::single(node);
+        let topology = Topology::single(node, world);
         let kick = Arc::new(Notify::new());
         let (closing, closed) = watch::channel(false);
         let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
@@ -213,20 +215,18 @@ impl Engine {
 
     /// The pause after so many failures: brief the first time, then half fixed, half random (protocol §15).
     pub(crate) fn pause(&self, failures: u32) -> Duration {
-        let (base, most) = self.options.retry_delay;
-        let full = base.saturating_mul(1 << failures.min(16)).min(most);
-        let pause = full / 2 + self.jitter(full / 2);
+        let pause = wait::pause(&**self.topology.world(), self.options.retry_delay, failures);
         if failures == 0 { pause / 10 } else { pause }
     }
 
     /// A random duration below `most`.
     pub(crate) fn jitter(&self, most: Duration) -> Duration {
-        most.mul_f64(self.random())
+        self.topology.world().jitter(most)
     }
 
     /// A random number from 0 to 1.
     pub(crate) fn random(&self) -> f64 {
-        (self.topology.random() >> 11) as f64 / (1_u64 << 53) as f64
+        self.topology.world().fraction()
     }
 
     /// Ends a hold that was not released, tells whoever relies on it, and has the rest cleaned up.

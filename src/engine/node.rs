@@ -24,7 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::sync::Mutex;
-use super::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+use super::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
+use super::world::{Machine, World};
 
 pub(crate) mod connect;
 #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
@@ -174,20 +175,6 @@ fn fault(error: fred::error::Error) -> Fault {
     Fault { kind, message: text.to_owned(), source: Some(Arc::new(error)) }
 }
 
-/// Now by the clock that counts suspend.
-pub(crate) fn boottime() -> Moment {
-    let time = rustix::time::clock_gettime(CLOCK);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Moment::from_nanos(seconds * 1_000_000_000 + nanos)
-}
-
-#[cfg(target_os = "linux")]
-const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-// Counts suspend on macOS.
-#[cfg(not(target_os = "linux"))]
-const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-
 impl Transport for Node {
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
         if self.closed.load(Ordering::Relaxed) {
@@ -246,12 +233,8 @@ impl Transport for Node {
         &self.address
     }
 
-    fn now(&self) -> Moment {
-        boottime()
-    }
-
-    fn random(&self) -> u64 {
-        uuid::Uuid::new_v4().as_u64_pair().1 ^ uuid::Uuid::new_v4().as_u64_pair().0
+    fn world(&self) -> Arc<dyn World> {
+        Arc::new(Machine)
     }
 
     fn close(&self, within: Duration) -> BoxFuture<'static, ()> {

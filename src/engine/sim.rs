@@ -17,8 +17,6 @@ mod server;
 mod store;
 mod zset;
 
-pub(crate) use random::fraction;
-
 pub use faults::{Chaos, LinkOptions, Mishap};
 pub use link::SimLink;
 pub use reply::SimReply;

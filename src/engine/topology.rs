@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::names::LockName;
 use super::transport::{Call, Fault, FaultKind, Moment, Reply, Transport, nanos};
+use super::world::World;
 
 /// A server that has not answered for so long, or for [`SLOWER`] times its usual answer if that is longer, is silent.
 const SILENT: Duration = Duration::from_millis(100);
@@ -16,13 +17,14 @@ const SLOWER: u64 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
     node: Arc<dyn Transport>,
+    world: Arc<dyn World>,
     signs: Arc<Signs>,
 }
 
 impl Topology {
     /// One server for every name.
-    pub(crate) fn single(node: Arc<dyn Transport>) -> Self {
-        Self { node, signs: Arc::default() }
+    pub(crate) fn single(node: Arc<dyn Transport>, world: Arc<dyn World>) -> Self {
+        Self { node, world, signs: Arc::default() }
     }
 
     /// The server of a name.
@@ -33,10 +35,10 @@ impl Topology {
     /// Runs a script at the server of a name, as [`Transport::run`] does.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
         let node = self.node(name);
-        let asked = self.signs.ask(node.now());
+        let asked = self.signs.ask(self.now());
         let outcome = node.run(call).await;
         if outcome.as_ref().err().is_none_or(|fault| fault.kind == FaultKind::Refused) {
-            asked.answered(node.now());
+            asked.answered(self.now());
         }
         outcome
     }
@@ -52,14 +54,14 @@ impl Topology {
         std::iter::once(&self.node)
     }
 
-    /// Now, on the clock of deadlines. All nodes of a client share it.
-    pub(crate) fn now(&self) -> Moment {
-        self.node.now()
+    /// The clock and the random numbers of this client.
+    pub(crate) fn world(&self) -> &Arc<dyn World> {
+        &self.world
     }
 
-    /// A random number, for jitter.
-    pub(crate) fn random(&self) -> u64 {
-        self.node.random()
+    /// Now, on the clock of deadlines.
+    pub(crate) fn now(&self) -> Moment {
+        self.world.now()
     }
 }
 

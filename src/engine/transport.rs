@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::script::Script;
+use super::world::World;
 
 /// A point on a clock that never steps and that goes on during suspend (`CLOCK_BOOTTIME`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,11 +153,8 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Which server it is, as far as can be told without asking it: the same text for the same server at the same address.
     fn address(&self) -> &str;
 
-    /// Now, on the clock of deadlines.
-    fn now(&self) -> Moment;
-
-    /// A random number, for jitter.
-    fn random(&self) -> u64;
+    /// The clock and the random numbers that go with it.
+    fn world(&self) -> Arc<dyn World>;
 
     /// Closes every connection. Done when they are gone, or after `within`.
     fn close(&self, within: Duration) -> BoxFuture<'static, ()>;

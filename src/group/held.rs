@@ -60,11 +60,22 @@ impl Held {
         let inside = Mutex::new(Inside { guards: Some(guards), lost: None });
         let (watch, end) = AbortHandle::new_pair();
         let held = Arc::new(Self { name, owner, needed, size, inside, changed: Arc::default(), watch });
-        let (weak, loss) = (Arc::downgrade(&held), held.watch(|_| Duration::ZERO));
+        let weak = Arc::downgrade(&held);
+        let mut loss = held.watch(|_| Duration::ZERO).boxed();
         let job = async move {
-            let why = loss.await;
-            let Some(freed) = weak.upgrade().and_then(|held| held.lose(why)) else { return };
-            freed.await;
+            loop {
+                let why = loss.await;
+                let Some(held) = weak.upgrade() else { return };
+                if let Some(freed) = held.lose(why) {
+                    drop(held);
+                    return freed.await;
+                }
+                if !held.is_held() {
+                    return;
+                }
+                // One more has come in meanwhile: enough are held.
+                loss = held.watch(|_| Duration::ZERO).boxed();
+            }
         };
         let job = Abortable::new(job, end).map(drop);
         // On the client's runtime, that may outlive the caller's.
@@ -176,11 +187,12 @@ impl Held {
                     }
                     tokio::select! {
                         biased;
+                        // One that has come in counts, whoever was lost in the same moment.
+                        () = &mut news => break,
                         Some(error) = watches.next() => {
                             left -= 1;
                             last = error;
                         }
-                        () = &mut news => break,
                     }
                 }
             }

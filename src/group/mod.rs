@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::engine::acquire::GRACE;
 use crate::engine::protocol::Protocol;
-use crate::error::{Error, Result};
+use crate::engine::wait::Deadline;
+use crate::engine::world::{Machine, World};
+use crate::error::{Error, Result, Step};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
@@ -42,72 +42,18 @@ pub(crate) fn ask(
 }
 
 /// How an acquire of several locks asks for one of them, which its owner does not hold if that was made for it.
-pub(crate) fn how(owner: &Owner, asked: &Acquire, budget: Budget) -> Acquire {
+pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquire {
     let new = asked.owner.is_none() && Owner::current().is_none();
-    let (owner, waited) = (Some(owner.clone()), budget.waited());
+    let (owner, waited) = (Some(owner.clone()), deadline.waited());
     Acquire { wait: None, lease: asked.lease, owner, alone: asked.alone, new, grouped: true, waited }
 }
 
-/// How long an acquire of several locks may take, and what is left of it. Only for the wait: what is held has clocks of its
-/// own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    began: Instant,
-    wait: Option<Duration>,
-    /// For how long the acquire that this one is a part of had waited before.
-    before: Duration,
-}
-
-impl Budget {
-    pub(crate) fn new(asked: &Acquire) -> Self {
-        Self { began: Instant::now(), wait: asked.wait, before: asked.waited }
-    }
-
-    /// For how long the whole acquire has waited.
-    pub(crate) fn waited(&self) -> Duration {
-        self.before + self.began.elapsed()
-    }
-
-    /// The moment `wait` after the beginning.
-    pub(crate) fn after(&self, wait: Duration) -> Option<Instant> {
-        self.began.checked_add(wait)
-    }
-
-    /// True when there is one attempt and no waiting.
-    pub(crate) fn is_once(&self) -> bool {
-        self.wait == Some(Duration::ZERO)
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.wait.is_some_and(|wait| self.began.elapsed() >= wait)
-    }
-
-    /// What is left, `most` at the most.
-    pub(crate) fn left(&self, most: Duration) -> Duration {
-        self.rest().map_or(most, |rest| rest.min(most))
-    }
-
-    /// What is left for a lock's own wait: None without a limit. Never nothing where there was something: one attempt without
-    /// a wait may take a command's whole time.
-    pub(crate) fn rest(&self) -> Option<Duration> {
-        let least = if self.is_once() { Duration::ZERO } else { Duration::from_nanos(1) };
-        self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()).max(least))
-    }
-
-    /// For how long the wait has been over.
-    fn overdue(&self) -> Duration {
-        self.wait.map_or(Duration::ZERO, |wait| self.began.elapsed().saturating_sub(wait.saturating_add(GRACE)))
-    }
-}
-
-/// A random duration below `most`.
-pub(crate) fn jitter(most: Duration) -> Duration {
-    #[cfg(feature = "sim")]
-    if let Some(fraction) = crate::engine::sim::fraction() {
-        return most.mul_f64(fraction);
-    }
-    let random = uuid::Uuid::new_v4().as_u64_pair().1 >> 11;
-    most.mul_f64((random & ((1 << 51) - 1)) as f64 / (1_u64 << 51) as f64)
+/// The deadline of an acquire of several locks, on the clock of the first that has one.
+pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline {
+    let part = locks.iter().flat_map(|lock| lock.parts()).next();
+    let world = part
+        .map_or_else(|| Arc::new(Machine) as Arc<dyn World>, |part| Arc::clone(part.client.engine().topology.world()));
+    Deadline::new(&world, asked.wait, asked.waited)
 }
 
 /// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.
@@ -117,24 +63,16 @@ pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
-/// True when the server of any of these locks was silent when their wait was to end: a standstill of ours after that is not
-/// theirs.
-pub(crate) fn is_silent(locks: &[Arc<dyn DistLock>], budget: Budget) -> bool {
-    let overdue = budget.overdue();
+/// What it means that an attempt at these locks was cut off by the end of the wait: that has run out, unless it was the one
+/// attempt of an acquire that does not wait, or a server was silent.
+pub(crate) fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
     let mut parts = locks.iter().flat_map(|lock| lock.parts());
-    parts.any(|part| {
-        let topology = &part.client.engine().topology;
-        topology.is_silent(part.protocol.name(), topology.now() - overdue)
-    })
+    let silent = |part: Part<'_>| part.client.engine().topology.is_silent(part.protocol.name(), deadline.judged_at());
+    if deadline.is_once() || parts.any(silent) { Err(Error::Timeout { step: Step::Command }) } else { Ok(()) }
 }
 
-/// The pause after so many failures of several locks together: the first, and the longest. Half of it is random.
-pub(crate) fn pause(failures: u32) -> Duration {
-    const FIRST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(1);
-    let full = FIRST.saturating_mul(1 << failures.min(8)).min(LONGEST);
-    full / 2 + jitter(full / 2)
-}
+/// The pauses after failures of several locks together: the first, and the longest.
+pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Asks each of several locks, all of which have to answer.
 pub(crate) async fn each<T>(

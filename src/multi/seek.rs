@@ -8,11 +8,10 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
 use super::{HOLD, MultiLock};
-use crate::engine::acquire::GRACE;
 use crate::engine::acquire::batch::{Batch, batch};
-use crate::engine::patience::Patience;
-use crate::error::{Error, Result, Step};
-use crate::group::{Asking, Budget, Held, ask, enough, how, is_silent, jitter, patience, pause};
+use crate::engine::wait::{Deadline, Patience, pause};
+use crate::error::{Error, Lost, Result};
+use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, patience};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -63,7 +62,7 @@ impl MultiLock {
     pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
-        let budget = Budget::new(&asked);
+        let deadline = &deadline(&self.locks, &asked);
         let mut asker = Asker::new(asked.owner.clone().or_else(Owner::current));
         let mut got = Got::new();
         let mut together = asker.given.is_none();
@@ -71,30 +70,30 @@ impl MultiLock {
         let mut last: Option<Error> = None;
         loop {
             let waited_for = got.len();
-            let busy = match self.ask_all(&asked, &asker, &mut got, together, budget).await {
+            let busy = match self.ask_all(&asked, &asker, &mut got, together, deadline).await {
                 Ok(Asked::All) => None,
                 Ok(Asked::Busy(at)) => Some(at),
                 // Given back in the background. Where attempts before it failed, that says more.
                 Ok(Asked::RanOut) => return last.map_or(Ok(None), Err),
                 Err(error) => {
-                    self.give_back(&mut got, 0, &mut asker, budget).await;
-                    // An attempt that the end of the wait cuts off says less than those before it.
-                    let cut_off = matches!(error, Error::Timeout { .. }) && budget.is_over();
-                    let error = last.take().filter(|_| cut_off).unwrap_or(error);
-                    last = Some(error.clone());
+                    self.give_back(&mut got, 0, &mut asker, deadline).await;
                     if together && error.crosses_slots() {
                         // A cluster behind a proxy: names of several slots do not go together.
                         together = false;
                         asker.renew();
                         continue;
                     }
-                    let pause = pause(patience.failures());
-                    let now = budget.waited();
+                    // An attempt that the end of the wait cuts off says less than those before it.
+                    let cut_off = matches!(error, Error::Timeout { .. }) && deadline.is_over();
+                    let error = last.take().filter(|_| cut_off).unwrap_or(error);
+                    last = Some(error.clone());
+                    let pause = pause(&**deadline.world(), PAUSES, patience.failures());
+                    let now = deadline.elapsed();
                     let enough = if error.is_too_late() { patience.came_late(now) } else { patience.failed(now) };
-                    if budget.is_over() || enough || !error.is_retryable() {
+                    if deadline.is_over() || enough || !error.is_retryable() {
                         return Err(error);
                     }
-                    tokio::time::sleep(budget.left(pause)).await;
+                    tokio::time::sleep(deadline.at_most(pause)).await;
                     asker.renew();
                     continue;
                 }
@@ -113,26 +112,36 @@ impl MultiLock {
                 if held.is_held() {
                     return Ok(Some(Guard::of(held)));
                 }
-                // Too slow for the lease. Given back, and once more.
+                // Given back, and once more.
+                let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
                 let _ = held.unlock().await;
-                if patience.came_late(budget.waited()) || budget.is_over() {
+                if too_slow && (patience.came_late(deadline.elapsed()) || deadline.is_over()) {
                     return Err(Error::too_late());
+                }
+                if deadline.is_over() {
+                    return Ok(None);
                 }
                 asker.renew();
                 continue;
             };
             patience.answered();
             last = None;
-            if budget.is_over() {
+            if deadline.is_over() {
                 // Given back in the background.
                 return Ok(None);
             }
-            self.give_back(&mut got, busy, &mut asker, budget).await;
-            if !self.wait_for(busy, &asked, &mut asker, &mut got, budget).await? {
+            self.give_back(&mut got, busy, &mut asker, deadline).await;
+            if !self.wait_for(busy, &asked, &mut asker, &mut got, deadline).await? {
                 return Ok(None);
             }
             // What ended while another one was waited for is asked for anew.
-            got.retain(|at, guard| guard.is_held() || !asker.past.insert(*at));
+            got.retain(|at, guard| {
+                let held = guard.is_held();
+                if !held {
+                    asker.past.insert(*at);
+                }
+                held
+            });
             if got.is_empty() {
                 asker.renew();
             }
@@ -146,7 +155,7 @@ impl MultiLock {
         asker: &Asker,
         got: &mut Got,
         together: bool,
-        budget: Budget,
+        deadline: &Deadline,
     ) -> Result<Asked> {
         let owner = &asker.owner;
         let mut missing: Vec<usize> = (0..self.locks.len()).filter(|at| !got.contains_key(at)).collect();
@@ -156,7 +165,7 @@ impl MultiLock {
                 batches.push(self.together(all, asked, owner));
             }
         }
-        let once = |at: usize| ask(&self.locks[at], at, how(owner, asked, budget).wait(Duration::ZERO));
+        let once = |at: usize| ask(&self.locks[at], at, how(owner, asked, deadline).wait(Duration::ZERO));
         let mut asking: Asking = missing.into_iter().map(once).collect();
         let (mut busy, mut failed): (Option<usize>, Option<Error>) = (None, None);
         let first = |busy: Option<usize>, at: usize| Some(busy.map_or(at, |busy| busy.min(at)));
@@ -190,19 +199,16 @@ impl MultiLock {
             }
         };
         // A command ends by itself, but perhaps not within the wait. What is under way then is undone.
-        let late = match budget.rest().filter(|_| !budget.is_once()) {
+        let late = match deadline.left_to_answer().filter(|_| !deadline.is_once()) {
             None => {
                 answers.await;
                 false
             }
-            Some(rest) => tokio::time::timeout(rest.saturating_add(GRACE), answers).await.is_err(),
+            Some(left) => tokio::time::timeout(left, answers).await.is_err(),
         };
         match failed {
             Some(error) => Err(error),
-            None if late && busy.is_none() && is_silent(&self.locks, budget) => {
-                Err(Error::Timeout { step: Step::Command })
-            }
-            None if late && busy.is_none() => Ok(Asked::RanOut),
+            None if late && busy.is_none() => cut_off(&self.locks, deadline).map(|()| Asked::RanOut),
             None => Ok(busy.map_or(Asked::All, Asked::Busy)),
         }
     }
@@ -251,27 +257,28 @@ impl MultiLock {
         asked: &Acquire,
         asker: &mut Asker,
         got: &mut Got,
-        budget: Budget,
+        deadline: &Deadline,
     ) -> Result<bool> {
         // Giving back may have taken what was left.
-        while !budget.is_over() {
+        while !deadline.is_over() {
             let holds = !got.is_empty();
-            let mut how = how(&asker.owner, asked, budget);
-            how.wait = if holds { Some(budget.left(HOLD + jitter(HOLD))) } else { budget.rest() };
+            let mut how = how(&asker.owner, asked, deadline);
+            how.wait =
+                if holds { Some(deadline.at_most(HOLD + deadline.world().jitter(HOLD))) } else { deadline.left() };
             let (_, outcome) = ask(&self.locks[at], at, how).await;
             match outcome {
                 Ok(Some(guard)) => {
                     got.insert(at, guard);
                     return Ok(true);
                 }
-                Ok(None) if budget.is_over() => return Ok(false),
+                Ok(None) if deadline.is_over() => return Ok(false),
                 Ok(None) if holds => {}
                 Ok(None) => return Ok(false),
                 // That wait was cut short, and so was its patience.
-                Err(error) if holds && error.is_retryable() && !budget.is_over() => {}
+                Err(error) if holds && error.is_retryable() && !deadline.is_over() => {}
                 Err(error) => return Err(error),
             }
-            self.give_back(got, 0, asker, budget).await;
+            self.give_back(got, 0, asker, deadline).await;
             // All the others are then to be had by scripts for many again.
             asker.renew();
         }
@@ -279,13 +286,13 @@ impl MultiLock {
     }
 
     /// Gives back those from this number on, so that whoever comes next finds them free.
-    async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker, budget: Budget) {
+    async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker, deadline: &Deadline) {
         let back = got.split_off(&from);
         asker.past.extend(back.keys());
         let all: Vec<_> = back.into_values().map(Guard::unlocking).collect();
         if !all.is_empty() {
             // What is not done by then goes on in the background.
-            let _ = tokio::time::timeout(budget.left(HOLD), futures::future::join_all(all)).await;
+            let _ = tokio::time::timeout(deadline.at_most(HOLD), futures::future::join_all(all)).await;
         }
     }
 }

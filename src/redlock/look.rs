@@ -8,8 +8,8 @@ use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use super::RedLock;
+use crate::engine::world::World;
 use crate::error::Result;
-use crate::group::jitter;
 use crate::lock::DistLock;
 use crate::owner::moved;
 
@@ -77,9 +77,9 @@ impl Looks {
 
     /// How long to wait before the next look. Those that settled nothing grow apart: others are quicker, or readers are held
     /// back.
-    pub(super) fn pause(&self) -> Duration {
+    pub(super) fn pause(&self, world: &dyn World) -> Duration {
         let span = if self.settled { LOOK } else { EARLY.saturating_mul(1 << self.made.min(8)).min(LOOK) };
-        span / 2 + jitter(span)
+        span / 2 + world.jitter(span)
     }
 }
 

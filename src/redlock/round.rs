@@ -8,9 +8,9 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
 use super::RedLock;
-use crate::engine::acquire::GRACE;
+use crate::engine::wait::{Deadline, GRACE};
 use crate::error::{Error, Result};
-use crate::group::{Asking, Budget, ask, how};
+use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
 use crate::lock::{Acquire, DistLock as _};
 use crate::owner::Owner;
@@ -23,7 +23,7 @@ pub(super) struct Wish {
     /// None: a new one every round.
     pub(super) owner: Option<Owner>,
     pub(super) asked: Acquire,
-    pub(super) budget: Budget,
+    pub(super) deadline: Deadline,
 }
 
 /// What a round came to.
@@ -111,15 +111,15 @@ impl RedLock {
                 round.failed += 1;
                 continue;
             }
-            let how = how(&owner.at(at), &wish.asked, wish.budget).wait(Duration::ZERO);
+            let how = how(&owner.at(at), &wish.asked, &wish.deadline).wait(Duration::ZERO);
             open.insert(at);
             round.asking.push(ask(lock, at, how));
         }
         round.granted.extend(first);
-        let within = if wish.budget.is_once() {
+        let within = if wish.deadline.is_once() {
             self.node_timeout
         } else {
-            wish.budget.left(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
+            wish.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
         };
         let mut timer = std::pin::pin!(tokio::time::sleep(within));
         let (began, mut heard) = (Instant::now(), Duration::ZERO);

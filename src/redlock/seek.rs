@@ -8,9 +8,9 @@ use futures::StreamExt as _;
 use super::RedLock;
 use super::look::{Look, Looks};
 use super::round::{Late, Round, Wish};
-use crate::engine::patience::Patience;
+use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Result, Step};
-use crate::group::{Budget, Held, ask, how, jitter, patience, pause};
+use crate::group::{Held, PAUSES, ask, deadline, how, patience};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -22,9 +22,9 @@ impl RedLock {
     pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
-        let budget = Budget::new(&asked);
+        let deadline = deadline(&self.nodes, &asked);
         let owner = asked.owner.clone().or_else(Owner::current);
-        let wish = Wish { owner, asked, budget };
+        let wish = Wish { owner, asked, deadline: deadline.clone() };
         let needed = self.quorum();
         let most_away = self.nodes.len() - needed;
         let (mut late, mut looks) = (Late::default(), Looks::default());
@@ -50,22 +50,22 @@ impl RedLock {
                 needed,
                 why: Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command })),
             });
-            if budget.is_once() || budget.is_over() {
+            if deadline.is_once() || deadline.is_over() {
                 // Given back in the background.
                 return away.map_or(Ok(None), Err);
             }
-            self.give_back(granted, &mut late, budget).await;
+            self.give_back(granted, &mut late, &deadline).await;
             let next = wish.owner.clone().unwrap_or_else(Owner::of_group);
             if let Some(error) = away {
                 known_busy = false;
-                let pause = pause(patience.failures());
-                let now = budget.waited();
+                let pause = pause(&**deadline.world(), PAUSES, patience.failures());
+                let now = deadline.elapsed();
                 let enough = if came_late { patience.came_late(now) } else { patience.failed(now) };
                 if enough || !error.is_retryable() {
                     return Err(error);
                 }
-                late.beside(tokio::time::sleep(budget.left(pause))).await;
-                if budget.is_over() {
+                late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
+                if deadline.is_over() {
                     return Err(error);
                 }
             } else {
@@ -76,11 +76,11 @@ impl RedLock {
                     // not all come back at once.
                     let span = BACKOFF.0.saturating_mul(1 << splits.min(8)).min(BACKOFF.1);
                     splits += 1;
-                    late.beside(tokio::time::sleep(budget.left(jitter(span)))).await;
+                    late.beside(tokio::time::sleep(deadline.at_most(deadline.world().jitter(span)))).await;
                 }
                 if !busy.is_empty() {
                     first = self.wait(busy, &wish, &next, &mut looks, &mut late).await?;
-                    if first.is_none() && budget.is_over() {
+                    if first.is_none() && deadline.is_over() {
                         return Ok(None);
                     }
                 }
@@ -128,14 +128,14 @@ impl RedLock {
         let Some(mut at) = self.first_of(&busy) else { return Ok(None) };
         looks.begin(self.is_settled(at));
         loop {
-            if wish.budget.is_over() {
+            if wish.deadline.is_over() {
                 return Ok(None);
             }
-            let mut how = how(&owner.at(at), &wish.asked, wish.budget);
-            how.wait = wish.budget.rest();
+            let mut how = how(&owner.at(at), &wish.asked, &wish.deadline);
+            how.wait = wish.deadline.left();
             let elsewhere = async {
                 loop {
-                    tokio::time::sleep(looks.pause()).await;
+                    tokio::time::sleep(looks.pause(&**wish.deadline.world())).await;
                     match self.look(at, &busy, looks).await {
                         Look::Stay => {}
                         Look::Free => return None,
@@ -161,12 +161,12 @@ impl RedLock {
     }
 
     /// Gives back what was granted in vain, so that the next round does not find it in its way.
-    async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut Late, budget: Budget) {
+    async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut Late, deadline: &Deadline) {
         if granted.is_empty() {
             return;
         }
         let all: Vec<_> = granted.into_iter().map(|(_, guard)| guard.unlocking()).collect();
-        let within = budget.left(self.node_timeout);
+        let within = deadline.at_most(self.node_timeout);
         // What is not done by then goes on in the background.
         let _ = late.beside(tokio::time::timeout(within, futures::future::join_all(all))).await;
     }

@@ -11,8 +11,9 @@ use futures::StreamExt as _;
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::sync::Mutex;
+use crate::engine::wait::Deadline;
 use crate::error::Result;
-use crate::group::{Asking, Budget, ask};
+use crate::group::{Asking, ask, cut_off};
 use crate::guard::Guard;
 use crate::lock::{Acquire, DistLock};
 
@@ -26,7 +27,7 @@ pub(super) struct Lines(Mutex<HashMap<Option<Duration>, Arc<Line>>>);
 /// One who stands in a line, and how long it has waited.
 struct Waiter {
     tell: oneshot::Sender<Result<Grant>>,
-    budget: Budget,
+    deadline: Deadline,
 }
 
 /// A line. Gone once nobody stands in it.
@@ -76,18 +77,21 @@ impl Lines {
         segments: &Arc<[Arc<dyn DistLock>]>,
         begin: usize,
         lease: Option<Duration>,
-        budget: Budget,
+        deadline: &Deadline,
     ) -> Result<Option<Grant>> {
         loop {
-            let mut place = self.enter(segments, begin, lease, budget);
-            let told = match budget.rest() {
+            let mut place = self.enter(segments, begin, lease, deadline);
+            let told = match deadline.left() {
                 None => (&mut place.told).await,
                 Some(rest) => match tokio::time::timeout(rest, &mut place.told).await {
                     Ok(told) => told,
                     Err(_) => {
                         place.told.close();
                         // At the very end: success wins.
-                        return place.told.try_recv().ok().transpose();
+                        return match place.told.try_recv() {
+                            Ok(told) => told.map(Some),
+                            Err(_) => cut_off(segments, deadline).map(|()| None),
+                        };
                     }
                 },
             };
@@ -103,10 +107,10 @@ impl Lines {
         segments: &Arc<[Arc<dyn DistLock>]>,
         begin: usize,
         lease: Option<Duration>,
-        budget: Budget,
+        deadline: &Deadline,
     ) -> Place {
         let (tell, told) = oneshot::channel();
-        let waiter = Waiter { tell, budget };
+        let waiter = Waiter { tell, deadline: deadline.clone() };
         let mut lines = self.0.lock();
         if let Some(line) = lines.get(&lease) {
             line.waiting.lock().push_back(waiter);
@@ -196,7 +200,7 @@ impl Lines {
 impl Line {
     /// For how long the first of them has waited.
     fn waited(&self) -> Duration {
-        self.waiting.lock().front().map(|first| first.budget.waited()).unwrap_or_default()
+        self.waiting.lock().front().map(|first| first.deadline.waited()).unwrap_or_default()
     }
 
     /// Gives a segment to the first who still waits; to nobody, it is given back.

@@ -22,13 +22,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::engine::acquire::GRACE;
 use crate::engine::home::{self, Home};
-use crate::error::{Deadlock, Error, NotHeld, Result, Step};
-use crate::group::{Asking, Budget, Part, ask, each, is_silent};
+use crate::engine::wait::{Deadline, GRACE};
+use crate::error::{Deadlock, Error, NotHeld, Result};
+use crate::group::{Asking, Part, ask, cut_off, deadline, each};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, Flavour, State};
 use crate::multi::MultiLock;
@@ -119,53 +118,47 @@ impl Striped {
     async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         how.check()?;
         self.check()?;
-        let budget = Budget::new(&how);
+        let deadline = &deadline(&self.segments, &how);
         let given = how.owner.clone().or_else(Owner::current);
-        // Asked once, all segments together take no longer than a command may.
-        let until = match how.wait {
-            Some(Duration::ZERO) => self.command_timeout().and_then(|most| budget.after(most + GRACE)),
-            Some(wait) => budget.after(wait.saturating_add(GRACE)),
-            None => None,
-        };
-        if let Some(owner) = given.as_ref().filter(|_| how.alone)
-            && self.holds_any(owner, until).await?
-        {
-            return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });
+        if let Some(owner) = given.as_ref().filter(|_| how.alone) {
+            let Some(holds) = self.within(deadline, self.holds_any(owner)).await else {
+                return cut_off(&self.segments, deadline).map(|()| None);
+            };
+            if holds? {
+                return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });
+            }
         }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
         let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
         // Whoever else of this process waits came first.
-        let behind = given.is_none() && !budget.is_once() && self.lines.is_waiting(how.lease);
+        let behind = given.is_none() && !deadline.is_once() && self.lines.is_waiting(how.lease);
         let mut vain = Vain::default();
         for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
-            let once = Acquire { waited: budget.waited(), ..how.clone().wait(Duration::ZERO) };
+            let once = Acquire { waited: deadline.waited(), ..how.clone().wait(Duration::ZERO) };
             let segment = &self.segments[at];
-            match within(until, segment.acquire(once)).await {
+            match self.within(deadline, segment.acquire(once)).await {
                 Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
                 Some(outcome) => vain.note(outcome.map(drop))?,
-                None if budget.is_once() || is_silent(slice::from_ref(segment), budget) => {
-                    vain.note(Err(UNANSWERED))?
-                }
-                // The wait has run out, whatever the answer will be.
-                None => vain.note(Ok(()))?,
+                None => vain.note(cut_off(slice::from_ref(segment), deadline))?,
             }
             let over =
-                if budget.is_once() { until.is_some_and(|until| Instant::now() >= until) } else { budget.is_over() };
+                if deadline.is_once() { self.left(deadline) == Some(Duration::ZERO) } else { deadline.is_over() };
             // Those that wait ask all segments side by side, and again.
-            if over || (vain.passing.is_some() && !budget.is_once()) {
+            if over || (vain.passing.is_some() && !deadline.is_once()) {
                 break;
             }
         }
-        if budget.is_over() || (!behind && vain.is_hopeless()) {
+        if deadline.is_over() || (!behind && vain.is_hopeless()) {
             return vain.told();
         }
         // One who has met with errors that pass, and does not wait for ever, waits by itself: it has to know at the end what
         // became of its own attempts. Nor will another's attempts do for an owner of its own.
         if given.is_none() && (vain.passing.is_none() || how.wait.is_none()) {
-            return self.lines.wait(&self.segments, begin, how.lease, budget).await;
+            return self.lines.wait(&self.segments, begin, how.lease, deadline).await;
         }
         let wish = |at| {
-            let wish = Acquire { wait: budget.rest(), owner: given.clone(), waited: budget.waited(), ..how.clone() };
+            let wish =
+                Acquire { wait: deadline.left(), owner: given.clone(), waited: deadline.waited(), ..how.clone() };
             ask(&self.segments[at], at, wish)
         };
         let mut asking: Asking = (0..self.segments.len()).map(from).map(wish).collect();
@@ -186,11 +179,27 @@ impl Striped {
         part.map(|part| part.client.engine().options.command_timeout)
     }
 
+    /// What is left for answers. Asked once, all segments together take no longer than a command may.
+    fn left(&self, deadline: &Deadline) -> Option<Duration> {
+        if !deadline.is_once() {
+            return deadline.left_to_answer();
+        }
+        self.command_timeout().map(|most| most.saturating_add(GRACE).saturating_sub(deadline.elapsed()))
+    }
+
+    /// What some work brings, if it is done within the wait.
+    async fn within<T>(&self, deadline: &Deadline, work: impl Future<Output = T>) -> Option<T> {
+        match self.left(deadline) {
+            None => Some(work.await),
+            Some(left) => tokio::time::timeout(left, work).await.ok(),
+        }
+    }
+
     /// True when this owner holds any segment. Not of those that are no locks.
-    async fn holds_any(&self, owner: &Owner, until: Option<Instant>) -> Result<bool> {
+    async fn holds_any(&self, owner: &Owner) -> Result<bool> {
         let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
         let mut vain = Vain::default();
-        while let Some(held) = within(until, asking.next()).await.unwrap_or(Some(Err(UNANSWERED))) {
+        while let Some(held) = asking.next().await {
             match held {
                 Ok(true) => return Ok(true),
                 outcome => vain.note(outcome.map(drop))?,
@@ -259,16 +268,6 @@ impl Vain {
             Self { passing: Some(error), .. } | Self { busy: false, bad: Some(error), .. } => Err(error),
             _ => Ok(None),
         }
-    }
-}
-
-const UNANSWERED: Error = Error::Timeout { step: Step::Command };
-
-/// What some work brings, if it is done by then.
-async fn within<T>(until: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
-    match until {
-        None => Some(work.await),
-        Some(until) => tokio::time::timeout_at(until, work).await.ok(),
     }
 }
 

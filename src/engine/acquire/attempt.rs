@@ -1,25 +1,23 @@
-//! One attempt to acquire: what is sent, what it brought, and the undoing of what nobody came to use.
+//! One attempt to acquire: what is sent, and what it brought.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Wish;
+use super::Request;
+use super::undo::Undo;
 use crate::config::millis;
 use crate::engine::clock::Refusals;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::names::LockName;
-use crate::engine::protocol::{Ask, Attempt, HoldId, Turn};
+use crate::engine::protocol::{Ask, Attempt as Answer, HoldId, Protocol, Turn};
 use crate::engine::queue::Stand;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, nanos};
 use crate::error::{Deadlock, Error, Result, Step};
-
-/// How long a reply may come after the end of the wait and still count: success beats the deadline.
-pub(crate) const GRACE: Duration = Duration::from_millis(15);
 
 /// What one attempt brought.
 pub(super) enum Tried {
@@ -65,61 +63,13 @@ impl From<Error> for Failed {
     }
 }
 
-/// An acquire that may have happened unseen, or a place in a queue. Undone when dropped, unless it was found out, or used,
-/// meanwhile.
-pub(super) struct Undo {
-    pub(super) target: Arc<Target>,
-    pub(super) armed: bool,
-    /// False for a place or a mark that is known: it is given up, and no copy of a command may come after it.
-    pub(super) doubted: bool,
-    /// True for a mark.
-    pub(super) marks: bool,
-}
-
-impl Undo {
-    pub(super) fn new(target: &Arc<Target>, doubted: bool) -> Self {
-        Self { target: Arc::clone(target), armed: true, doubted, marks: false }
-    }
-
-    /// For a mark in Redis, which closing takes back too.
-    fn mark(target: &Arc<Target>) -> Self {
-        target.engine.queues.mark(target);
-        Self { target: Arc::clone(target), armed: true, doubted: false, marks: true }
-    }
-
-    pub(super) fn settle(undo: &mut Option<Self>) {
-        if let Some(mut undo) = undo.take() {
-            undo.armed = false;
-        }
-    }
-
-    /// Left again, by a later attempt: the one mark stays.
-    pub(super) fn keep(mark: &mut Option<Self>, again: Self) {
-        // First the old one goes off the list of marks, then the new one comes onto it.
-        Self::settle(mark);
-        again.target.engine.queues.mark(&again.target);
-        *mark = Some(again);
-    }
-}
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        if self.marks {
-            self.target.engine.queues.unmark(&self.target);
-        }
-        if self.armed {
-            release::undo(Arc::clone(&self.target), self.doubted);
-        }
-    }
-}
-
-impl Wish {
+impl Request {
     /// What attempts are made for.
     pub(super) fn target(&self) -> Arc<Target> {
         let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
         if self.fresh {
             let Some(_) = self.protocol.queue() else { return Target::fresh(&self.engine, hold) };
-            let mut nonce = format!("{:016x}", self.engine.topology.random()).into_bytes();
+            let mut nonce = format!("{:016x}", self.engine.topology.world().random()).into_bytes();
             if let HoldId::Listed(id) = self.engine.hold_id(&self.owner, self.number) {
                 nonce.extend([b"=", &id[..]].concat());
             }
@@ -140,165 +90,257 @@ impl Wish {
 
     /// One attempt, to be carried through whatever becomes of the caller.
     pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
-        let (target, lease, station) = (Arc::clone(target), self.lease, self.station.clone());
-        let (alone, numbers) = (self.alone, self.protocol.numbers());
-        // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
-        let first = self.new && target.number == self.number;
-        let used_again = self.fresh && self.number > 0;
-        Finished::new(&self.engine.reaper, async move {
-            let Target { engine, hold, .. } = &*target;
-            let _order = hold.order.lock().await;
-            let protocol = &hold.protocol;
-            if protocol.numbers() != numbers {
-                let what = format!(
-                    "the owner has to do with the lock {:?} as {}: a fenced lock's sections all have numbers, and no others",
-                    protocol.name().plain,
-                    protocol.flavour()
-                );
-                return Err(Error::Config { what }.into());
-            }
-            let span = lease.unwrap_or(engine.options.watchdog);
-            let cut_until = Moment::from_nanos(hold.book().cut_until());
-            // A command that shortens the lease may come in late: not behind this one.
-            engine.after(cut_until).await;
-            let (before, rest, earlier) = {
-                let book = hold.book();
-                // A release queued for the order behind us comes first: it ends this hold.
-                if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
-                    return Ok(Tried::Gone);
-                }
-                (book.count(), Moment::from_nanos(book.until_all()), book.holds().last())
-            };
-            let deadlock = |why| {
-                let error = Error::WouldDeadlock { name: Arc::clone(&protocol.name().plain), why };
-                Failed { last: true, ..error.into() }
-            };
-            let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
-            if alone && (before > 0 || protocol.other().is_some_and(|name| of_other(name) > 0)) {
-                return Err(deadlock(Deadlock::NotReentrant));
-            }
-            // Coming in again never shortens what the holds before it were promised.
-            let comes_in = before > 0 && !protocol.leases_apart();
-            let hold_id = target.id();
-            let limited = hold_id != HoldId::Only && !first;
-            // A last moment costs nothing where the server's clock is known.
-            let clock_known = hold_id != HoldId::Only && engine.clock.is_known(engine.now());
-            let waits = turn != Turn::Once;
-            let queues = waits && protocol.queue().is_some();
-            let stands = waits && release::waits_in_redis(protocol);
-            let undo = || Some(Undo::new(&target, true));
-            // Nobody knows what stands behind a reply that no script of ours gives.
-            let odd = |error| Failed { doubt: undo(), last: true, ..Failed::from(error) };
-            let mut refusals = Refusals::default();
-            let (sent, attempt) = loop {
-                let sent = engine.now();
-                let armed = if comes_in { span.max(lease_until(sent, rest)) } else { span };
-                let call = protocol.acquire(&Ask {
-                    owner: &hold.owner,
-                    lease_ms: millis(armed),
-                    hold: &hold_id,
-                    earlier: earlier.map(|number| engine.hold_id(&hold.owner, number)),
-                    last_ms: if limited || clock_known { engine.last_ms() } else { 0 },
-                    // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
-                    alone: alone || used_again,
-                    turn,
-                    nonce: &target.nonce,
-                });
-                let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
-                    let doubt = if fault.in_doubt() { undo() } else { None };
-                    Failed { doubt, ..Error::from_fault(&fault, &protocol.name().plain).into() }
-                })?;
-                match protocol.acquired(reply).map_err(odd)? {
-                    // Not carried out: the server's clock was not known, or stepped.
-                    Attempt::TooLate(at) => {
-                        refusals.add(&engine.clock, at, engine.now())?;
-                    }
-                    attempt => break (sent, attempt),
-                }
-            };
-            match attempt {
-                Attempt::Held | Attempt::Passed => {}
-                // One that comes in again has the number already.
-                Attempt::Numbered(number) if before == 0 => hold.begins(number),
-                Attempt::Numbered(_) => {}
-                Attempt::Busy(ttl, at) if before == 0 && queues => {
-                    let undo = Undo::new(&target, false);
-                    let station = station.unwrap_or_else(|| protocol.name().station(hold.owner.text()));
-                    let stand = engine.queues.stand(&target, station, sent, at);
-                    if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
-                        engine.queues.look_in(protocol, engine.now(), ttl);
-                    }
-                    // Closing gives up the places that it finds; what comes in behind it is given up here.
-                    engine.check_open()?;
-                    return Ok(Tried::Standing(Placed { stand, undo }));
-                }
-                Attempt::Busy(ttl, _) if before == 0 && stands => {
-                    let mark = Undo::mark(&target);
-                    // Closing takes back the marks that it finds; what comes in behind it is taken back here.
-                    engine.check_open()?;
-                    return Ok(Tried::Marked(ttl, mark));
-                }
-                Attempt::Busy(ttl, _) if before == 0 => return Ok(Tried::Busy(ttl)),
-                Attempt::HeldBack if before == 0 => return Ok(Tried::HeldBack),
-                Attempt::Deadlock if before == 0 && used_again => return Ok(Tried::Met),
-                Attempt::Deadlock if before == 0 => {
-                    return Err(deadlock(if alone { Deadlock::NotReentrant } else { Deadlock::Upgrade }));
-                }
-                Attempt::Displaced if before == 0 => return Ok(Tried::Displaced),
-                Attempt::Gone => {
-                    let Some(earlier) = earlier else {
-                        return Err(odd(Error::odd_reply("acquire", &attempt)));
-                    };
-                    // Somebody else gave that one back. Guards may rely on others.
-                    engine.gone(hold, &[earlier]);
-                    return Ok(Tried::Gone);
-                }
-                Attempt::Busy(..)
-                | Attempt::Displaced
-                | Attempt::HeldBack
-                | Attempt::Deadlock
-                | Attempt::TooLate(_) => {
-                    engine.lose(hold, End::Gone);
-                    return Ok(Tried::Gone);
-                }
-            }
-            let until = valid_until(sent, span);
-            let level = engine.holds.open(hold.key(), hold, |book| {
-                if doubted {
-                    book.doubt(target.number);
-                }
-                book.open(engine.now().as_nanos(), target.number, lease.map(nanos), sent.as_nanos(), until.as_nanos())
-            });
-            let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
-            // Closing ends what it finds in the table; what comes in behind it is given back here.
-            engine.check_open()?;
-            if grant.until().is_none() {
-                // Came too late to be of use. Dropped, it is released.
-                drop(grant);
-                return Err(Failed { spent: true, ..Error::too_late().into() });
-            }
-            Ok(if attempt == Attempt::Passed { Tried::Passed(grant) } else { Tried::Held(grant) })
-        })
+        let attempt = Attempt {
+            target: Arc::clone(target),
+            lease: self.lease,
+            station: self.station.clone(),
+            alone: self.alone,
+            numbers: self.protocol.numbers(),
+            // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
+            first: self.new && target.number == self.number,
+            used_again: self.fresh && self.number > 0,
+            doubted,
+            turn,
+        };
+        Finished::new(&self.engine.reaper, attempt.make())
     }
 
     /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
     /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
-    pub(super) async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
+    pub(super) async fn bounded(
+        &self,
+        target: &Target,
+        attempt: Finished<Result<Tried, Failed>>,
+    ) -> Result<Tried, Failed> {
         let most = self.engine.options.command_timeout;
-        let left = match self.until {
+        let left = match self.deadline.left_to_answer() {
             None => return attempt.await,
-            Some(until) if until == self.began => most,
-            Some(until) => until.since(self.engine.now()) + GRACE,
+            Some(_) if self.deadline.is_once() => most,
+            Some(left) => left,
         };
-        // A command ends by itself; only those of an owner that was given may have others before them.
-        if self.fresh && left >= most {
+        // A command ends by itself; only those of an owner that has held before may have others before them.
+        if !target.is_reserved() && left >= most {
             return attempt.await;
         }
         tokio::time::timeout(left, attempt).await.unwrap_or_else(|_| {
-            // A standstill of ours after the end of the wait is not the server's.
-            let end = self.until.map_or(self.engine.now(), |until| self.engine.now().min(until + GRACE));
-            let cut_off = !self.engine.topology.is_silent(self.protocol.name(), end);
+            let cut_off = !self.engine.topology.is_silent(self.protocol.name(), self.deadline.judged_at());
             Err(Failed { last: true, cut_off, ..Error::Timeout { step: Step::Command }.into() })
         })
+    }
+}
+
+/// One attempt: from the book to the server and back to the book.
+struct Attempt {
+    target: Arc<Target>,
+    /// None: the watchdog's.
+    lease: Option<Duration>,
+    station: Option<Arc<LockName>>,
+    /// True when the owner must hold nothing yet.
+    alone: bool,
+    /// True when the lock that was asked for gives every section a number.
+    numbers: bool,
+    /// True when the owner has had no hold before this one.
+    first: bool,
+    /// True when the owner was made by this client, which has used it before.
+    used_again: bool,
+    /// True when an attempt before this one for the same hold may have been carried out.
+    doubted: bool,
+    turn: Turn,
+}
+
+/// What the book says of the owner's holds before an attempt.
+struct Before {
+    /// How many there are.
+    count: u32,
+    /// Until when guards were promised the lock.
+    until: Moment,
+    /// The number of the last of them.
+    last: Option<u64>,
+}
+
+impl Attempt {
+    async fn make(self) -> Result<Tried, Failed> {
+        let hold = Arc::clone(&self.target.hold);
+        // One command of an owner at a time: what is sent next depends on what came before.
+        let _order = hold.order.lock().await;
+        self.check_flavour()?;
+        let cut_until = Moment::from_nanos(hold.book().cut_until());
+        // A command that shortens the lease may come in late: not behind this one.
+        self.target.engine.after(cut_until).await;
+        let Some(before) = self.look_into_book() else { return Ok(Tried::Gone) };
+        self.check_alone(&before)?;
+        let (sent, answer) = self.send(&before).await?;
+        let passed = match answer {
+            Answer::Held => false,
+            Answer::Passed => true,
+            Answer::Numbered(number) => {
+                // A hold that comes in again has the number already.
+                if before.count == 0 {
+                    hold.begins(number);
+                }
+                false
+            }
+            answer if before.count == 0 => return self.read_refusal(answer, &before, sent),
+            answer => return self.read_loss(&answer, &before),
+        };
+        let grant = self.open(sent)?;
+        Ok(if passed { Tried::Passed(grant) } else { Tried::Held(grant) })
+    }
+
+    fn protocol(&self) -> &Arc<dyn Protocol> {
+        &self.target.hold.protocol
+    }
+
+    /// An owner has to do with a name as one flavour at a time.
+    fn check_flavour(&self) -> Result<(), Failed> {
+        let protocol = self.protocol();
+        if protocol.numbers() == self.numbers {
+            return Ok(());
+        }
+        let what = format!(
+            "the owner has to do with the lock {:?} as {}: a fenced lock's sections all have numbers, and no others",
+            protocol.name().plain,
+            protocol.flavour()
+        );
+        Err(Error::Config { what }.into())
+    }
+
+    /// None when the owner's earlier hold is ending: a release that is queued for the order behind this comes first.
+    fn look_into_book(&self) -> Option<Before> {
+        let book = self.target.hold.book();
+        if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
+            return None;
+        }
+        Some(Before { count: book.count(), until: Moment::from_nanos(book.until_all()), last: book.holds().last() })
+    }
+
+    fn check_alone(&self, before: &Before) -> Result<(), Failed> {
+        let Target { engine, hold, .. } = &*self.target;
+        let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
+        if self.alone && (before.count > 0 || self.protocol().other().is_some_and(|name| of_other(name) > 0)) {
+            return Err(self.deadlock(Deadlock::NotReentrant));
+        }
+        Ok(())
+    }
+
+    fn deadlock(&self, why: Deadlock) -> Failed {
+        let error = Error::WouldDeadlock { name: Arc::clone(&self.protocol().name().plain), why };
+        Failed { last: true, ..error.into() }
+    }
+
+    /// Nobody knows what stands behind a reply that no script of ours gives.
+    fn odd(&self, error: Error) -> Failed {
+        Failed { doubt: Some(Undo::new(&self.target, true)), last: true, ..Failed::from(error) }
+    }
+
+    /// Sends the acquire, anew where the server's clock was not known well enough. Returns when it was sent.
+    async fn send(&self, before: &Before) -> Result<(Moment, Answer), Failed> {
+        let Target { engine, hold, .. } = &*self.target;
+        let protocol = self.protocol();
+        let lease = self.lease.unwrap_or(engine.options.watchdog);
+        // Coming in again never shortens what the holds before it were promised.
+        let comes_in = before.count > 0 && !protocol.leases_apart();
+        let hold_id = self.target.id();
+        // A last moment costs nothing where the server's clock is known.
+        let is_limited = hold_id != HoldId::Only && (!self.first || engine.clock.is_known(engine.now()));
+        let mut refusals = Refusals::default();
+        loop {
+            let sent = engine.now();
+            let armed = if comes_in { lease.max(lease_until(sent, before.until)) } else { lease };
+            let call = protocol.acquire(&Ask {
+                owner: &hold.owner,
+                lease_ms: millis(armed),
+                hold: &hold_id,
+                earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
+                last_ms: if is_limited { engine.last_ms() } else { 0 },
+                // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
+                alone: self.alone || self.used_again,
+                turn: self.turn,
+                nonce: &self.target.nonce,
+            });
+            let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
+                let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
+                Failed { doubt, ..Error::from_fault(&fault, &protocol.name().plain).into() }
+            })?;
+            match protocol.acquired(reply).map_err(|error| self.odd(error))? {
+                // Not carried out: the server's clock was not known, or stepped.
+                Answer::TooLate(at) => refusals.add(&engine.clock, at, engine.now())?,
+                answer => return Ok((sent, answer)),
+            }
+        }
+    }
+
+    /// The owner holds nothing, and does not get it now.
+    fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
+        let protocol = self.protocol();
+        let waits = self.turn != Turn::Once;
+        match answer {
+            Answer::Busy(ttl, at) if waits && protocol.queue().is_some() => {
+                let placed = self.stand(ttl, at, sent)?;
+                Ok(Tried::Standing(placed))
+            }
+            Answer::Busy(ttl, _) if waits && release::waits_in_redis(protocol) => {
+                let mark = Undo::mark(&self.target);
+                // Closing takes back the marks that it finds; what comes in behind it is taken back here.
+                self.target.engine.check_open()?;
+                Ok(Tried::Marked(ttl, mark))
+            }
+            Answer::Busy(ttl, _) => Ok(Tried::Busy(ttl)),
+            Answer::HeldBack => Ok(Tried::HeldBack),
+            Answer::Displaced => Ok(Tried::Displaced),
+            Answer::Deadlock if self.used_again => Ok(Tried::Met),
+            Answer::Deadlock => Err(self.deadlock(if self.alone { Deadlock::NotReentrant } else { Deadlock::Upgrade })),
+            answer => self.read_loss(&answer, before),
+        }
+    }
+
+    /// The owner has a place in the queue.
+    fn stand(&self, ttl: Option<u64>, at: i64, sent: Moment) -> Result<Placed, Failed> {
+        let Target { engine, hold, .. } = &*self.target;
+        let undo = Undo::new(&self.target, false);
+        let station = self.station.clone().unwrap_or_else(|| hold.name().station(hold.owner.text()));
+        let stand = engine.queues.stand(&self.target, station, sent, at);
+        if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
+            engine.queues.look_in(self.protocol(), engine.now(), ttl);
+        }
+        // Closing gives up the places that it finds; what comes in behind it is given up here.
+        engine.check_open()?;
+        Ok(Placed { stand, undo })
+    }
+
+    /// The owner was to come in again, and has nothing there any more.
+    fn read_loss(&self, answer: &Answer, before: &Before) -> Result<Tried, Failed> {
+        let Target { engine, hold, .. } = &*self.target;
+        match (answer, before.last) {
+            // Somebody else gave that one back. Guards may rely on others.
+            (Answer::Gone, Some(earlier)) => {
+                engine.gone(hold, &[earlier]);
+            }
+            (Answer::Gone, None) => return Err(self.odd(Error::odd_reply("acquire", answer))),
+            _ => engine.lose(hold, End::Gone),
+        }
+        Ok(Tried::Gone)
+    }
+
+    /// Notes the hold in the book, which makes it a grant.
+    fn open(&self, sent: Moment) -> Result<Grant, Failed> {
+        let Target { engine, hold, .. } = &*self.target;
+        let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
+        let (number, lease) = (self.target.number, self.lease.map(nanos));
+        let level = engine.holds.open(hold.key(), hold, |book| {
+            if self.doubted {
+                book.doubt(number);
+            }
+            book.open(engine.now().as_nanos(), number, lease, sent.as_nanos(), until.as_nanos())
+        });
+        let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
+        // Closing ends what it finds in the table; what comes in behind it is given back here.
+        engine.check_open()?;
+        if grant.until().is_none() {
+            // Came too late to be of use. Dropped, it is released.
+            drop(grant);
+            return Err(Failed { spent: true, ..Error::too_late().into() });
+        }
+        Ok(grant)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::attempt::Undo;
+use super::undo::Undo;
 use crate::config::millis;
 use crate::engine::Engine;
 use crate::engine::hold::{Grant, Hold, Target, valid_until};
@@ -80,7 +80,6 @@ pub(crate) fn batch(
                 let level = engine.holds.open(hold.key(), hold, |book| {
                     book.open(engine.now().as_nanos(), 0, lease.map(nanos), sent.as_nanos(), until)
                 });
-                metrics::acquired(hold.protocol.flavour(), engine.now().since(sent));
                 Grant::new(Arc::clone(&engine), Arc::clone(hold), level)
             })
             .collect();
@@ -90,6 +89,9 @@ pub(crate) fn batch(
             // Came too late to be of use. Dropped, they are released.
             drop(grants);
             return Err(Error::too_late());
+        }
+        for grant in &grants {
+            metrics::acquired(grant.hold.protocol.flavour(), engine.now().since(sent));
         }
         Ok(Batch::Held(grants))
     })

@@ -1,63 +1,68 @@
-//! The waiting loop of flavours that keep their queue in Redis: every waiter stands in it itself, and is told at a channel
-//! of its own.
+//! The wait for a lock whose waiters stand in a queue in Redis, each by itself: each is told at a channel of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::seek::{Found, Pace, Seek};
-use super::{FLOOR, Wish};
+use super::Request;
+use super::attempts::{Attempts, Found};
 use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
 use crate::engine::names::LockName;
-use crate::engine::patience::Patience;
 use crate::engine::protocol::Turn;
-use crate::engine::registry::{Nap, Place, Until, Win};
+use crate::engine::registry::{Place, Win};
+use crate::engine::wait::{self, Asked, Attempt, Beside, News, Patience, Pause, Waited};
 use crate::error::Result;
 
-/// What waiting at one place brought.
-enum Stood {
-    Held(Grant),
-    /// The wait is over.
-    Over,
-    /// The place is lost, to be taken anew.
-    Displaced,
+/// The turn in a queue in Redis, as what somebody waits for.
+struct QueueAttempt<'a> {
+    request: &'a Request,
+    attempts: Attempts<'a>,
+    station: Arc<LockName>,
+    /// True when the next attempt would be the first since the place was entered.
+    is_first: bool,
+    /// True when it was asked before the turn.
+    has_asked_beside: bool,
 }
 
-impl Wish {
+impl Request {
     /// Waits in the queue until the lock is ours or the wait is over.
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
         let (mut doubt, mut patience) = (None, Patience::new(self.engine.patience()));
         loop {
-            let mut seek = Seek::new(self);
-            (seek.doubt, seek.patience) = (doubt.take(), patience);
+            let mut attempts = Attempts::new(self);
+            (attempts.doubt, attempts.patience) = (doubt.take(), patience);
             // Alone and for the first time, a place is needed only if the lock is not free.
             if self.fresh && self.station.is_none() {
-                if let Some(grant) = seek.ask().await? {
+                if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
                 }
-                if self.is_over() {
-                    return seek.give_up();
+                if self.deadline.is_over() {
+                    return attempts.give_up();
                 }
             }
-            let station = seek.place.as_ref().map(|placed| Arc::clone(placed.stand.standing().station()));
+            let station = attempts.place.as_ref().map(|placed| Arc::clone(placed.stand.standing().station()));
             let station = station.or_else(|| self.station.clone());
             let station = station.unwrap_or_else(|| self.protocol.name().station(self.owner.text()));
             let mut place = self.engine.registry.enter(&station, None);
-            place.expects(&seek.target.nonce);
-            match self.stand(&mut place, &mut seek, &station).await? {
-                Stood::Held(grant) => {
+            place.expects(&attempts.target.nonce);
+            let mut attempt =
+                QueueAttempt { request: self, attempts, station, is_first: true, has_asked_beside: false };
+            let waited = wait::wait(&self.engine, &self.deadline, &mut place, &mut attempt).await?;
+            let mut attempts = attempt.attempts;
+            match waited {
+                Waited::Done(grant) => {
                     place.won(&grant.hold, self.engine.now(), Win::Alone);
                     return Ok(Some(grant));
                 }
-                Stood::Over => return seek.give_up(),
-                Stood::Displaced => {}
+                Waited::Over => return attempts.give_up(),
+                Waited::Displaced => {}
             }
             // Nothing is left to be undone of the place, but perhaps of an attempt whose reply was lost.
-            let (old, number) = (seek.displaced(), seek.target.number);
-            patience = seek.patience;
-            drop(seek);
+            let (old, number) = (attempts.displaced(), attempts.target.number);
+            patience = attempts.patience;
+            drop(attempts);
             self.engine.check_open()?;
-            if self.is_over() {
+            if self.deadline.is_over() {
                 return Ok(None);
             }
             tracing::debug!(lock.name = %self.protocol.name().plain, "lost its place in the queue, and takes another");
@@ -73,94 +78,81 @@ impl Wish {
             }
         }
     }
+}
 
-    async fn stand(&self, place: &mut Place, seek: &mut Seek<'_>, station: &Arc<LockName>) -> Result<Stood> {
-        if !place.has_turn() {
-            // Another task waits as the same owner. If that holds the lock already, this one comes in again.
-            seek.turn = Turn::Once;
-            if let Some(grant) = seek.ask().await? {
-                return Ok(Stood::Held(grant));
-            }
-            seek.turn = Turn::Join;
+impl Attempt for QueueAttempt<'_> {
+    type Output = Grant;
+
+    async fn ask_beside(&mut self, _place: &mut Place) -> Result<Beside<Grant>> {
+        if std::mem::replace(&mut self.has_asked_beside, true) {
+            return Ok(Beside::Wait(Duration::MAX));
         }
-        while !place.has_turn() {
-            self.engine.check_open()?;
-            if place.nap(self.left(Duration::MAX), Until::Turn).await == Nap::Over {
-                return Ok(Stood::Over);
-            }
+        // Another task waits as the same owner. If that holds the lock already, this one comes in again.
+        self.attempts.turn = Turn::Once;
+        if let Some(grant) = self.attempts.ask().await? {
+            return Ok(Beside::Done(grant));
         }
-        let mut pace = Pace::new(self.began);
-        // A place that was taken before anybody listened: what has happened since is found out by asking.
-        let mut ask = !seek.is_standing() || place.is_listening();
-        loop {
-            self.engine.check_open()?;
-            let listening = place.is_listening();
-            if listening {
-                place.sit();
-            }
-            if ask {
-                pace.spend(self.engine.now());
-                if let Some(grant) = seek.ask().await? {
-                    // No message for this owner may come later: it was never passed the lock, or the message is here.
-                    let clear = place.has_heard() || (listening && seek.found == Found::Nothing);
-                    if clear && !grant.hold.book().doubted() {
-                        let _ = grant.hold.station.set(Arc::clone(station));
-                    }
-                    return Ok(Stood::Held(grant));
-                }
-                if seek.found == Found::Displaced {
-                    return Ok(Stood::Displaced);
-                }
-            }
-            place.sit();
-            if !seek.is_failing() && !listening {
-                let due = self.engine.now() + seek.nap.min(self.engine.options.poll_cap / 10);
-                place.listen(self.left(due.since(self.engine.now()))).await;
-                if self.is_over() {
-                    return Ok(self.passed(place, seek, station).map_or(Stood::Over, Stood::Held));
-                }
-                if place.is_listening() {
-                    // It may have been passed the lock before.
-                    ask = true;
-                    continue;
-                }
-                seek.nap = due.since(self.engine.now());
-            }
-            loop {
-                let nap = place.nap(self.left(seek.nap), Until::Message).await;
-                if let Some(grant) = self.passed(place, seek, station) {
-                    return Ok(Stood::Held(grant));
-                }
-                if self.is_over() {
-                    return Ok(Stood::Over);
-                }
-                // Messages that have come in only since then may be missing one.
-                let heard = listening && place.is_listening();
-                if nap == Nap::Woken || seek.is_failing() || !heard || !self.is_confirmed(seek) {
-                    break;
-                }
-            }
-            ask = true;
-            if !pace.allows(self.engine.now()) {
-                place.nap(self.left(FLOOR + self.engine.jitter(FLOOR)), Until::Handed).await;
-            }
+        self.attempts.turn = Turn::Join;
+        if self.attempts.found == Found::Gone {
+            // The hold beside which it was to come in is gone, and there may be others.
+            self.has_asked_beside = false;
+            return Ok(Beside::Wait(self.attempts.pause().most));
         }
+        Ok(Beside::Wait(Duration::MAX))
     }
 
+    fn received(&mut self, place: &Place) -> Option<Grant> {
+        self.passed(place)
+    }
+
+    fn rests(&mut self, place: &Place, woken: bool, steady: bool) -> Option<Pause> {
+        let pause = self.attempts.pause();
+        if std::mem::take(&mut self.is_first) {
+            // A place that was taken before anybody listened: what has happened since is found out by asking, once messages
+            // come in.
+            return (self.attempts.is_standing() && !place.is_listening()).then_some(pause);
+        }
+        let confirmed = steady && !woken && pause.news != News::Connection && self.is_confirmed();
+        confirmed.then_some(pause)
+    }
+
+    async fn ask(&mut self, place: &mut Place, listening: bool) -> Result<Asked<Grant>> {
+        if listening {
+            // The answer may be overtaken by the message that the turn has come.
+            place.sit();
+        }
+        if let Some(grant) = self.attempts.ask().await? {
+            // No message for this owner may come later: it was never passed the lock, or the message is here.
+            let clear = place.has_heard() || (listening && self.attempts.found == Found::Nothing);
+            if clear && !grant.hold.book().doubted() {
+                let _ = grant.hold.station.set(Arc::clone(&self.station));
+            }
+            return Ok(Asked::Done(grant));
+        }
+        if self.attempts.found == Found::Displaced {
+            return Ok(Asked::Displaced);
+        }
+        Ok(Asked::Busy(self.attempts.pause()))
+    }
+}
+
+impl QueueAttempt<'_> {
     /// True when the server has said of late that the place is kept: no need to ask.
-    fn is_confirmed(&self, seek: &Seek<'_>) -> bool {
-        let now = self.engine.now();
-        let confirmed = seek.place.as_ref().map(|placed| placed.stand.standing().confirmed());
-        confirmed.is_some_and(|confirmed| now.since(confirmed) < self.engine.options.poll_cap)
+    fn is_confirmed(&self) -> bool {
+        let engine = &self.request.engine;
+        let now = engine.now();
+        let confirmed = self.attempts.place.as_ref().map(|placed| placed.stand.standing().confirmed());
+        confirmed.is_some_and(|confirmed| now.since(confirmed) < engine.options.poll_cap)
     }
 
     /// The lock, if the server has passed it on to this waiter. Only to an owner that nobody else knows, for as long as
     /// the watchdog keeps it; any other asks, and is told in order with its other commands.
-    fn passed(&self, place: &Place, seek: &mut Seek<'_>, station: &Arc<LockName>) -> Option<Grant> {
+    fn passed(&mut self, place: &Place) -> Option<Grant> {
         let passed = place.passed()?;
-        let engine = &self.engine;
-        let standing = seek.place.as_ref()?.stand.standing();
-        if !self.fresh || self.lease.is_some() || engine.check_open().is_err() {
+        let (request, attempts) = (self.request, &mut self.attempts);
+        let engine = &request.engine;
+        let standing = attempts.place.as_ref()?.stand.standing();
+        if !request.fresh || request.lease.is_some() || engine.check_open().is_err() {
             return None;
         }
         let since = passed.since.unwrap_or_else(|| standing.confirmed());
@@ -168,23 +160,23 @@ impl Wish {
         if until.since(engine.now()) < engine.options.beat() {
             return None;
         }
-        let hold = Arc::clone(&seek.target.hold);
-        let doubted = seek.doubt.is_some();
+        let hold = Arc::clone(&attempts.target.hold);
+        let doubted = attempts.doubt.is_some();
         let level = engine.holds.open(hold.key(), &hold, |book| {
             if doubted {
-                book.doubt(seek.target.number);
+                book.doubt(attempts.target.number);
             }
-            book.open(engine.now().as_nanos(), seek.target.number, None, since.as_nanos(), until.as_nanos())
+            book.open(engine.now().as_nanos(), attempts.target.number, None, since.as_nanos(), until.as_nanos())
         });
         let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
-        seek.settle();
+        attempts.settle();
         if engine.check_open().is_err() {
             // Closing ends what it finds in the table; what comes in behind it is given back.
             return None;
         }
         engine.queues.passed();
         if !doubted && place.has_heard() {
-            let _ = hold.station.set(Arc::clone(station));
+            let _ = hold.station.set(Arc::clone(&self.station));
         }
         Some(grant)
     }

@@ -78,6 +78,11 @@ impl Place {
         }
     }
 
+    /// The name that is waited for.
+    pub(crate) const fn lock_name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
     /// True when it is this place's turn to speak to Redis.
     pub(crate) fn has_turn(&self) -> bool {
         self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)

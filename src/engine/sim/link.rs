@@ -14,6 +14,7 @@ use super::faults::{Chaos, Mishap};
 use super::line::Line;
 use super::server::{Shared, drive};
 use crate::engine::transport::{Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+use crate::engine::world::World;
 
 /// The connections of one client. Clones are the same connections.
 #[derive(Clone)]
@@ -145,6 +146,18 @@ impl Transport for SimLink {
         &self.shared.address
     }
 
+    fn world(&self) -> Arc<dyn World> {
+        Arc::new(self.clone())
+    }
+
+    fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
+        let link = self.clone();
+        async move { link.shared.lock().close(link.line) }.boxed()
+    }
+}
+
+/// Virtual time, and numbers by the seed.
+impl World for SimLink {
     fn now(&self) -> Moment {
         let elapsed = Instant::now().saturating_duration_since(self.shared.start);
         // A second on top: a moment shortly before the start has to exist.
@@ -153,11 +166,6 @@ impl Transport for SimLink {
 
     fn random(&self) -> u64 {
         self.with(|line| line.jitter.next())
-    }
-
-    fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
-        let link = self.clone();
-        async move { link.shared.lock().close(link.line) }.boxed()
     }
 }
 

@@ -1,27 +1,6 @@
 //! The simulator's only source of chance: splitmix64, one stream a purpose.
 
-use std::cell::RefCell;
 use std::time::Duration;
-
-thread_local! {
-    /// For what belongs to no client: locks that are made of others.
-    static GROUPS: RefCell<Option<Random>> = const { RefCell::new(None) };
-}
-
-/// The lane of those.
-const LANE: u64 = 0x6772_6f75;
-
-/// From here on this seed decides on this thread what belongs to no client.
-pub(super) fn decide(seed: u64) {
-    crate::engine::names::unseeded();
-    GROUPS.set(Some(Random::new(seed, LANE)));
-}
-
-/// A number from 0 to 1 for what belongs to no client. None where no simulator decides.
-pub(crate) fn fraction() -> Option<f64> {
-    GROUPS
-        .with_borrow_mut(|random| random.as_mut().map(|random| (random.next() >> 11) as f64 / 9_007_199_254_740_992.0))
-}
 
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);

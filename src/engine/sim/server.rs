@@ -16,7 +16,6 @@ use super::events::{News, Step};
 use super::faults::LinkOptions;
 use super::link::SimLink;
 use super::lua;
-use super::random;
 use super::reply::SimReply;
 
 /// A Redis server in memory. Clones are the same server.
@@ -125,7 +124,7 @@ impl SimScript {
 impl SimServer {
     /// An empty server. The seed decides everything that is left to chance.
     pub fn new(seed: u64) -> Self {
-        random::decide(seed);
+        crate::engine::names::unseeded();
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let (start, number) = (Instant::now(), SERVERS.fetch_add(1, Ordering::Relaxed));
         // In the order of their making.

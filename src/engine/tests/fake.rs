@@ -15,6 +15,7 @@ use crate::engine::names::LockName;
 use crate::engine::script::Script;
 use crate::engine::sync::Mutex;
 use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+use crate::engine::world::World;
 
 /// How long a command takes to the server, and its reply back.
 pub(super) const HOP: Duration = Duration::from_millis(1);
@@ -427,16 +428,8 @@ impl Transport for Arc<Fake> {
         "fake"
     }
 
-    fn now(&self) -> Moment {
-        Moment::from_nanos(1_000_000_000) + self.begin.elapsed()
-    }
-
-    fn random(&self) -> u64 {
-        // SplitMix64.
-        let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    fn world(&self) -> Arc<dyn World> {
+        Arc::new(Arc::clone(self))
     }
 
     fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
@@ -495,5 +488,19 @@ impl Fake {
         let reply = self.carry_out(&call);
         sleep(after).await;
         Ok(reply)
+    }
+}
+
+impl World for Arc<Fake> {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(1_000_000_000) + self.begin.elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        // SplitMix64.
+        let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 }

@@ -4,23 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::attempt::{Failed, Placed, Tried, Undo};
-use super::{FLOOR, Wish};
+use super::Request;
+use super::attempt::{Failed, Placed, Tried};
+use super::undo::Undo;
 use crate::engine::hold::{Grant, Hold, Target};
-use crate::engine::patience::Patience;
 use crate::engine::protocol::Turn;
-use crate::engine::transport::Moment;
+use crate::engine::wait::{FLOOR, News, Patience, Pause};
 use crate::error::{Error, Result};
 
-/// The burst of wake-ups answered at once.
-const BURST: u32 = 64;
-
 /// One acquire's attempts, across errors and doubts.
-pub(super) struct Seek<'a> {
-    wish: &'a Wish,
+pub(super) struct Attempts<'a> {
+    request: &'a Request,
     pub(super) target: Arc<Target>,
-    /// How long to sleep before the next attempt.
-    pub(super) nap: Duration,
+    /// For how long to sleep before the next attempt.
+    nap: Duration,
     /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
     pub(super) doubt: Option<Undo>,
     /// A mark in Redis that this waits.
@@ -38,38 +35,40 @@ pub(super) struct Seek<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
+    /// An earlier hold of the owner is ending, or gone: the next attempt takes another.
+    Gone,
     Passed,
     Displaced,
     HeldBack,
 }
 
-impl<'a> Seek<'a> {
-    pub(super) fn new(wish: &'a Wish) -> Self {
-        let nap = wish.engine.options.poll_cap;
+impl<'a> Attempts<'a> {
+    pub(super) fn new(request: &'a Request) -> Self {
+        let nap = request.engine.options.poll_cap;
         Self {
-            wish,
-            target: wish.target(),
+            request,
+            target: request.target(),
             nap,
             doubt: None,
             mark: None,
             turn: Turn::Join,
             place: None,
             found: Found::Nothing,
-            patience: Patience::new(wish.engine.patience()),
+            patience: Patience::new(request.engine.patience()),
             failed: None,
         }
     }
 
-    /// Makes one attempt. Sets `nap` when it brings nothing.
+    /// Makes one attempt. Where it brings nothing, [`Attempts::pause`] says how to wait for the next.
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
-        let wish = self.wish;
+        let request = self.request;
         self.found = Found::Nothing;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
             // Long enough: those who wait for the other half are not let go first any more.
             self.turn = Turn::Stay;
         }
-        let tried = wish.bounded(wish.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
+        let tried = request.bounded(&self.target, request.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
             self.failed = None;
             self.patience.answered();
@@ -85,16 +84,16 @@ impl<'a> Seek<'a> {
                 return Ok(Some(grant));
             }
             Ok(Tried::Standing(placed)) => {
-                self.nap = wish.engine.options.poll_cap;
+                self.nap = request.engine.options.poll_cap;
                 self.stand(placed);
             }
             Ok(Tried::Marked(ttl, mark)) => {
-                self.nap = wish.nap(ttl);
+                self.nap = request.until_free(ttl);
                 Undo::keep(&mut self.mark, mark);
             }
             Ok(Tried::HeldBack) => {
                 self.found = Found::HeldBack;
-                self.nap = held_back.unwrap_or(FLOOR).min(wish.engine.options.poll_cap);
+                self.nap = held_back.unwrap_or(FLOOR).min(request.engine.options.poll_cap);
             }
             Ok(Tried::Displaced) => {
                 self.found = Found::Displaced;
@@ -105,21 +104,22 @@ impl<'a> Seek<'a> {
                 self.found = Found::Displaced;
             }
             Ok(Tried::Busy(ttl)) => {
-                self.nap = wish.nap(ttl);
+                self.nap = request.until_free(ttl);
             }
             Ok(Tried::Gone) => {
                 // Even a fresh owner is known by now: its release may still be under way.
-                let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());
+                let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                 let (number, nonce) = (self.target.number, self.target.nonce.clone());
-                self.target = Target::reserve(&wish.engine, hold, number, nonce);
+                self.target = Target::reserve(&request.engine, hold, number, nonce);
                 self.nap = Duration::from_millis(1);
+                self.found = Found::Gone;
             }
             Err(Failed { error, doubt, last, spent, cut_off }) => {
                 if spent {
                     // Its release looks for what was in doubt.
                     Undo::settle(&mut self.doubt);
-                    let hold = Hold::new(Arc::clone(&wish.protocol), wish.owner.clone());
-                    self.target = wish.target_of(hold, wish.engine.hold_number());
+                    let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
+                    self.target = request.target_of(hold, request.engine.hold_number());
                 }
                 match doubt {
                     Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
@@ -132,13 +132,13 @@ impl<'a> Seek<'a> {
                 if cut_off {
                     // It says less than the one before it that failed; where none did, the wait has run out.
                     let earlier = self.failed.take();
-                    wish.ran_out.store(earlier.is_none(), Ordering::Relaxed);
+                    request.ran_out.store(earlier.is_none(), Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }
-                self.nap = wish.engine.pause(self.patience.failures());
-                let now = wish.engine.now().since(wish.began);
+                self.nap = request.engine.pause(self.patience.failures());
+                let now = request.deadline.elapsed();
                 let enough = if spent { self.patience.came_late(now) } else { self.patience.failed(now) };
-                if last || enough || !error.is_retryable() || wish.is_over() {
+                if last || enough || !error.is_retryable() || request.deadline.is_over() {
                     return Err(error);
                 }
                 self.failed = Some(error);
@@ -149,10 +149,15 @@ impl<'a> Seek<'a> {
 
     /// For how long this lets those go first who wait for the other half. None where there is no such thing.
     pub(super) fn held_back(&self) -> Option<Duration> {
-        let engine = &self.wish.engine;
-        let waited = || engine.now().since(self.wish.began) + self.wish.waited;
-        let left = || engine.options.hold_back.saturating_sub(waited());
-        self.wish.protocol.is_shared().then(left)
+        let engine = &self.request.engine;
+        let left = || engine.options.hold_back.saturating_sub(self.request.deadline.waited());
+        self.request.protocol.is_shared().then(left)
+    }
+
+    /// How to wait for the next attempt.
+    pub(super) fn pause(&self) -> Pause {
+        let news = if self.is_failing() { News::Connection } else { News::Announced };
+        Pause { most: self.nap, news }
     }
 
     /// True when this has a place in the queue.
@@ -196,33 +201,14 @@ impl<'a> Seek<'a> {
     }
 }
 
-/// Answers a burst of wake-ups at once, and after that one every [`FLOOR`]: a flood of messages is no reason to flood
-/// the server.
-pub(super) struct Pace {
-    left: u32,
-    at: Moment,
-}
-
-impl Pace {
-    pub(super) fn new(began: Moment) -> Self {
-        Self { left: BURST, at: began }
-    }
-
-    fn refill(&mut self, now: Moment) {
-        let gained = now.since(self.at).as_nanos() / FLOOR.as_nanos();
-        if gained > 0 {
-            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(BURST)).min(BURST);
-            self.at = now;
+impl Request {
+    /// How long to sleep on a busy lock: until its lease ends, but never without bound and never not at all.
+    fn until_free(&self, ttl: Option<u64>) -> Duration {
+        let cap = self.engine.options.poll_cap;
+        match ttl {
+            None => cap,
+            Some(0) => Duration::from_millis(1) + self.engine.jitter(Duration::from_millis(4)),
+            Some(ms) => (Duration::from_millis(ms) + Duration::from_millis(1)).min(cap),
         }
-    }
-
-    pub(super) fn spend(&mut self, now: Moment) {
-        self.refill(now);
-        self.left = self.left.saturating_sub(1);
-    }
-
-    pub(super) fn allows(&mut self, now: Moment) -> bool {
-        self.refill(now);
-        self.left > 0
     }
 }

@@ -1,0 +1,123 @@
+//! The wait for a lock whose waiters stand in a queue of this process: one of them at a time speaks to Redis.
+
+use std::time::Duration;
+
+use super::Request;
+use super::attempts::{Attempts, Found};
+use crate::engine::hold::Grant;
+use crate::engine::registry::{Place, Win};
+use crate::engine::wait::{self, Asked, Attempt, Beside, News, Pause, Waited};
+use crate::error::Result;
+
+/// A lock, as what somebody waits for.
+struct LockAttempt<'a> {
+    request: &'a Request,
+    attempts: Attempts<'a>,
+    /// How often it was found to be taken, where nobody announces that it is free.
+    looks: u32,
+}
+
+impl Request {
+    /// Waits until the lock is had or the wait is over.
+    pub(super) async fn wait(&self) -> Result<Option<Grant>> {
+        let mut attempts = Attempts::new(self);
+        if !self.new {
+            // Who holds the lock already must not queue behind those who wait for it; an answer tells whether it does.
+            loop {
+                if let Some(grant) = attempts.ask().await? {
+                    return Ok(Some(grant));
+                }
+                if !attempts.is_failing() && attempts.found != Found::Gone {
+                    break;
+                }
+                tokio::time::sleep(self.deadline.at_most(attempts.pause().most)).await;
+                if self.deadline.is_over() {
+                    return attempts.give_up();
+                }
+            }
+        }
+        let shared = self.protocol.is_shared();
+        let may_hand = self.fresh && self.lease.is_none() && !shared && !self.protocol.numbers();
+        let win = if shared {
+            Win::Shared
+        } else if may_hand {
+            Win::Passable
+        } else {
+            Win::Alone
+        };
+        let mut place = self.engine.registry.enter(self.protocol.name(), may_hand.then(|| self.protocol.flavour()));
+        if self.may_meet_itself() {
+            place.name(&self.owner);
+        }
+        let mut attempt = LockAttempt { request: self, attempts, looks: 0 };
+        match wait::wait(&self.engine, &self.deadline, &mut place, &mut attempt).await? {
+            Waited::Done(grant) => {
+                place.won(&grant.hold, self.engine.now(), win);
+                Ok(Some(grant))
+            }
+            Waited::Over | Waited::Displaced => attempt.attempts.give_up(),
+        }
+    }
+}
+
+impl LockAttempt<'_> {
+    /// The pause; where nobody announces that the lock is free, one that grows.
+    fn backed_off(&mut self, pause: Pause) -> Pause {
+        let request = self.request;
+        let Some(backoff) = request.protocol.backoff().filter(|_| pause.news != News::Connection) else { return pause };
+        let looks = self.looks;
+        self.looks = looks.saturating_add(1);
+        Pause { most: pause.most.min(backoff.rest(looks, request.engine.random())), news: News::Never }
+    }
+}
+
+impl Attempt for LockAttempt<'_> {
+    type Output = Grant;
+
+    async fn ask_beside(&mut self, place: &mut Place) -> Result<Beside<Grant>> {
+        let joins = place.joins();
+        // Its owner may have come in since it asked, by another acquire.
+        let again = !joins && self.request.is_in();
+        let held_back = self.attempts.held_back();
+        let mut most = held_back.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
+        if joins || again || (held_back == Some(Duration::ZERO) && place.is_held_back()) {
+            if let Some(grant) = self.attempts.ask().await? {
+                return Ok(Beside::Done(grant));
+            }
+            if again {
+                most = most.min(self.attempts.pause().most);
+            } else if joins {
+                place.rejoin();
+                return Ok(Beside::Again);
+            } else {
+                // Not even so: somebody else holds it.
+                place.note_held_back(false);
+                return Ok(Beside::Again);
+            }
+        }
+        Ok(Beside::Wait(most))
+    }
+
+    fn received(&mut self, place: &Place) -> Option<Grant> {
+        place.handed().filter(|grant| grant.until().is_some())
+    }
+
+    fn rests(&mut self, place: &Place, woken: bool, _steady: bool) -> Option<Pause> {
+        // What this process passes on is not announced: a message means that somebody else changed something.
+        let engine = &self.request.engine;
+        let left = place.held_here(engine.now()).filter(|_| !woken)?;
+        let pause = Pause { most: left.min(engine.options.poll_cap), ..self.attempts.pause() };
+        Some(self.backed_off(pause))
+    }
+
+    async fn ask(&mut self, place: &mut Place, _listening: bool) -> Result<Asked<Grant>> {
+        if let Some(grant) = self.attempts.ask().await? {
+            return Ok(Asked::Done(grant));
+        }
+        if self.request.protocol.is_shared() {
+            place.note_held_back(self.attempts.found == Found::HeldBack);
+        }
+        let pause = self.attempts.pause();
+        Ok(Asked::Busy(self.backed_off(pause)))
+    }
+}

@@ -1,0 +1,56 @@
+//! The undoing of attempts that nobody came to use.
+
+use std::sync::Arc;
+
+use crate::engine::hold::Target;
+use crate::engine::release;
+
+/// An acquire that may have happened unseen, or a place in a queue. Undone when dropped, unless it was found out, or used,
+/// meanwhile.
+pub(super) struct Undo {
+    target: Arc<Target>,
+    armed: bool,
+    /// False for a place or a mark that is known: it is given up, and no copy of a command may come after it.
+    doubted: bool,
+    /// True for a mark.
+    marks: bool,
+}
+
+impl Undo {
+    /// `doubted`: the attempt was sent, and not answered.
+    pub(super) fn new(target: &Arc<Target>, doubted: bool) -> Self {
+        Self { target: Arc::clone(target), armed: true, doubted, marks: false }
+    }
+
+    /// For a mark in Redis, which closing takes back too.
+    pub(super) fn mark(target: &Arc<Target>) -> Self {
+        target.engine.queues.mark(target);
+        Self { target: Arc::clone(target), armed: true, doubted: false, marks: true }
+    }
+
+    /// Nothing is to be undone any more.
+    pub(super) fn settle(undo: &mut Option<Self>) {
+        if let Some(mut undo) = undo.take() {
+            undo.armed = false;
+        }
+    }
+
+    /// Left again, by a later attempt: the one mark stays.
+    pub(super) fn keep(mark: &mut Option<Self>, again: Self) {
+        // First the old one goes off the list of marks, then the new one comes onto it.
+        Self::settle(mark);
+        again.target.engine.queues.mark(&again.target);
+        *mark = Some(again);
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if self.marks {
+            self.target.engine.queues.unmark(&self.target);
+        }
+        if self.armed {
+            release::undo(Arc::clone(&self.target), self.doubted);
+        }
+    }
+}

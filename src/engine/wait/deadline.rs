@@ -1,0 +1,86 @@
+//! How long an acquire may take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::transport::Moment;
+use crate::engine::world::World;
+
+/// How long a reply may come after the end of the wait and still count: success beats the deadline.
+pub(crate) const GRACE: Duration = Duration::from_millis(15);
+
+/// The wait of one acquire: when it began, when it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Deadline {
+    world: Arc<dyn World>,
+    began: Moment,
+    wait: Option<Duration>,
+    /// For how long the acquire that this one is a part of had waited before.
+    before: Duration,
+}
+
+impl Deadline {
+    /// Begins now. `wait`: None without a limit. `before`: for how long the acquire that this one is a part of has waited.
+    pub(crate) fn new(world: &Arc<dyn World>, wait: Option<Duration>, before: Duration) -> Self {
+        Self { world: Arc::clone(world), began: world.now(), wait, before }
+    }
+
+    /// When the wait began.
+    pub(crate) const fn began(&self) -> Moment {
+        self.began
+    }
+
+    /// The time since the wait began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.world.now().since(self.began)
+    }
+
+    /// For how long the acquire that this one is a part of had waited before.
+    pub(crate) const fn before(&self) -> Duration {
+        self.before
+    }
+
+    /// For how long the whole acquire has waited.
+    pub(crate) fn waited(&self) -> Duration {
+        self.before + self.elapsed()
+    }
+
+    /// True when there is one attempt and no waiting.
+    pub(crate) fn is_once(&self) -> bool {
+        self.wait == Some(Duration::ZERO)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.wait.is_some_and(|wait| self.elapsed() >= wait)
+    }
+
+    /// What is left. None without a limit. Never nothing where there was something: one attempt without a wait may take a
+    /// command's whole time.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let least = if self.is_once() { Duration::ZERO } else { Duration::from_nanos(1) };
+        self.wait.map(|wait| wait.saturating_sub(self.elapsed()).max(least))
+    }
+
+    /// What is left, `most` at the most.
+    pub(crate) fn at_most(&self, most: Duration) -> Duration {
+        self.left().map_or(most, |left| left.min(most))
+    }
+
+    /// What is left for an answer: until shortly after the end.
+    pub(crate) fn left_to_answer(&self) -> Option<Duration> {
+        let end = self.wait?.saturating_add(GRACE);
+        Some(end.saturating_sub(self.elapsed()))
+    }
+
+    /// The moment at which answers cease to count, or now where that is earlier: a standstill of this process after it says
+    /// nothing about a server.
+    pub(crate) fn judged_at(&self) -> Moment {
+        let now = self.world.now();
+        self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE))
+    }
+
+    /// The world whose clock this is.
+    pub(crate) fn world(&self) -> &Arc<dyn World> {
+        &self.world
+    }
+}

@@ -1,0 +1,171 @@
+//! The one way to wait.
+//!
+//! Whoever waits for something in Redis that others have, a lock or its turn in a queue there, does it by this loop: the local
+//! turn, an attempt, the subscription, another attempt because the news may have slipped between, then sleep until a message,
+//! the end of what is waited for, the end of the wait, or the longest pause. What is waited for is an [`Attempt`], and nothing
+//! more: it says how to ask, and what came without being asked for.
+//!
+//! Dropping the wait at any await is safe: the seat in the local queue passes its turn on, and an attempt undoes what nobody
+//! came to use.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+mod deadline;
+mod pace;
+mod patience;
+
+pub(crate) use deadline::{Deadline, GRACE};
+use pace::Pace;
+pub(crate) use pace::{FLOOR, pause};
+pub(crate) use patience::Patience;
+
+use super::Engine;
+use super::registry::{Nap, Place, Until};
+use crate::error::{Error, Result, Step};
+
+/// What asking brought.
+pub(crate) enum Asked<T> {
+    /// What was waited for.
+    Done(T),
+    /// Somebody else has it.
+    Busy(Pause),
+    /// This waiter cannot get it any more: it has to begin anew, as another.
+    Displaced,
+}
+
+/// How to wait until the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pause {
+    /// For how long at the most.
+    pub(crate) most: Duration,
+    pub(crate) news: News,
+}
+
+/// What may cut a pause short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A message: whoever gives it back announces that.
+    Announced,
+    /// Nothing: nobody announces it.
+    Never,
+    /// The last attempt failed: the word that a connection is back.
+    Connection,
+}
+
+/// What asking beside somebody who has the turn brought.
+pub(crate) enum Beside<T> {
+    Done(T),
+    /// The local queue has changed by it: to be looked at anew.
+    Again,
+    /// To wait for the turn, and to ask beside it anew after this.
+    Wait(Duration),
+}
+
+/// What somebody waits for.
+pub(crate) trait Attempt {
+    type Output;
+
+    /// Before the turn: asks where that makes sense without it.
+    fn ask_beside(&mut self, place: &mut Place) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
+
+    /// What came to the seat without being asked for. Forgets earlier wake-ups: what comes next answers them.
+    fn received(&mut self, place: &Place) -> Option<Self::Output>;
+
+    /// For how long there is no need to ask. `woken`: something has come since the last attempt; `steady`: messages have
+    /// reached this seat since before the last pause.
+    fn rests(&mut self, place: &Place, woken: bool, steady: bool) -> Option<Pause>;
+
+    /// Asks the server. `listening`: messages reach this seat.
+    fn ask(&mut self, place: &mut Place, listening: bool) -> impl Future<Output = Result<Asked<Self::Output>>> + Send;
+}
+
+/// What waiting came to.
+#[derive(Debug)]
+pub(crate) enum Waited<T> {
+    Done(T),
+    /// The wait ran out.
+    Over,
+    /// To begin anew.
+    Displaced,
+}
+
+/// Waits, first for the turn among those of this process, then for what the attempt is about.
+///
+/// *Errors*: those of the attempt; `Closed` as soon as the client closes; `Timeout` where the wait ends and the server is
+/// silent.
+pub(crate) async fn wait<A: Attempt>(
+    engine: &Arc<Engine>,
+    deadline: &Deadline,
+    place: &mut Place,
+    attempt: &mut A,
+) -> Result<Waited<A::Output>> {
+    while !place.has_turn() {
+        engine.check_open()?;
+        let most = match attempt.ask_beside(place).await? {
+            Beside::Done(output) => return Ok(Waited::Done(output)),
+            Beside::Again => continue,
+            Beside::Wait(most) => most,
+        };
+        let nap = place.nap(deadline.at_most(most), Until::Turn).await;
+        if nap == Nap::Over && deadline.is_over() {
+            // Whoever has the turn has no answer either: nobody knows who holds it.
+            let silent = engine.topology.is_silent(place.lock_name(), deadline.judged_at());
+            return if silent { Err(Error::Timeout { step: Step::Command }) } else { Ok(Waited::Over) };
+        }
+    }
+    contend(engine, deadline, place, attempt).await
+}
+
+/// Speaks to Redis, as the one of this process whose turn it is.
+async fn contend<A: Attempt>(
+    engine: &Arc<Engine>,
+    deadline: &Deadline,
+    place: &mut Place,
+    attempt: &mut A,
+) -> Result<Waited<A::Output>> {
+    let mut pace = Pace::new(deadline.began());
+    let poll_cap = engine.options.poll_cap;
+    // The contender before may have left before it looked.
+    let mut woken = place.is_woken();
+    let mut was_listening = false;
+    loop {
+        place.give_way().await;
+        if let Some(output) = attempt.received(place) {
+            return Ok(Waited::Done(output));
+        }
+        engine.check_open()?;
+        let listening = place.is_listening();
+        let mut pause = match attempt.rests(place, woken, was_listening && listening) {
+            Some(pause) => pause,
+            None => {
+                pace.spend(engine.now());
+                match attempt.ask(place, listening).await? {
+                    Asked::Done(output) => return Ok(Waited::Done(output)),
+                    Asked::Displaced => return Ok(Waited::Displaced),
+                    Asked::Busy(pause) => pause,
+                }
+            }
+        };
+        was_listening = listening;
+        place.sit();
+        if pause.news == News::Announced && !listening {
+            // Until messages come in it polls, at the end of what is waited for at the latest.
+            let due = engine.now() + pause.most.min(poll_cap / 10);
+            place.listen(deadline.at_most(due.since(engine.now()))).await;
+            if place.is_listening() && !deadline.is_over() {
+                // The news may have slipped in between.
+                continue;
+            }
+            pause.most = due.since(engine.now());
+        }
+        woken = place.nap(deadline.at_most(pause.most), Until::Message).await == Nap::Woken;
+        if woken && !pace.allows(engine.now()) {
+            place.nap(deadline.at_most(FLOOR + engine.jitter(FLOOR)), Until::Handed).await;
+        }
+        if deadline.is_over() {
+            return Ok(attempt.received(place).map_or(Waited::Over, Waited::Done));
+        }
+    }
+}

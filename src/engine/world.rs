@@ -1,0 +1,50 @@
+//! What a client takes from the machine it runs on: the time and chance. The simulator has its own.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::transport::Moment;
+
+/// A clock and a source of random numbers.
+pub(crate) trait World: fmt::Debug + Send + Sync {
+    /// Now, on the clock of deadlines.
+    fn now(&self) -> Moment;
+
+    /// A random number, for jitter.
+    fn random(&self) -> u64;
+}
+
+impl dyn World + '_ {
+    /// A random number from 0 to 1.
+    pub(crate) fn fraction(&self) -> f64 {
+        (self.random() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A random duration below `most`.
+    pub(crate) fn jitter(&self, most: Duration) -> Duration {
+        most.mul_f64(self.fraction())
+    }
+}
+
+/// The machine's clock that counts suspend, and its random numbers.
+#[derive(Debug)]
+pub(crate) struct Machine;
+
+#[cfg(target_os = "linux")]
+const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+// Counts suspend on macOS.
+#[cfg(not(target_os = "linux"))]
+const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+impl World for Machine {
+    fn now(&self) -> Moment {
+        let time = rustix::time::clock_gettime(CLOCK);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+        Moment::from_nanos(seconds * 1_000_000_000 + nanos)
+    }
+
+    fn random(&self) -> u64 {
+        uuid::Uuid::new_v4().as_u64_pair().1 ^ uuid::Uuid::new_v4().as_u64_pair().0
+    }
+}
