@@ -17,3 +17,5 @@ mod running;
 mod runtimes;
 /// Waiters left behind.
 mod waiters;
+/// Waits that last as long as they were asked to.
+mod waits;
