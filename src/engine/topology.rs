@@ -34,17 +34,19 @@ impl Topology {
 
     /// Runs a script at the server of a name, as [`Transport::run`] does.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
-        let node = self.node(name);
-        let asked = self.signs.ask(self.now());
-        let outcome = node.run(call).await;
-        if outcome.as_ref().err().is_none_or(|fault| fault.kind == FaultKind::Refused) {
-            asked.answered(self.now());
+        let mut under_way = UnderWay { asked: Some(self.signs.ask(self.now())), world: &*self.world };
+        let outcome = self.node(name).run(call).await;
+        if let Some(asked) = under_way.asked.take() {
+            match &outcome {
+                Err(fault) if fault.kind != FaultKind::Refused => asked.failed(),
+                _ => asked.answered(self.now()),
+            }
         }
         outcome
     }
 
-    /// True when commands were under way at the server of a name at that moment, and nothing had come from it for longer than
-    /// its answers take.
+    /// True when answers of a name's server were due at that moment, and none had come for longer than they take. A command
+    /// that ended without one leaves them due until there is another.
     pub(crate) fn is_silent(&self, _name: &LockName, at: Moment) -> bool {
         self.signs.are_missing(at)
     }
@@ -74,6 +76,8 @@ struct Signs {
     asked: AtomicU64,
     /// When the last answer came.
     heard: AtomicU64,
+    /// Since when a command that ended without its answer was waited for; 0 once there is another answer.
+    missed: AtomicU64,
     /// How long an answer usually takes, in ns: a mean in which each counts for an eighth. 0 before the first.
     usual: AtomicU64,
 }
@@ -84,13 +88,24 @@ impl Signs {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        Asked { signs: self, sent: now }
+        Asked { signs: self, sent: now, is_over: false }
     }
 
     fn are_missing(&self, now: Moment) -> bool {
-        let since = self.asked.load(Ordering::Relaxed).max(self.heard.load(Ordering::Relaxed));
+        let missed = self.missed.load(Ordering::Relaxed);
+        if missed == 0 && self.under_way.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let due = self.asked.load(Ordering::Relaxed).max(self.heard.load(Ordering::Relaxed));
+        let since = if missed == 0 { due } else { missed };
         let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed).saturating_mul(SLOWER));
-        self.under_way.load(Ordering::Relaxed) > 0 && now.since(Moment::from_nanos(since)) > SILENT.max(usual)
+        now.since(Moment::from_nanos(since)) > SILENT.max(usual)
+    }
+
+    fn miss(&self, sent: Moment) {
+        let since = sent.as_nanos().max(self.heard.load(Ordering::Relaxed)).max(1);
+        // The first of several.
+        let _ = self.missed.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -98,21 +113,51 @@ impl Signs {
 struct Asked<'a> {
     signs: &'a Signs,
     sent: Moment,
+    is_over: bool,
 }
 
 impl Asked<'_> {
-    fn answered(&self, now: Moment) {
-        let Signs { heard, usual, .. } = self.signs;
+    fn answered(mut self, now: Moment) {
+        self.is_over = true;
+        let Signs { heard, usual, missed, .. } = self.signs;
         heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        missed.store(0, Ordering::Relaxed);
         let (took, before) = (nanos(now.since(self.sent)), usual.load(Ordering::Relaxed));
         let mean = if before == 0 { took } else { before - before / 8 + took / 8 };
         usual.store(mean, Ordering::Relaxed);
+    }
+
+    /// Ended without an answer.
+    fn failed(mut self) {
+        self.is_over = true;
+        self.signs.miss(self.sent);
+    }
+
+    /// Given up: that says something only where the answer was overdue.
+    fn given_up(&self, now: Moment) {
+        if !self.is_over && self.signs.are_missing(now) {
+            self.signs.miss(self.sent);
+        }
     }
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.signs.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A command under way, with the clock that tells whether its answer was overdue when it was given up.
+struct UnderWay<'a> {
+    asked: Option<Asked<'a>>,
+    world: &'a dyn World,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(asked) = &self.asked {
+            asked.given_up(self.world.now());
+        }
     }
 }
 
@@ -132,15 +177,29 @@ mod tests {
         assert!(!signs.are_missing(at(10_100)) && signs.are_missing(at(10_101)));
         let second = signs.ask(at(10_140));
         second.answered(at(10_150));
-        drop(second);
         assert!(!signs.are_missing(at(10_250)) && signs.are_missing(at(10_251)), "the first is under way");
-        drop(first);
+        first.answered(at(10_260));
         assert!(!signs.are_missing(at(20_000)), "nothing is due");
-        // Given up, or lost: what is asked next has its own time.
-        drop(signs.ask(at(20_000)));
-        let next = signs.ask(at(30_000));
-        assert!(!signs.are_missing(at(30_100)) && signs.are_missing(at(30_101)));
-        drop(next);
+        // Given up before its answer was due: that says nothing.
+        let asked = signs.ask(at(20_000));
+        asked.given_up(at(20_050));
+        drop(asked);
+        assert!(!signs.are_missing(at(29_000)));
+        // Given up, or lost, after that: due still, whatever is asked next.
+        for (from, given_up) in [(30_000, true), (36_000, false)] {
+            let asked = signs.ask(at(from));
+            if given_up {
+                asked.given_up(at(from + 200));
+                drop(asked);
+            } else {
+                asked.failed();
+            }
+            let next = signs.ask(at(from + 5_000));
+            assert!(signs.are_missing(at(from + 5_001)), "{given_up}");
+            signs.ask(at(from + 5_000)).answered(at(from + 5_010));
+            assert!(!signs.are_missing(at(from + 5_100)), "{given_up}");
+            next.answered(at(from + 5_100));
+        }
         // A slow one is given the time that it takes.
         for n in 0..50 {
             signs.ask(at(40_000 + n * 400)).answered(at(40_400 + n * 400));

@@ -63,12 +63,17 @@ pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
+/// True when a server of this lock was silent when the wait was to end.
+pub(crate) fn is_silent(lock: &dyn DistLock, deadline: &Deadline) -> bool {
+    let at = deadline.judged_at();
+    lock.parts().iter().any(|part| part.client.engine().topology.is_silent(part.protocol.name(), at))
+}
+
 /// What it means that an attempt at these locks was cut off by the end of the wait: that has run out, unless it was the one
 /// attempt of an acquire that does not wait, or a server was silent.
 pub(crate) fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
-    let mut parts = locks.iter().flat_map(|lock| lock.parts());
-    let silent = |part: Part<'_>| part.client.engine().topology.is_silent(part.protocol.name(), deadline.judged_at());
-    if deadline.is_once() || parts.any(silent) { Err(Error::Timeout { step: Step::Command }) } else { Ok(()) }
+    let unknown = deadline.is_once() || locks.iter().any(|lock| is_silent(&**lock, deadline));
+    if unknown { Err(Error::Timeout { step: Step::Command }) } else { Ok(()) }
 }
 
 /// The pauses after failures of several locks together: the first, and the longest.

@@ -102,8 +102,15 @@ impl MultiLock {
                 if let (Some(lease), true) = (asked.lease, waited_for > 0) {
                     // The leases of those that were held while others were waited for have run already.
                     let older = got.values().map(|guard| guard.extending(lease)).collect::<FuturesUnordered<_>>();
-                    if let Err(error) = enough(older, self.locks.len(), true).await {
-                        tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
+                    let extended = enough(older, self.locks.len(), true);
+                    let left = deadline.left_to_answer().unwrap_or(Duration::MAX);
+                    match tokio::time::timeout(left, extended).await {
+                        Ok(Ok(_)) => {}
+                        Ok(Err(error)) => {
+                            tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
+                        }
+                        // Given back in the background.
+                        Err(_) => return cut_off(&self.locks, deadline).map(|()| None),
                     }
                 }
                 let size = self.locks.len();
@@ -114,7 +121,8 @@ impl MultiLock {
                 }
                 // Given back, and once more.
                 let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
-                let _ = held.unlock().await;
+                // What is not done by then goes on in the background.
+                let _ = tokio::time::timeout(deadline.at_most(HOLD), held.unlock()).await;
                 if too_slow && (patience.came_late(deadline.elapsed()) || deadline.is_over()) {
                     return Err(Error::too_late());
                 }

@@ -10,7 +10,7 @@ use super::look::{Look, Looks};
 use super::round::{Late, Round, Wish};
 use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Result, Step};
-use crate::group::{Held, PAUSES, ask, deadline, how, patience};
+use crate::group::{Held, PAUSES, ask, deadline, how, is_silent, patience};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -39,7 +39,7 @@ impl RedLock {
                 return Ok(Some(self.held(owner, round, late)));
             }
             if round.cut_off && known_busy {
-                return Ok(None);
+                return self.ran_out(&deadline);
             }
             let Round { granted, busy, failed, why, .. } = round;
             let came_late = why.as_ref().is_some_and(Error::is_too_late);
@@ -81,12 +81,26 @@ impl RedLock {
                 if !busy.is_empty() {
                     first = self.wait(busy, &wish, &next, &mut looks, &mut late).await?;
                     if first.is_none() && deadline.is_over() {
-                        return Ok(None);
+                        return self.ran_out(&deadline);
                     }
                 }
             }
             owner = next;
         }
+    }
+
+    /// The wait is over: it ran out, unless too few servers have answered of late to know that somebody has the lock.
+    fn ran_out(&self, deadline: &Deadline) -> Result<Option<Guard>> {
+        let silent = self.nodes.iter().filter(|node| is_silent(&***node, deadline)).count();
+        if silent <= self.nodes.len() - self.quorum() {
+            return Ok(None);
+        }
+        Err(Error::NoQuorum {
+            name: Arc::clone(&self.name),
+            granted: 0,
+            needed: self.quorum(),
+            why: Arc::new(Error::Timeout { step: Step::Command }),
+        })
     }
 
     /// Most have granted it. Those that have not answered yet are taken in when they do.

@@ -1,13 +1,14 @@
-//! Waits that last as long as they were asked to, and what is told at their end: found by a reader.
+//! Waits that last as long as they were asked to, and what is told at their end: found by a reader and an adversary.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use distlock::{Acquire, Client, DistLock, Flavour, Guard};
-use distlock_support::{Mode, Proxy};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, MultiLock, RedLock};
+use distlock_support::{Action, Matcher, Mode, Proxy, RedisServer};
 use tokio::task::JoinHandle;
 
-use crate::bed::{enter, eventually, idle, ms, reentrant, secs};
+use crate::bed::wire::{Wire, arrives};
+use crate::bed::{enter, eventually, fair, idle, ms, reentrant, secs};
 
 /// A grant that came too late is being given back, to a server that has fallen silent: the next attempt stands behind that, and
 /// the wait ends all the same.
@@ -96,6 +97,152 @@ async fn who_waits_behind_another_at_a_silent_server_is_told_so() {
         })
         .await;
     }
+}
+
+/// A server that does not answer is told as such by every wait but those that end before that can be known.
+#[tokio::test]
+async fn a_server_that_stays_silent_is_not_busy() {
+    for (given, timeout) in [(false, secs(3)), (true, secs(3)), (true, ms(600))] {
+        reentrant(async |bed| {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(Client::builder(&proxy.url()).command_timeout(timeout)).await;
+            let lock = client.reentrant("a");
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            idle(&client).await;
+            proxy.set_upstream_mode(Mode::Hang);
+            let me = client.owner();
+            let died = Instant::now();
+            while died.elapsed() < secs(8) {
+                let how = if given { Acquire::new().owner(&me) } else { Acquire::new() };
+                let (began, outcome) = (died.elapsed(), lock.acquire(how.wait(ms(50))).await);
+                assert!(outcome.is_err() || began < ms(200), "given {given}, {timeout:?}: {outcome:?} after {began:?}");
+                tokio::time::sleep(ms(337)).await;
+            }
+            proxy.heal();
+            proxy.close_all();
+            idle(&client).await;
+        })
+        .await;
+    }
+}
+
+/// Nor are servers that died while somebody waited at them.
+#[tokio::test]
+async fn a_majority_that_dies_during_the_wait_is_no_quorum() {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+    let proxies: Vec<_> = servers.iter().map(|server| Proxy::start(server.addr())).collect();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (server, proxy) in servers.iter().zip(&proxies) {
+        let options = Client::builder(&proxy.url()).command_timeout(secs(1)).poll_cap(ms(300));
+        ours.push(options.connect().await.unwrap());
+        theirs.push(Client::connect(&server.url()).await.unwrap());
+    }
+    let held = RedLock::new(theirs.clone(), "x").lock().await.unwrap();
+    for wait in [1_500, 2_500] {
+        let lock = RedLock::new(ours.clone(), "x");
+        assert!(lock.try_lock().await.unwrap().is_none());
+        let (outcome, ()) = tokio::join!(lock.lock_for(ms(wait)), async {
+            tokio::time::sleep(ms(200)).await;
+            proxies.iter().for_each(|proxy| proxy.blackhole(true));
+        });
+        println!("{wait}: {outcome:?}");
+        assert!(matches!(outcome, Err(Error::NoQuorum { .. })), "{wait}: {outcome:?}");
+        proxies.iter().for_each(Proxy::heal);
+        for client in &ours {
+            idle(client).await;
+        }
+    }
+    held.unlock().await.unwrap();
+}
+
+/// A multi lock that lost one of its locks while it waited for another gives the rest back, to a server that has fallen silent.
+#[tokio::test]
+async fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
+    for lease in [Some(secs(60)), None] {
+        reentrant(async |bed| {
+            let proxies = [Proxy::start(bed.server.addr()), Proxy::start(bed.server.addr())];
+            let clients = [
+                bed.connect(Client::builder(&proxies[0].url())).await,
+                bed.connect(Client::builder(&proxies[1].url())).await,
+            ];
+            let other = bed.client().await;
+            let locks: [Arc<dyn DistLock>; 2] =
+                [Arc::new(clients[0].reentrant("a")), Arc::new(clients[1].reentrant("b"))];
+            let multi = MultiLock::of(locks.to_vec());
+            multi.lock().await.unwrap().unlock().await.unwrap();
+            let held = other.reentrant("b").lock().await.unwrap();
+            let began = Instant::now();
+            let how = lease.map_or_else(Acquire::new, |lease| Acquire::new().lease(lease));
+            let (outcome, ()) = tokio::join!(multi.acquire(how.wait(secs(1))), async {
+                eventually("a is had", secs(5), async || bed.admin.exists("a").await).await;
+                let _: u64 = bed.admin.cmd(&["DEL", "a"]).await;
+                // What follows the acquire of b is not answered.
+                let second = proxies[1].on_request(Matcher::command("EVALSHA").nth(2), Action::HangReply);
+                held.unlock().await.unwrap();
+                if tokio::time::timeout(secs(1), second.fired()).await.is_ok() {
+                    proxies[1].set_upstream_mode(Mode::Hang);
+                }
+            });
+            println!("{lease:?}: {outcome:?} after {:?}", began.elapsed());
+            assert!(began.elapsed() < secs(4), "{lease:?}: {outcome:?} after {:?}", began.elapsed());
+            drop(outcome);
+            proxies[1].heal();
+            proxies[1].close_all();
+            for client in &clients {
+                idle(client).await;
+            }
+            assert_eq!(bed.admin.keys().await, Vec::<String>::new());
+        })
+        .await;
+    }
+}
+
+/// The server has forgotten the script, and is slow: an attempt is two commands then, and the wait ends all the same.
+#[tokio::test]
+async fn a_wait_ends_while_a_script_is_sent_anew() {
+    for flavour in [Flavour::Reentrant, Flavour::Fair] {
+        reentrant(async |bed| {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(Client::builder(&proxy.url()).command_timeout(secs(3))).await;
+            let lock = client.lock(flavour, "a");
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            bed.admin.script_flush().await;
+            proxy.set_upstream_mode(Mode::Delay(ms(2500)));
+            let began = Instant::now();
+            let outcome = lock.lock_for(secs(3)).await;
+            println!("{flavour}: {outcome:?} after {:?}", began.elapsed());
+            assert!(began.elapsed() < ms(4500), "{flavour}: {outcome:?} after {:?}", began.elapsed());
+            drop(outcome);
+            proxy.set_upstream_mode(Mode::Pass);
+            idle(&client).await;
+        })
+        .await;
+    }
+}
+
+/// A copy of a fresh owner's acquire that comes late takes no place in a fair lock's queue.
+#[tokio::test]
+async fn a_late_copy_of_a_fair_waiters_acquire_leaves_no_queue() {
+    fair(async |bed| {
+        let (client, other) = (bed.connect(bed.builder().command_timeout(ms(300))).await, bed.client().await);
+        let (lock, theirs) = (client.fair("x"), other.fair("x"));
+        // The server's clock is known by the first wait.
+        let held = theirs.lock().await.unwrap();
+        assert!(lock.lock_for(ms(200)).await.unwrap().is_none());
+        let wire = Wire::tap(&bed.server).await;
+        assert!(lock.lock_for(ms(200)).await.unwrap().is_none());
+        let copies = wire.calls(bed).await;
+        held.unlock().await.unwrap();
+        idle(&client).await;
+        tokio::time::sleep(secs(2)).await;
+        let held = theirs.lock_leased(secs(60)).await.unwrap();
+        for copy in copies {
+            arrives(bed, &copy).await;
+        }
+        held.unlock().await.unwrap();
+        assert_eq!(bed.admin.keys().await, Vec::<String>::new());
+    })
+    .await;
 }
 
 /// Waits for a lock.

@@ -17,6 +17,7 @@ use crate::engine::queue::Stand;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, nanos};
+use crate::engine::wait::GRACE;
 use crate::error::{Deadlock, Error, Result, Step};
 
 /// What one attempt brought.
@@ -115,11 +116,12 @@ impl Request {
         let most = self.engine.options.command_timeout;
         let left = match self.deadline.left_to_answer() {
             None => return attempt.await,
-            Some(_) if self.deadline.is_once() => most,
+            Some(_) if self.deadline.is_once() => most.saturating_add(GRACE).saturating_sub(self.deadline.elapsed()),
             Some(left) => left,
         };
-        // A command ends by itself; only those of an owner that has held before may have others before them.
-        if !target.is_reserved() && left >= most {
+        // An attempt ends by itself, after two commands where the server has lost the script; only that of an owner that has
+        // held before may have others before it.
+        if !target.is_reserved() && left >= most.saturating_mul(2) {
             return attempt.await;
         }
         tokio::time::timeout(left, attempt).await.unwrap_or_else(|_| {
@@ -241,8 +243,11 @@ impl Attempt {
         // Coming in again never shortens what the holds before it were promised.
         let comes_in = before.count > 0 && !protocol.leases_apart();
         let hold_id = self.target.id();
-        // A last moment costs nothing where the server's clock is known.
-        let is_limited = hold_id != HoldId::Only && (!self.first || engine.clock.is_known(engine.now()));
+        // A last moment costs nothing where the server's clock is known. Without one, a copy that comes late is good for
+        // nobody; but it may take a place in a queue.
+        let leaves_traces = hold_id != HoldId::Only || protocol.queue().is_some();
+        let must_end = hold_id != HoldId::Only && !self.first;
+        let is_limited = must_end || (leaves_traces && engine.clock.is_known(engine.now()));
         let mut refusals = Refusals::default();
         loop {
             let sent = engine.now();
