@@ -8,25 +8,17 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
-use crate::client::Client;
 use crate::engine::acquire::GRACE;
-use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
 
 mod held;
+mod inside;
 
 pub(crate) use held::Held;
-
-/// What a lock of this crate is made of.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
-    pub(crate) client: &'a Client,
-    pub(crate) protocol: &'a Arc<dyn Protocol>,
-}
+pub(crate) use inside::{Inside, Part, home, part, parts};
 
 /// Attempts at several locks under way, each with the number of its lock. Dropped, they are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
@@ -112,8 +104,7 @@ pub(crate) fn jitter(most: Duration) -> Duration {
 
 /// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.
 pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
-    let parts = locks.iter().flat_map(|lock| lock.parts());
-    let each = parts.map(|part| part.client.engine().patience());
+    let each = parts(locks).into_iter().map(|part| part.client.engine().patience());
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
@@ -121,8 +112,7 @@ pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
 /// theirs.
 pub(crate) fn is_silent(locks: &[Arc<dyn DistLock>], budget: Budget) -> bool {
     let overdue = budget.overdue();
-    let mut parts = locks.iter().flat_map(|lock| lock.parts());
-    parts.any(|part| {
+    parts(locks).into_iter().any(|part| {
         let topology = &part.client.engine().topology;
         topology.is_silent(part.protocol.name(), topology.now() - overdue)
     })

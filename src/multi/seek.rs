@@ -12,7 +12,7 @@ use crate::engine::acquire::GRACE;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::patience::Patience;
 use crate::error::{Error, Result, Step};
-use crate::group::{Asking, Budget, Held, ask, enough, how, is_silent, jitter, patience, pause};
+use crate::group::{Asking, Budget, Held, ask, enough, how, is_silent, jitter, part, patience, pause};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -211,7 +211,7 @@ impl MultiLock {
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
         let mut clients: Vec<(*const (), Vec<usize>)> = Vec::new();
         for at in missing.iter().filter(|at| !past.contains(at)) {
-            let Some(part) = self.locks[*at].part().filter(|part| part.protocol.in_batch()) else { continue };
+            let Some(part) = part(&self.locks[*at]).filter(|part| part.protocol.in_batch()) else { continue };
             let engine = Arc::as_ptr(part.client.engine()).cast::<()>();
             match clients.iter_mut().find(|(known, _)| *known == engine) {
                 Some((_, all)) => all.push(*at),
@@ -229,7 +229,7 @@ impl MultiLock {
     async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
         let mut got = Vec::with_capacity(all.len());
         for all in all.chunks(PART) {
-            let parts: Vec<_> = all.iter().filter_map(|at| self.locks[*at].part()).collect();
+            let parts: Vec<_> = all.iter().filter_map(|at| part(&self.locks[*at])).collect();
             let Some(client) = parts.first().map(|part| part.client.clone()) else { break };
             let protocols = parts.iter().map(|part| Arc::clone(part.protocol)).collect();
             match batch(client.engine(), protocols, owner.clone(), asked.lease).await {

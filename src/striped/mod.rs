@@ -26,11 +26,12 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::engine::acquire::GRACE;
-use crate::engine::home::{self, Home};
+use crate::engine::home;
 use crate::error::{Deadlock, Error, NotHeld, Result, Step};
-use crate::group::{Asking, Budget, Part, ask, each, is_silent};
+use crate::flavour::Flavour;
+use crate::group::{self, Asking, Budget, ask, each, is_silent, part};
 use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, Flavour, State};
+use crate::lock::{Acquire, DistLock, State};
 use crate::multi::MultiLock;
 use crate::owner::Owner;
 
@@ -93,6 +94,10 @@ impl Striped {
         self.segments.get(at)
     }
 
+    pub(crate) fn segments(&self) -> &[Arc<dyn DistLock>] {
+        &self.segments
+    }
+
     /// The segment that a key belongs to: in every process, version and language the same, as long as there are so many
     /// segments. It is the FNV-1a hash of the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of
     /// segments: `"order:42"` is in segment 7 of 8, and in 807 of 1000. None when there are no segments.
@@ -113,7 +118,7 @@ impl Striped {
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         let lock = self.clone();
-        home::bring(self.home(), async move { lock.seek(how).await }).await
+        home::bring(group::home(&self.segments), async move { lock.seek(how).await }).await
     }
 
     async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
@@ -182,8 +187,7 @@ impl Striped {
 
     /// How long a command may take.
     fn command_timeout(&self) -> Option<Duration> {
-        let part = self.segments.first().and_then(|segment| segment.part());
-        part.map(|part| part.client.engine().options.command_timeout)
+        self.segments.first().and_then(part).map(|part| part.client.engine().options.command_timeout)
     }
 
     /// True when this owner holds any segment. Not of those that are no locks.
@@ -277,16 +281,8 @@ impl DistLock for Striped {
         &self.name
     }
 
-    fn parts(&self) -> Vec<Part<'_>> {
-        self.segments.iter().flat_map(|segment| segment.parts()).collect()
-    }
-
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
-    }
-
-    fn home(&self) -> Option<&Home> {
-        self.segments.iter().find_map(|lock| lock.home())
     }
 
     /// Who holds any of the segments, and how often; and the time until the last of them ends.
