@@ -18,6 +18,8 @@ use fred::types::config::Server;
 use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Value};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use rand::RngCore as _;
+use rand::rngs::OsRng;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
@@ -251,7 +253,7 @@ impl Transport for Node {
     }
 
     fn random(&self) -> u64 {
-        uuid::Uuid::new_v4().as_u64_pair().1 ^ uuid::Uuid::new_v4().as_u64_pair().0
+        OsRng.next_u64()
     }
 
     fn close(&self, within: Duration) -> BoxFuture<'static, ()> {

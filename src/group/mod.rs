@@ -98,8 +98,7 @@ pub(crate) fn jitter(most: Duration) -> Duration {
     if let Some(fraction) = crate::engine::sim::fraction() {
         return most.mul_f64(fraction);
     }
-    let random = uuid::Uuid::new_v4().as_u64_pair().1 >> 11;
-    most.mul_f64((random & ((1 << 51) - 1)) as f64 / (1_u64 << 51) as f64)
+    most.mul_f64(rand::random())
 }
 
 /// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.

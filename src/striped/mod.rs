@@ -72,7 +72,7 @@ impl Striped {
     pub fn over(client: &Client, flavour: Flavour, name: &str, segments: usize) -> Self {
         let segments = (0..segments).map(|i| client.lock(flavour, &format!("{name}:{i}"))).collect();
         // Callers in several processes that all begin at the first would stand in one another's way.
-        let begin = uuid::Uuid::new_v4().as_u64_pair().1 as u32 as usize;
+        let begin = rand::random::<u32>() as usize;
         Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), lines: Arc::default() }
     }
 
