@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use distlock::DistLock;
 use distlock_support::Numbers;
 use futures::future::join_all;
@@ -16,7 +17,7 @@ use crate::raw::Raw;
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Who is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Who {
     Distlock,
@@ -25,6 +26,7 @@ pub enum Who {
     Rslock,
     Rlock,
     /// Our own reentrant lock, where `Distlock` is another of ours. Not to be asked for.
+    #[value(skip)]
     Reentrant,
 }
 
