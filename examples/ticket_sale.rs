@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, ReentrantLock, Striped};
-use distlock_support::{Admin, Child, child};
+use distlock_support::{Admin, Child, Numbers, child};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
@@ -58,7 +58,7 @@ struct Till {
 
 impl Till {
     /// Sells one ticket of this segment of the stock. False when there is none left in it.
-    async fn sell(&self, segment: usize, dice: &mut Dice) -> bool {
+    async fn sell(&self, segment: usize, dice: &mut Numbers) -> bool {
         let stock = &self.stock[segment];
         let left: u64 = self.redis.cmd(&["GET", stock]).await;
         if left == 0 {
@@ -71,7 +71,7 @@ impl Till {
     }
 
     /// One task: sells until nothing is left.
-    async fn work(&self, mut dice: Dice) -> Outcome<Sold> {
+    async fn work(&self, mut dice: Numbers) -> Outcome<Sold> {
         let mut sold = Sold::default();
         let mut open: Vec<usize> = (0..self.stock.len()).collect();
         loop {
@@ -124,18 +124,6 @@ impl Till {
     }
 }
 
-/// Random enough to think for different times.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
-
 /// The keys of the stock.
 fn stock(prefix: &str, mode: &str) -> Vec<String> {
     match mode {
@@ -171,7 +159,7 @@ async fn seller() -> Outcome<()> {
     for task in 0..TASKS {
         let till = Arc::clone(&till);
         let seed = u64::from(std::process::id()) << 8 | (task + 1);
-        tasks.spawn(async move { till.work(Dice(seed)).await });
+        tasks.spawn(async move { till.work(Numbers::new(seed)).await });
     }
     let mut sum = Sold::default();
     let mut still_there = tokio::time::interval(Duration::from_secs(5));

@@ -15,7 +15,6 @@ use crate::engine::renewal::{self, Which};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply, Transport};
 use crate::error::{Error, Result};
-use crate::lock::{DistLock, Flavour};
 use crate::owner::Owner;
 
 static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../lua/common/preflight.lua"));
@@ -103,19 +102,6 @@ impl Client {
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.0.engine.owner()
-    }
-
-    /// A lock of a flavour chosen at run time.
-    #[must_use]
-    pub fn lock(&self, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
-        match flavour {
-            Flavour::Reentrant => Arc::new(self.reentrant(name)),
-            Flavour::Fair => Arc::new(self.fair(name)),
-            Flavour::Read => Arc::new(self.rw(name).read()),
-            Flavour::Write => Arc::new(self.rw(name).write()),
-            Flavour::Fenced => Arc::new(self.fenced(name)),
-            Flavour::Spin => Arc::new(self.spin(name)),
-        }
     }
 
     /// What this client holds and waits for at the moment.

@@ -49,20 +49,19 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-#[macro_use]
-mod object;
-
 mod client;
 mod config;
 mod engine;
 mod error;
 pub mod fair;
 pub mod fenced;
+mod flavour;
 mod group;
 mod guard;
 pub mod guide;
 mod lock;
 pub mod multi;
+mod object;
 mod owner;
 pub mod redlock;
 pub mod reentrant;
@@ -77,9 +76,11 @@ pub use engine::sim;
 pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;
+pub use flavour::Flavour;
 pub use guard::{Guard, Member, Released};
-pub use lock::{Acquire, DistLock, Flavour, State};
+pub use lock::{Acquire, DistLock, State};
 pub use multi::MultiLock;
+pub use object::Lock;
 pub use owner::Owner;
 pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;

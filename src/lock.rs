@@ -1,7 +1,7 @@
 //! The contract: what every flavour of lock can do.
 
+use std::any::Any;
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -99,7 +99,30 @@ impl State {
 ///
 /// Every future of this trait may be dropped at any point. What it had begun is then undone in the background: no key,
 /// no subscription and no renewal stays behind.
-pub trait DistLock: fmt::Debug + Send + Sync {
+///
+/// # What only one flavour can do
+///
+/// Every lock is an [`Any`], so that one whose flavour was chosen at run time can be asked for its type:
+///
+/// ```no_run
+/// # use std::any::Any;
+/// # use distlock::{Client, FairLock, Flavour};
+/// # async fn example(client: Client, flavour: Flavour) -> distlock::Result<()> {
+/// let lock = client.lock(flavour, "orders:42");
+/// let any: &dyn Any = &*lock;
+/// if let Some(fair) = any.downcast_ref::<FairLock>() {
+///     println!("{} wait", fair.queue_len().await?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Your own
+///
+/// A lock of your own making may be a member of a [`MultiLock`](crate::MultiLock), a [`RedLock`](crate::RedLock) or a
+/// [`Striped`](crate::Striped) lock. They ask it through this trait alone: it is never taken by a script for many, nobody
+/// knows whether two of them are the same, and its work is done on the runtime of whoever calls.
+pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// The name, without the client's prefix.
     fn name(&self) -> &str;
 
@@ -190,76 +213,4 @@ pub trait DistLock: fmt::Debug + Send + Sync {
     /// second more where a guard relies on each of them. *Cancel safety*: once begun it is carried out. *Errors*:
     /// [`Error::NotHeld`], and those of [`acquire`](Self::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
-
-    /// The runtime on which its work is done. Not meant for use outside of this crate.
-    #[doc(hidden)]
-    fn home(&self) -> Option<&crate::engine::home::Home> {
-        self.part().map(|part| part.client.engine().home())
-    }
-
-    /// What a lock of this crate is made of, for locks that are made of several. Not meant for use outside of it.
-    #[doc(hidden)]
-    fn part(&self) -> Option<crate::group::Part<'_>> {
-        None
-    }
-
-    /// The locks of this crate that it comes down to: itself, or those that it is made of. Not meant for use outside of it.
-    #[doc(hidden)]
-    fn parts(&self) -> Vec<crate::group::Part<'_>> {
-        self.part().into_iter().collect()
-    }
-}
-
-/// The flavours of lock, to pick one at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
-#[non_exhaustive]
-pub enum Flavour {
-    /// Redisson's `RLock`: one holder, re-entry by the same owner, no order among waiters.
-    Reentrant,
-    /// Redisson's fair lock: as `Reentrant`, and first come, first served among all processes.
-    Fair,
-    /// The half of Redisson's read-write lock that many may hold side by side.
-    Read,
-    /// The half of Redisson's read-write lock that one holds alone.
-    Write,
-    /// Redisson's fenced lock: as `Reentrant`, and every section has a number that grows, for the storage to check.
-    Fenced,
-    /// Redisson's spin lock: as `Reentrant`, but nobody is told of a release; those who wait look from time to time.
-    Spin,
-}
-
-impl Flavour {
-    /// Every flavour.
-    pub const ALL: &'static [Self] = &[Self::Reentrant, Self::Fair, Self::Read, Self::Write, Self::Fenced, Self::Spin];
-
-    /// The name that `FromStr` reads.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reentrant => "reentrant",
-            Self::Fair => "fair",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Fenced => "fenced",
-            Self::Spin => "spin",
-        }
-    }
-}
-
-impl fmt::Display for Flavour {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Flavour {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::ALL.iter().copied().find(|flavour| flavour.as_str() == text).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|flavour| flavour.as_str()).collect();
-            Error::config(format!("{text:?} is no flavour of lock: one of {}", known.join(", ")))
-        })
-    }
 }

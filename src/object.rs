@@ -1,82 +1,127 @@
-//! What the lock objects of all flavours have in common.
+//! The lock object: one type for every flavour.
 
-/// The methods of a lock object made of a `client` and a `protocol`: those of [`DistLock`](crate::DistLock), and the
-/// same without boxed futures.
-macro_rules! lock_object {
-    ($lock:ident) => {
-        impl $lock {
-            /// The name, without the client's prefix.
-            #[must_use]
-            pub fn name(&self) -> &str {
-                &self.protocol.name().plain
-            }
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
 
-            /// As [`DistLock::acquire`](crate::DistLock::acquire), without a boxed future. Held while the
-            /// [guard](crate::Guard#bind-it) lives: `if let Some(guard) = lock.acquire(how).await? { .. }`, not
-            /// `if lock.acquire(how).await?.is_some() { .. }`, which releases it before the block.
-            pub async fn acquire(&self, how: $crate::Acquire) -> $crate::Result<Option<$crate::Guard>> {
-                let guard = if how.grouped { $crate::Guard::part } else { $crate::Guard::new };
-                let grant = $crate::engine::acquire::acquire(self.client.engine(), &self.protocol, how).await?;
-                Ok(grant.map(|grant| guard(grant, self.client.handle())))
-            }
+use futures::future::BoxFuture;
 
-            /// As [`DistLock::lock`](crate::DistLock::lock), without a boxed future. Held while the
-            /// [guard](crate::Guard#bind-it) lives: `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`.
-            pub async fn lock(&self) -> $crate::Result<$crate::Guard> {
-                self.acquire($crate::Acquire::new()).await?.ok_or($crate::Error::Closed)
-            }
+use crate::client::Client;
+use crate::engine::protocol::Protocol;
+use crate::engine::transport::{Call, Reply};
+use crate::engine::{acquire, release};
+use crate::error::{Error, Result};
+use crate::guard::{Guard, Released};
+use crate::lock::{Acquire, DistLock, State};
+use crate::owner::Owner;
 
-            /// As [`DistLock::try_lock`](crate::DistLock::try_lock), without a boxed future. Held while the
-            /// [guard](crate::Guard#bind-it) lives: `if let Some(guard) = lock.try_lock().await? { .. }`, not
-            /// `if lock.try_lock().await?.is_some() { .. }`, which releases it before the block.
-            pub async fn try_lock(&self) -> $crate::Result<Option<$crate::Guard>> {
-                self.acquire($crate::Acquire::new().wait(std::time::Duration::ZERO)).await
-            }
+/// A lock of one flavour, which `F` names: [`ReentrantLock`](crate::ReentrantLock), [`FairLock`](crate::FairLock),
+/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`FencedLock`](crate::FencedLock) and
+/// [`SpinLock`](crate::SpinLock) are its names in use. Made by a [`Client`]; cheap to clone and to throw away.
+///
+/// What every lock can do is [`DistLock`]'s; the calls that acquire are here too, without the trait and its boxed futures.
+pub struct Lock<F> {
+    client: Client,
+    protocol: Arc<dyn Protocol>,
+    /// As the result of a function, which leaves the lock `Send` and `Sync` whatever `F` is.
+    flavour: PhantomData<fn() -> F>,
+}
 
-            /// As [`DistLock::lock_for`](crate::DistLock::lock_for), without a boxed future. Held while the
-            /// [guard](crate::Guard#bind-it) lives: `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not
-            /// `lock.lock_for(wait).await?;`, which releases it at once, or never had it.
-            pub async fn lock_for(&self, wait: std::time::Duration) -> $crate::Result<Option<$crate::Guard>> {
-                self.acquire($crate::Acquire::new().wait(wait)).await
-            }
+impl<F> Lock<F> {
+    pub(crate) fn new(client: &Client, protocol: impl Protocol) -> Self {
+        Self { client: client.clone(), protocol: Arc::new(protocol), flavour: PhantomData }
+    }
 
-            /// As [`DistLock::lock_leased`](crate::DistLock::lock_leased), without a boxed future. Held while the
-            /// [guard](crate::Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`.
-            pub async fn lock_leased(&self, lease: std::time::Duration) -> $crate::Result<$crate::Guard> {
-                self.acquire($crate::Acquire::new().lease(lease)).await?.ok_or($crate::Error::Closed)
-            }
-        }
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
 
-        impl $crate::DistLock for $lock {
-            fn name(&self) -> &str {
-                Self::name(self)
-            }
+    pub(crate) const fn protocol(&self) -> &Arc<dyn Protocol> {
+        &self.protocol
+    }
 
-            fn acquire(
-                &self,
-                how: $crate::Acquire,
-            ) -> futures::future::BoxFuture<'_, $crate::Result<Option<$crate::Guard>>> {
-                Box::pin(Self::acquire(self, how))
-            }
+    /// Sends a call that only reads something about this lock.
+    pub(crate) async fn ask(&self, call: Call) -> Result<Reply> {
+        let (engine, name) = (self.client.engine(), self.protocol.name());
+        name.check()?;
+        engine.check_open()?;
+        engine.ask(name, call).await
+    }
 
-            fn part(&self) -> Option<$crate::group::Part<'_>> {
-                Some($crate::group::Part { client: &self.client, protocol: &self.protocol })
-            }
+    /// The name, without the client's prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.protocol.name().plain
+    }
 
-            fn state(&self) -> futures::future::BoxFuture<'_, $crate::Result<$crate::State>> {
-                Box::pin($crate::engine::acquire::state(self.client.engine(), &self.protocol))
-            }
+    /// As [`DistLock::acquire`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.acquire(how).await? { .. }`, not `if lock.acquire(how).await?.is_some() { .. }`, which
+    /// releases it before the block.
+    pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
+        let guard = if how.grouped { Guard::part } else { Guard::new };
+        let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
+        Ok(grant.map(|grant| guard(grant, self.client.handle())))
+    }
 
-            fn force_unlock(&self) -> futures::future::BoxFuture<'_, $crate::Result<bool>> {
-                Box::pin($crate::engine::release::force(self.client.engine(), &self.protocol))
-            }
+    /// As [`DistLock::lock`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
+    /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`.
+    pub async fn lock(&self) -> Result<Guard> {
+        self.acquire(Acquire::new()).await?.ok_or(Error::Closed)
+    }
 
-            fn release<'a>(
-                &'a self,
-                owner: &'a $crate::Owner,
-            ) -> futures::future::BoxFuture<'a, $crate::Result<$crate::Released>> {
-                Box::pin($crate::engine::release::by_owner(self.client.engine(), &self.protocol, owner))
-            }
-        }
-    };
+    /// As [`DistLock::try_lock`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.try_lock().await? { .. }`, not `if lock.try_lock().await?.is_some() { .. }`, which
+    /// releases it before the block.
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.acquire(Acquire::new().wait(Duration::ZERO)).await
+    }
+
+    /// As [`DistLock::lock_for`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases it at
+    /// once, or never had it.
+    pub async fn lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
+        self.acquire(Acquire::new().wait(wait)).await
+    }
+
+    /// As [`DistLock::lock_leased`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
+    /// `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`.
+    pub async fn lock_leased(&self, lease: Duration) -> Result<Guard> {
+        self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed)
+    }
+}
+
+impl<F: 'static> DistLock for Lock<F> {
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
+        Box::pin(Self::acquire(self, how))
+    }
+
+    fn state(&self) -> BoxFuture<'_, Result<State>> {
+        Box::pin(acquire::state(self.client.engine(), &self.protocol))
+    }
+
+    fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(release::force(self.client.engine(), &self.protocol))
+    }
+
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(release::by_owner(self.client.engine(), &self.protocol, owner))
+    }
+}
+
+// Clone and Debug are written by hand: derived, they would ask for the same of `F`.
+impl<F> Clone for Lock<F> {
+    fn clone(&self) -> Self {
+        Self { client: self.client.clone(), protocol: Arc::clone(&self.protocol), flavour: PhantomData }
+    }
+}
+
+impl<F> fmt::Debug for Lock<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("client", &self.client).field("protocol", &self.protocol).finish()
+    }
 }

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use rand::RngCore as _;
+use rand::rngs::OsRng;
 
 use crate::engine::names::seeded;
 use crate::error::{Error, Result};
@@ -46,7 +48,8 @@ impl Owner {
     /// A new owner that belongs to no client.
     pub(crate) fn of_group() -> Self {
         let client = CLIENT.get_or_init(|| {
-            let random = uuid::Uuid::new_v4().into_bytes();
+            let mut random = [0; 16];
+            OsRng.fill_bytes(&mut random);
             uuid::Builder::from_custom_bytes(random).into_uuid().to_string()
         });
         Self::fresh(client, NUMBER.fetch_add(1, Ordering::Relaxed))

@@ -7,8 +7,9 @@ mod rwlock;
 use std::time::{Duration, Instant};
 
 use bed::harm::cut;
-use bed::{Bed, Numbers, eventually, fair, ms, reentrant, secs};
+use bed::{Bed, eventually, fair, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Step};
+use distlock_support::Numbers;
 
 /// Acquires dropped in all.
 const DROPS: u64 = 10_000;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bed::events::Events;
 use bed::{Bed, QUICK, eventually, freed, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Error, Guard, NotHeld, Owner, Released};
-use distlock_support::TtlSampler;
+use distlock_support::{Numbers, TtlSampler};
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 
@@ -259,7 +259,7 @@ async fn no_key_is_ever_without_an_end() {
         for n in 0..12_u64 {
             let client = clients[usize::from(n % 2 == 0)].clone();
             tasks.spawn(async move {
-                let mut numbers = bed::Numbers::new(n);
+                let mut numbers = Numbers::new(n);
                 let me = client.owner();
                 while Instant::now() < until {
                     let lock = client.reentrant(&format!("job {}", numbers.below(4)));

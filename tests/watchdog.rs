@@ -5,8 +5,9 @@ mod bed;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bed::{Counter, Numbers, QUICK, eventually, freed, idle, in_vain, ms, reentrant, secs};
+use bed::{Counter, QUICK, eventually, freed, idle, in_vain, ms, reentrant, secs};
 use distlock::{Acquire, Error, Flavour, Lost, Released};
+use distlock_support::Numbers;
 use futures::FutureExt as _;
 use tokio::task::JoinSet;
 

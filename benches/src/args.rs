@@ -2,21 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+
 use crate::subject::Who;
 
-pub const USAGE: &str =
-    "distlock-bench [--only BENCH[,BENCH]] [--subjects NAME[,NAME]] [--quick] [--pool N] [--json PATH] [--check]
-
-  --only      uncontended, contended, processes, fair, rw, fenced, spin, multi, striped, red, held, latency; all of
-              them unless said
-  --subjects  distlock, raw, redisson, rslock, rlock; all of them unless said
-  --quick     shorter and fewer rounds: within 3 min
-  --pool      connections for commands, of distlock and of the raw commands; 1 unless said
-  --json      where the report goes; target/bench/report.json unless said
-  --check     fail when a target is missed";
-
 /// The benches.
-pub const BENCHES: [&str; 12] = [
+const BENCHES: [&str; 12] = [
     "uncontended",
     "contended",
     "processes",
@@ -31,58 +23,41 @@ pub const BENCHES: [&str; 12] = [
     "latency",
 ];
 
-/// What to measure.
-#[derive(Clone, Debug)]
+/// Measures distlock beside the raw commands and its peers, on one private redis-server.
+#[derive(Clone, Debug, Parser)]
 pub struct Args {
+    /// The benches; all of them unless said
+    #[arg(long, value_name = "BENCH", value_delimiter = ',', hide_default_value = true)]
+    #[arg(value_parser = PossibleValuesParser::new(BENCHES), default_values = BENCHES)]
     pub only: Vec<String>,
+    /// Whom to measure; all of them unless said
+    #[arg(long, value_name = "NAME", value_delimiter = ',', hide_default_value = true)]
+    #[arg(value_enum, default_values_t = Who::ALL)]
     pub subjects: Vec<Who>,
+    /// Shorter and fewer rounds: within 3 min
+    #[arg(long)]
     pub quick: bool,
+    /// Connections for commands, of distlock and of the raw commands: 1 to 64
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=64).map(usize::from))]
     pub pool: usize,
+    /// Where the report goes
+    #[arg(long, value_name = "PATH", default_value_os_t = report())]
     pub json: PathBuf,
+    /// Fail when a target is missed
+    #[arg(long)]
     pub check: bool,
+    /// What `cargo bench` puts there
+    #[arg(long = "bench", hide = true)]
+    _bench: bool,
 }
 
 impl Args {
-    /// Reads the command line. An error says what is wrong with it; an empty one asks for the usage.
-    pub fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut args = Self {
-            only: BENCHES.map(str::to_owned).to_vec(),
-            subjects: Who::ALL.to_vec(),
-            quick: false,
-            pool: 1,
-            json: Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/bench/report.json"),
-            check: false,
-        };
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-            match word.as_str() {
-                "--only" => {
-                    args.only = value()?.split(',').map(str::to_owned).collect();
-                    if let Some(odd) = args.only.iter().find(|name| !BENCHES.contains(&name.as_str())) {
-                        return Err(format!("there is no bench {odd}: there are {}", BENCHES.join(", ")));
-                    }
-                }
-                "--subjects" => {
-                    let named = |name: &str| Who::named(name).ok_or_else(|| format!("there is no subject {name}"));
-                    args.subjects = value()?.split(',').map(named).collect::<Result<_, _>>()?;
-                }
-                "--pool" => {
-                    let pool = value()?.parse().ok().filter(|pool| (1..=64).contains(pool));
-                    args.pool = pool.ok_or("--pool takes a number from 1 to 64")?;
-                }
-                "--json" => args.json = value()?.into(),
-                "--quick" => args.quick = true,
-                "--check" => args.check = true,
-                "--help" | "-h" => return Err(String::new()),
-                // `cargo bench` puts it there.
-                "--bench" => {}
-                other => return Err(format!("{other} is unknown")),
-            }
-        }
-        Ok(args)
-    }
-
     pub fn wants(&self, bench: &str) -> bool {
         self.only.iter().any(|name| name == bench)
     }
+}
+
+fn report() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/bench/report.json")
 }

@@ -26,31 +26,24 @@ use std::time::Instant;
 
 use args::Args;
 use bed::Bed;
+use clap::Parser as _;
 use drive::Kind;
 use subject::Who;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
     let worker = words.next_if(|word| word == worker::MARK).is_some();
+    let args = (!worker).then(Args::parse);
     // The same for every Rust subject.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.unwrap_or_else(|error| panic!("a runtime: {error}"));
-    if worker {
+    let Some(args) = args else {
         runtime.block_on(worker::serve(words));
         // Standard input is read on a thread that cannot be stopped.
         runtime.shutdown_background();
         return ExitCode::SUCCESS;
-    }
-    match Args::read(words) {
-        Ok(args) => runtime.block_on(run(args)),
-        Err(wrong) => {
-            if !wrong.is_empty() {
-                eprintln!("{wrong}\n");
-            }
-            eprintln!("{}", args::USAGE);
-            ExitCode::from(2)
-        }
-    }
+    };
+    runtime.block_on(run(args))
 }
 
 async fn run(args: Args) -> ExitCode {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use distlock::DistLock;
+use distlock_support::Numbers;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ use crate::raw::Raw;
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Who is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Who {
     Distlock,
@@ -24,6 +26,7 @@ pub enum Who {
     Rslock,
     Rlock,
     /// Our own reentrant lock, where `Distlock` is another of ours. Not to be asked for.
+    #[value(skip)]
     Reentrant,
 }
 
@@ -113,7 +116,7 @@ struct Halves {
     read: distlock::ReadLock,
     write: distlock::WriteLock,
     reads: u8,
-    random: u64,
+    numbers: Numbers,
 }
 
 impl Subject for Mixed {
@@ -122,8 +125,8 @@ impl Subject for Mixed {
     fn lock(&self, name: String) -> Self::Lock {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let lock = self.0.rw(&name);
-        let random = u64::from(std::process::id()) << 32 | NEXT.fetch_add(1, Ordering::Relaxed);
-        Halves { read: lock.read(), write: lock.write(), reads: self.1, random }
+        let seed = u64::from(std::process::id()) << 32 | NEXT.fetch_add(1, Ordering::Relaxed);
+        Halves { read: lock.read(), write: lock.write(), reads: self.1, numbers: Numbers::new(seed) }
     }
 }
 
@@ -131,11 +134,8 @@ impl Lock for Halves {
     type Guard = distlock::Guard;
 
     async fn acquire(&mut self) -> Self::Guard {
-        // SplitMix64, as in the Java agent.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let taken =
-            if (mixed >> 32) % 100 < u64::from(self.reads) { self.read.lock().await } else { self.write.lock().await };
+        let reads = self.numbers.below(100) < u64::from(self.reads);
+        let taken = if reads { self.read.lock().await } else { self.write.lock().await };
         taken.unwrap_or_else(|error| panic!("distlock: read-write lock: {error}"))
     }
 

@@ -20,7 +20,7 @@ use crate::owner::Owner;
 
 /// The runtime of a client.
 #[derive(Clone, Debug)]
-pub struct Home(Handle);
+pub(crate) struct Home(Handle);
 
 /// What is told to whoever waits for work that ended with its runtime.
 pub(crate) trait Gone {

@@ -29,18 +29,7 @@ impl Script {
 
     /// The SHA-1 of the text in lower-case hex, as `EVALSHA` wants it.
     pub(crate) fn sha(&self) -> Bytes {
-        self.sha
-            .get_or_init(|| {
-                let digest = Sha1::digest(self.source.as_bytes());
-                let mut hex = String::with_capacity(40);
-                for byte in digest {
-                    use std::fmt::Write as _;
-                    // Writing to a String cannot fail.
-                    let _ = write!(hex, "{byte:02x}");
-                }
-                Bytes::from(hex)
-            })
-            .clone()
+        self.sha.get_or_init(|| Bytes::from(format!("{:x}", Sha1::digest(self.source)))).clone()
     }
 }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use rand::RngCore as _;
+use rand::rngs::OsRng;
+
 use super::transport::Moment;
 
 /// A clock and a source of random numbers.
@@ -10,7 +13,7 @@ pub(crate) trait World: fmt::Debug + Send + Sync {
     /// Now, on the clock of deadlines.
     fn now(&self) -> Moment;
 
-    /// A random number, for jitter.
+    /// A random number that nobody can foresee: identities and nonces are made of it.
     fn random(&self) -> u64;
 }
 
@@ -45,6 +48,6 @@ impl World for Machine {
     }
 
     fn random(&self) -> u64 {
-        uuid::Uuid::new_v4().as_u64_pair().1 ^ uuid::Uuid::new_v4().as_u64_pair().0
+        OsRng.next_u64()
     }
 }

@@ -47,6 +47,7 @@ use crate::engine::protocol::{self, Ask, Attempt, Forced, Giving, PUBLISH, Proto
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
+use crate::object::Lock;
 
 /// A script behind what all scripts of this flavour share.
 macro_rules! script {
@@ -91,7 +92,7 @@ impl Client {
     #[must_use]
     pub fn fair(&self, name: &str) -> FairLock {
         let name = LockName::new(&self.options().name_prefix, name);
-        FairLock { client: self.clone(), protocol: Arc::new(Fair::new(name, self.options())) }
+        Lock::new(self, Queued::new(name, self.options()))
     }
 }
 
@@ -101,22 +102,20 @@ impl Client {
 /// *Cost*: lock and unlock of a free lock are one command each. Waiting: one command takes the place (and the first time
 /// one more, after the subscription to a channel of one's own, which is kept for later waiters of this lock); being served
 /// costs none if a client of ours released the lock, else one; and one command a second keeps all places of a client.
-#[derive(Clone, Debug)]
-pub struct FairLock {
-    client: Client,
-    protocol: Arc<dyn Protocol>,
-}
+pub type FairLock = Lock<Fair>;
 
-lock_object!(FairLock);
+/// The flavour of [`FairLock`].
+#[derive(Debug)]
+pub enum Fair {}
 
 /// How a fair lock speaks to Redis.
 #[derive(Debug)]
-struct Fair {
+struct Queued {
     name: Arc<LockName>,
     queue: protocol::Queue,
 }
 
-impl Fair {
+impl Queued {
     fn new(name: Arc<LockName>, options: &Options) -> Self {
         let queue = protocol::Queue {
             refresh: &REFRESH,
@@ -142,7 +141,7 @@ impl Fair {
     }
 }
 
-impl Protocol for Fair {
+impl Protocol for Queued {
     fn flavour(&self) -> &'static str {
         "fair"
     }

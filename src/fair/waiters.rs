@@ -56,11 +56,7 @@ impl FairLock {
     /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as
     /// [`acquire`](crate::DistLock::acquire).
     pub async fn queue(&self) -> Result<Queue> {
-        let name = self.protocol.name();
-        name.check()?;
-        let engine = self.client.engine();
-        engine.check_open()?;
-        let reply = engine.ask(name, call(name)).await?;
+        let reply = self.ask(call(self.protocol().name())).await?;
         read(&reply).ok_or_else(|| Error::odd_reply(WAITERS.name, &reply))
     }
 

@@ -44,15 +44,13 @@
 //! Protocol §11.1: that of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section.
 //! Redisson counts when the holder comes in again, too.
 
-use std::sync::Arc;
-
 use crate::client::Client;
 use crate::engine::names::LockName;
 use crate::engine::plain::{Kind, Plain, number_of};
-use crate::engine::protocol::Protocol;
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
+use crate::object::Lock;
 use crate::reentrant::script;
 
 /// Takes the lock as the reentrant one is taken, and numbers the section.
@@ -95,7 +93,7 @@ impl Client {
     pub fn fenced(&self, name: &str) -> FencedLock {
         let name = LockName::new(&self.options().name_prefix, name);
         let counter = name.counter();
-        FencedLock { client: self.clone(), protocol: Arc::new(Plain::new(name, &KIND).numbered(counter)) }
+        Lock::new(self, Plain::new(name, &KIND).numbered(counter))
     }
 }
 
@@ -104,13 +102,11 @@ impl Client {
 /// [`DistLock`](crate::DistLock) for what it can do.
 ///
 /// *Cost*: lock and unlock are one command each; under contention inside one process too.
-#[derive(Clone, Debug)]
-pub struct FencedLock {
-    client: Client,
-    protocol: Arc<dyn Protocol>,
-}
+pub type FencedLock = Lock<Fenced>;
 
-lock_object!(FencedLock);
+/// The flavour of [`FencedLock`].
+#[derive(Debug)]
+pub enum Fenced {}
 
 impl FencedLock {
     /// The token of the last section, whoever has or had it; 0 when there was none: Redisson's `getToken()`. Not for
@@ -119,11 +115,8 @@ impl FencedLock {
     /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as
     /// [`DistLock::acquire`](crate::DistLock::acquire).
     pub async fn last_token(&self) -> Result<u64> {
-        let (engine, name) = (self.client.engine(), self.protocol.name());
-        name.check()?;
-        engine.check_open()?;
-        let call = Call { script: &LAST, keys: 1, words: vec![Arg::Text(name.counter())] };
-        let reply = engine.ask(name, call).await?;
+        let words = vec![Arg::Text(self.protocol().name().counter())];
+        let reply = self.ask(Call { script: &LAST, keys: 1, words }).await?;
         match &reply {
             Reply::Nil => Ok(0),
             _ => number_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),

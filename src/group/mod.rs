@@ -1,5 +1,6 @@
 //! What locks that are made of other locks have in common: what is asked of several at once, and what is held together.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,6 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use crate::client::Client;
-use crate::engine::protocol::Protocol;
 use crate::engine::wait::Deadline;
 use crate::engine::world::{Machine, World};
 use crate::error::{Error, Result, Step};
@@ -17,16 +16,10 @@ use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
 
 mod held;
+mod inside;
 
 pub(crate) use held::Held;
-
-/// What a lock of this crate is made of.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
-    pub(crate) client: &'a Client,
-    pub(crate) protocol: &'a Arc<dyn Protocol>,
-}
+pub(crate) use inside::{Inside, Part, home, part, parts};
 
 /// Attempts at several locks under way, each with the number of its lock. Dropped, they are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
@@ -50,7 +43,7 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
 
 /// The deadline of an acquire of several locks, on the clock of the first that has one.
 pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline {
-    let part = locks.iter().flat_map(|lock| lock.parts()).next();
+    let part = parts(locks).into_iter().next();
     let world = part
         .map_or_else(|| Arc::new(Machine) as Arc<dyn World>, |part| Arc::clone(part.client.engine().topology.world()));
     Deadline::new(&world, asked.wait, asked.waited)
@@ -58,21 +51,22 @@ pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline
 
 /// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.
 pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
-    let parts = locks.iter().flat_map(|lock| lock.parts());
-    let each = parts.map(|part| part.client.engine().patience());
+    let each = parts(locks).into_iter().map(|part| part.client.engine().patience());
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
 /// True when a server of this lock was silent when the wait was to end.
-pub(crate) fn is_silent(lock: &dyn DistLock, deadline: &Deadline) -> bool {
+pub(crate) fn is_silent(lock: &Arc<dyn DistLock>, deadline: &Deadline) -> bool {
     let at = deadline.judged_at();
-    lock.parts().iter().any(|part| part.client.engine().topology.is_silent(part.protocol.name(), at))
+    parts(slice::from_ref(lock))
+        .into_iter()
+        .any(|part| part.client.engine().topology.is_silent(part.protocol.name(), at))
 }
 
 /// What it means that an attempt at these locks was cut off by the end of the wait: that has run out, unless it was the one
 /// attempt of an acquire that does not wait, or a server was silent.
 pub(crate) fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
-    let unknown = deadline.is_once() || locks.iter().any(|lock| is_silent(&**lock, deadline));
+    let unknown = deadline.is_once() || locks.iter().any(|lock| is_silent(lock, deadline));
     if unknown { Err(Error::Timeout { step: Step::Command }) } else { Ok(()) }
 }
 

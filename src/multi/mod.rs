@@ -29,9 +29,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use crate::client::Client;
-use crate::engine::home::{self, Home};
+use crate::engine::home;
 use crate::error::{Error, Result};
-use crate::group::{Part, common, each, released, renamed};
+use crate::group::{self, common, each, part, released, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
@@ -109,15 +109,7 @@ impl DistLock for MultiLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::bring(self.home(), async move { lock.seek(how).await })
-    }
-
-    fn home(&self) -> Option<&Home> {
-        self.locks.iter().find_map(|lock| lock.home())
-    }
-
-    fn parts(&self) -> Vec<Part<'_>> {
-        self.locks.iter().flat_map(|lock| lock.parts()).collect()
+        home::bring(group::home(&self.locks), async move { lock.seek(how).await })
     }
 
     /// Who holds all of them.
@@ -168,7 +160,7 @@ struct Place {
 
 impl Place {
     fn of(lock: &Arc<dyn DistLock>) -> Self {
-        match lock.part() {
+        match part(lock) {
             Some(part) => {
                 let name = part.protocol.name();
                 let server = part.client.engine().topology.node(name).address().to_owned();
@@ -201,7 +193,7 @@ fn check(locks: &[(Place, Arc<dyn DistLock>)]) -> Result<()> {
             )));
         }
     }
-    locks.iter().filter_map(|(_, lock)| lock.part()).try_for_each(|part| part.protocol.name().check())
+    locks.iter().filter_map(|(_, lock)| part(lock)).try_for_each(|part| part.protocol.name().check())
 }
 
 /// For how long locks are held while another one is waited for, before all are given back: one to two of this.

@@ -11,7 +11,7 @@ use super::{HOLD, MultiLock};
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Lost, Result};
-use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, patience};
+use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -225,7 +225,7 @@ impl MultiLock {
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
         let mut clients: Vec<(*const (), Vec<usize>)> = Vec::new();
         for at in missing.iter().filter(|at| !past.contains(at)) {
-            let Some(part) = self.locks[*at].part().filter(|part| part.protocol.in_batch()) else { continue };
+            let Some(part) = part(&self.locks[*at]).filter(|part| part.protocol.in_batch()) else { continue };
             let engine = Arc::as_ptr(part.client.engine()).cast::<()>();
             match clients.iter_mut().find(|(known, _)| *known == engine) {
                 Some((_, all)) => all.push(*at),
@@ -243,7 +243,7 @@ impl MultiLock {
     async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
         let mut got = Vec::with_capacity(all.len());
         for all in all.chunks(PART) {
-            let parts: Vec<_> = all.iter().filter_map(|at| self.locks[*at].part()).collect();
+            let parts: Vec<_> = all.iter().filter_map(|at| part(&self.locks[*at])).collect();
             let Some(client) = parts.first().map(|part| part.client.clone()) else { break };
             let protocols = parts.iter().map(|part| Arc::clone(part.protocol)).collect();
             match batch(client.engine(), protocols, owner.clone(), asked.lease).await {

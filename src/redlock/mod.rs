@@ -39,6 +39,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,12 +47,13 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use crate::client::Client;
-use crate::engine::home::{self, Home};
+use crate::engine::home;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
-use crate::group::{Part, common, enough, released, renamed};
+use crate::flavour::Flavour;
+use crate::group::{self, common, enough, parts, released, renamed};
 use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, Flavour, State};
+use crate::lock::{Acquire, DistLock, State};
 use crate::owner::{Owner, moved};
 
 mod look;
@@ -113,6 +115,11 @@ impl RedLock {
         self.nodes.len() / 2 + 1
     }
 
+    /// Its locks, one a server.
+    pub(crate) fn nodes(&self) -> &[Arc<dyn DistLock>] {
+        &self.nodes
+    }
+
     fn check(&self) -> Result<()> {
         self.odd.clone().map_or(Ok(()), Err)
     }
@@ -130,7 +137,7 @@ impl RedLock {
             .enumerate()
             .map(|(at, lock)| {
                 let asking = ask(at, Arc::clone(lock));
-                home::bring(self.home(), async move {
+                home::bring(group::home(&self.nodes), async move {
                     let answer = tokio::time::timeout(within, asking).await;
                     answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
                 })
@@ -152,15 +159,7 @@ impl DistLock for RedLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::bring(self.home(), async move { lock.seek(how).await })
-    }
-
-    fn home(&self) -> Option<&Home> {
-        self.nodes.iter().find_map(|lock| lock.home())
-    }
-
-    fn parts(&self) -> Vec<Part<'_>> {
-        self.nodes.iter().flat_map(|lock| lock.parts()).collect()
+        home::bring(group::home(&self.nodes), async move { lock.seek(how).await })
     }
 
     /// Who holds most of the servers. Where nobody does, and yet nobody could (Redisson's holders have another name on every
@@ -232,7 +231,7 @@ fn check(name: &str, nodes: &[Arc<dyn DistLock>]) -> Result<()> {
     // Each of them may be made of several locks, of one server or more.
     let mut places = HashMap::new();
     for (at, lock) in nodes.iter().enumerate() {
-        for part in lock.parts() {
+        for part in parts(slice::from_ref(lock)) {
             let server = part.client.engine().topology.node(part.protocol.name()).address().to_owned();
             if *places.entry(server.clone()).or_insert(at) != at {
                 return Err(Error::config(format!(

@@ -91,7 +91,7 @@ impl RedLock {
 
     /// The wait is over: it ran out, unless too few servers have answered of late to know that somebody has the lock.
     fn ran_out(&self, deadline: &Deadline) -> Result<Option<Guard>> {
-        let silent = self.nodes.iter().filter(|node| is_silent(&***node, deadline)).count();
+        let silent = self.nodes.iter().filter(|node| is_silent(node, deadline)).count();
         if silent <= self.nodes.len() - self.quorum() {
             return Ok(None);
         }

@@ -14,13 +14,11 @@
 //! | release, holds left | count − 1, `PEXPIRE` the lease of what is left | |
 //! | last release, force | deleted | `0` on `redisson_lock__channel:{<name>}` |
 
-use std::sync::Arc;
-
 use crate::client::Client;
 use crate::engine::names::LockName;
 use crate::engine::plain::{Kind, Plain};
-use crate::engine::protocol::Protocol;
 use crate::engine::script::Script;
+use crate::object::Lock;
 
 static MANY: Script = Script::new(
     "reentrant/many",
@@ -59,16 +57,14 @@ impl Client {
     #[must_use]
     pub fn reentrant(&self, name: &str) -> ReentrantLock {
         let name = LockName::new(&self.options().name_prefix, name);
-        ReentrantLock { client: self.clone(), protocol: Arc::new(Plain::new(name, &KIND)) }
+        Lock::new(self, Plain::new(name, &KIND))
     }
 }
 
 /// One owner at a time, who may come in again: Redisson's `RLock`. See the [module](self) for its wire format and
 /// [`DistLock`](crate::DistLock) for what it can do.
-#[derive(Clone, Debug)]
-pub struct ReentrantLock {
-    client: Client,
-    protocol: Arc<dyn Protocol>,
-}
+pub type ReentrantLock = Lock<Reentrant>;
 
-lock_object!(ReentrantLock);
+/// The flavour of [`ReentrantLock`].
+#[derive(Debug)]
+pub enum Reentrant {}

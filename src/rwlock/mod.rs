@@ -43,7 +43,7 @@ use std::sync::Arc;
 use crate::client::Client;
 use crate::config::{LONGEST_LEASE, Prefer, millis};
 use crate::engine::names::LockName;
-use crate::engine::protocol::Protocol;
+use crate::object::Lock;
 
 mod halves;
 
@@ -88,8 +88,7 @@ impl RwLock {
     /// The half that many may hold side by side: Redisson's `readLock()`.
     #[must_use]
     pub fn read(&self) -> ReadLock {
-        let protocol = Reading::new(&self.read, &self.write);
-        ReadLock { client: self.client.clone(), protocol: Arc::new(protocol) }
+        Lock::new(&self.client, Reading::new(&self.read, &self.write))
     }
 
     /// The half that one holds alone: Redisson's `writeLock()`.
@@ -100,8 +99,7 @@ impl RwLock {
             // A waiter looks for itself that often, and sets its mark anew.
             Prefer::Writers => millis(self.client.options().poll_cap.saturating_mul(2).min(LONGEST_LEASE)),
         };
-        let protocol = Writing::new(&self.write, &self.read, mark);
-        WriteLock { client: self.client.clone(), protocol: Arc::new(protocol) }
+        Lock::new(&self.client, Writing::new(&self.write, &self.read, mark))
     }
 }
 
@@ -110,23 +108,19 @@ impl RwLock {
 ///
 /// *Cost*: lock and unlock are one command each. Tasks of one process that come while one of them asks wait for its answer;
 /// if it comes in they all ask together, up to 64 with one command.
-#[derive(Clone, Debug)]
-pub struct ReadLock {
-    client: Client,
-    protocol: Arc<dyn Protocol>,
-}
+pub type ReadLock = Lock<Read>;
 
-lock_object!(ReadLock);
+/// The flavour of [`ReadLock`].
+#[derive(Debug)]
+pub enum Read {}
 
 /// The half of a read-write lock that one owner holds alone: Redisson's `writeLock()`. See the [module](self) for its rules
 /// and its wire format, and [`DistLock`](crate::DistLock) for what it can do.
 ///
 /// *Cost*: as of the [reentrant lock](crate::ReentrantLock). Where writers are preferred, a wait that is given up costs one
 /// more command, in the background.
-#[derive(Clone, Debug)]
-pub struct WriteLock {
-    client: Client,
-    protocol: Arc<dyn Protocol>,
-}
+pub type WriteLock = Lock<Write>;
 
-lock_object!(WriteLock);
+/// The flavour of [`WriteLock`].
+#[derive(Debug)]
+pub enum Write {}

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::config::Backoff;
 use crate::engine::names::LockName;
 use crate::engine::plain::{Kind, Plain};
-use crate::engine::protocol::Protocol;
+use crate::object::Lock;
 use crate::reentrant::{ACQUIRE, FORCE, RELEASE};
 
 static KIND: Kind =
@@ -32,7 +32,7 @@ impl Client {
     pub fn spin(&self, name: &str) -> SpinLock {
         let name = LockName::new(&self.options().name_prefix, name);
         let protocol = Plain::new(name, &KIND).spinning(Backoff::default());
-        SpinLock { client: self.clone(), protocol: Arc::new(protocol) }
+        Lock::new(self, protocol)
     }
 }
 
@@ -40,19 +40,17 @@ impl Client {
 /// [`DistLock`](crate::DistLock) for what it can do.
 ///
 /// *Cost*: lock and unlock are one command each. Waiting: one command after every pause of the [`Backoff`].
-#[derive(Clone, Debug)]
-pub struct SpinLock {
-    client: Client,
-    protocol: Arc<dyn Protocol>,
-}
+pub type SpinLock = Lock<Spin>;
+
+/// The flavour of [`SpinLock`].
+#[derive(Debug)]
+pub enum Spin {}
 
 impl SpinLock {
     /// How those who wait by this object sleep between two looks. Defaults to [`Backoff::default`].
     #[must_use]
     pub fn backoff(self, backoff: Backoff) -> Self {
-        let protocol = Plain::new(Arc::clone(self.protocol.name()), &KIND).spinning(backoff);
-        Self { client: self.client, protocol: Arc::new(protocol) }
+        let name = Arc::clone(self.protocol().name());
+        Self::new(self.client(), Plain::new(name, &KIND).spinning(backoff))
     }
 }
-
-lock_object!(SpinLock);

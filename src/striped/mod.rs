@@ -24,12 +24,13 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
-use crate::engine::home::{self, Home};
+use crate::engine::home;
 use crate::engine::wait::{Deadline, GRACE};
 use crate::error::{Deadlock, Error, NotHeld, Result};
-use crate::group::{Asking, Part, ask, cut_off, deadline, each};
+use crate::flavour::Flavour;
+use crate::group::{self, Asking, ask, cut_off, deadline, each, part};
 use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, Flavour, State};
+use crate::lock::{Acquire, DistLock, State};
 use crate::multi::MultiLock;
 use crate::owner::Owner;
 
@@ -70,7 +71,7 @@ impl Striped {
     pub fn over(client: &Client, flavour: Flavour, name: &str, segments: usize) -> Self {
         let segments = (0..segments).map(|i| client.lock(flavour, &format!("{name}:{i}"))).collect();
         // Callers in several processes that all begin at the first would stand in one another's way.
-        let begin = uuid::Uuid::new_v4().as_u64_pair().1 as u32 as usize;
+        let begin = rand::random::<u32>() as usize;
         Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), lines: Arc::default() }
     }
 
@@ -90,6 +91,10 @@ impl Striped {
     #[must_use]
     pub fn segment(&self, at: usize) -> Option<&Arc<dyn DistLock>> {
         self.segments.get(at)
+    }
+
+    pub(crate) fn segments(&self) -> &[Arc<dyn DistLock>] {
+        &self.segments
     }
 
     /// The segment that a key belongs to: in every process, version and language the same, as long as there are so many
@@ -112,7 +117,7 @@ impl Striped {
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         let lock = self.clone();
-        home::bring(self.home(), async move { lock.seek(how).await }).await
+        home::bring(group::home(&self.segments), async move { lock.seek(how).await }).await
     }
 
     async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
@@ -175,8 +180,7 @@ impl Striped {
 
     /// How long a command may take.
     fn command_timeout(&self) -> Option<Duration> {
-        let part = self.segments.first().and_then(|segment| segment.part());
-        part.map(|part| part.client.engine().options.command_timeout)
+        self.segments.first().and_then(part).map(|part| part.client.engine().options.command_timeout)
     }
 
     /// What is left for answers. Asked once, all segments together take no longer than a command may.
@@ -276,16 +280,8 @@ impl DistLock for Striped {
         &self.name
     }
 
-    fn parts(&self) -> Vec<Part<'_>> {
-        self.segments.iter().flat_map(|segment| segment.parts()).collect()
-    }
-
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
-    }
-
-    fn home(&self) -> Option<&Home> {
-        self.segments.iter().find_map(|lock| lock.home())
     }
 
     /// Who holds any of the segments, and how often; and the time until the last of them ends.

@@ -49,7 +49,7 @@ pub fn sha(parts: &[impl AsRef<str>]) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{}.lua", part.as_ref()));
         hash.update(std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", hash.finalize())
 }
 
 /// The requests that run the script made of these parts by its hash.

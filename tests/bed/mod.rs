@@ -254,22 +254,3 @@ impl Counter {
         self.count.load(Ordering::SeqCst)
     }
 }
-
-/// A small generator of numbers, the same ones in every run.
-pub struct Numbers(u64);
-
-impl Numbers {
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `most`.
-    pub fn below(&mut self, most: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % most
-    }
-}

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, RwLock};
+use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
 use super::bed::harm::cut;
-use super::bed::{self, Bed, Numbers, ms, rw, secs};
+use super::bed::{self, Bed, ms, rw, secs};
 use super::{DROPS, acquire_and_drop, nothing_left};
 
 /// Either half.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Client, Guard};
-use distlock_support::{Admin, Child, child};
+use distlock_support::{Admin, Child, Numbers, child};
 
-use crate::bed::{Bed, Numbers, ms, secs};
+use crate::bed::{Bed, ms, secs};
 
 /// The list on the server where holders say that they come (`+`) and go (`-`).
 pub const HISTORY: &str = "history";

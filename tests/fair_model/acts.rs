@@ -42,7 +42,7 @@ impl Story<'_> {
 
     /// A hold of this owner, for an acquire: the only one, a new one, or one that is listed or gone.
     pub(super) fn some_hold(&mut self, owner: &str) -> String {
-        match self.dice.roll(8) {
+        match self.dice.below(8) {
             0..3 => String::new(),
             3..6 => self.id(owner),
             _ => self.known_id(owner),
@@ -54,21 +54,21 @@ impl Story<'_> {
         let ids = self.issued.get(owner).map(|ids| ids[ids.len().saturating_sub(4)..].to_vec()).unwrap_or_default();
         match ids.len() {
             0 => self.id(owner),
-            n => ids[usize::try_from(self.dice.roll(n as u64)).unwrap()].clone(),
+            n => ids[usize::try_from(self.dice.below(n as u64)).unwrap()].clone(),
         }
     }
 
     /// One that is listed, or else any.
     pub(super) fn listed_id(&mut self, owner: &str) -> String {
         match self.model.held(owner).and_then(|hold| hold.ids.last().cloned()) {
-            Some(id) if self.dice.roll(3) > 0 => id,
+            Some(id) if self.dice.below(3) > 0 => id,
             _ => self.known_id(owner),
         }
     }
 
     /// A last moment: mostly none, or one that has passed, is now, or is to come.
     pub(super) fn last(&mut self) -> i64 {
-        match self.dice.roll(10) {
+        match self.dice.below(10) {
             0 => self.model.now - self.dice.of(&[1, 5_000]),
             1 => self.model.now + self.dice.of(&[0, 1, 5_000]),
             _ => 0,
@@ -166,7 +166,7 @@ impl Story<'_> {
     }
 
     pub(super) fn refresh_all(&mut self) {
-        if self.dice.roll(2) == 0 {
+        if self.dice.below(2) == 0 {
             self.refresh(&[&OURS[0][..], &[GIVEN]].concat(), "refresh 1");
             self.refresh(&OURS[1], "refresh 2");
         } else {
@@ -236,7 +236,7 @@ impl Story<'_> {
             Some(wait) => *wait,
             None if self.java == Java::Default => (LONG, LONG),
             // The first one's cannot be told.
-            None if self.model.queue.iter().all(|other| ours(other)) && self.dice.roll(4) > 0 => (LONG, LONG),
+            None if self.model.queue.iter().all(|other| ours(other)) && self.dice.below(4) > 0 => (LONG, LONG),
             None => self.dice.of(&JAVA_WAITS),
         };
         self.java_waiting.insert(owner, wait);

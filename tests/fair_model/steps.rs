@@ -14,14 +14,14 @@ impl Story<'_> {
         let lease = self.dice.of(&[4_000, 15_000, 30_000, LEASE]);
         let holds = self.model.holds(owner);
         let waits = self.waiting.contains_key(owner);
-        match self.dice.roll(12) {
+        match self.dice.below(12) {
             0..=4 if holds > 0 => {
                 let (words, mine, last) = (self.words(owner), self.dice_left(holds), self.last());
                 self.release(&give(owner, &words, lease, mine), last);
             }
             5..=7 if holds > 0 => {
                 let turn = self.dice.of(&[0, 1, 2]);
-                let hold = if self.dice.roll(2) == 0 { self.listed_id(owner) } else { self.some_hold(owner) };
+                let hold = if self.dice.below(2) == 0 { self.listed_id(owner) } else { self.some_hold(owner) };
                 self.acquire_anyhow(owner, lease, hold, turn);
             }
             8 if holds > 0 => {
@@ -35,14 +35,14 @@ impl Story<'_> {
             // Another process waits as the same owner, or gives up.
             5 if waits => {
                 let (hold, turn) = (self.some_hold(owner), self.dice.of(&[1, 2]));
-                if self.dice.roll(2) == 0 {
+                if self.dice.below(2) == 0 {
                     self.acquire_anyhow(owner, lease, hold, turn);
                 } else {
                     self.leave(&give(owner, &hold, lease, 0), &format!("!{hold}"));
                 }
             }
             // Its process dies.
-            6 if waits && self.dice.roll(3) == 0 => drop(self.waiting.remove(owner)),
+            6 if waits && self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
             6..=8 if waits => {}
             0..=8 if !waits && (!self.stands(owner) || self.java == Java::None) => {
                 let hold = self.some_hold(owner);
@@ -56,7 +56,7 @@ impl Story<'_> {
                 let hold = self.some_hold(owner);
                 self.acquire_anyhow(owner, lease, hold, 2);
             }
-            10 if self.dice.roll(2) == 0 => {
+            10 if self.dice.below(2) == 0 => {
                 let (words, last) = (self.words(owner), self.last());
                 self.release(&give(owner, &words, lease, 0), last);
             }
@@ -66,12 +66,12 @@ impl Story<'_> {
 
     /// With what an acquire may ask for besides.
     fn acquire_anyhow(&mut self, owner: &'static str, lease: i64, hold: String, turn: u8) {
-        let earlier = match self.dice.roll(8) {
+        let earlier = match self.dice.below(8) {
             0 => "-".into(),
             1 => self.listed_id(owner),
             _ => String::new(),
         };
-        let (last, alone) = (self.last(), self.dice.roll(8) == 0);
+        let (last, alone) = (self.last(), self.dice.below(8) == 0);
         let ask = self.ask(owner, lease, hold, turn);
         self.acquire(owner, Ask { earlier, last, alone, ..ask });
     }
@@ -85,7 +85,7 @@ impl Story<'_> {
 
     /// What a release gives back.
     fn words(&mut self, owner: &str) -> String {
-        match self.dice.roll(10) {
+        match self.dice.below(10) {
             0 => String::new(),
             1 | 2 => "-".into(),
             3 | 4 => "*".into(),
@@ -101,11 +101,11 @@ impl Story<'_> {
 
     /// Somebody of ours and Java act as the same owner.
     fn step_of_given(&mut self) {
-        match self.dice.roll(4) {
+        match self.dice.below(4) {
             0 if self.model.holds(GIVEN) > 0 => drop(self.java("once", GIVEN, 15_000, LONG)),
             1 if self.model.holds(GIVEN) > 0 => drop(self.java("unlock", GIVEN, 15_000, 0)),
             // Its place is Java's, and ours finds it there.
-            1 if self.dice.roll(2) == 0 => drop(self.java("long", GIVEN, 15_000, LONG)),
+            1 if self.dice.below(2) == 0 => drop(self.java("long", GIVEN, 15_000, LONG)),
             _ => self.step_of_ours(GIVEN),
         }
     }
@@ -115,13 +115,13 @@ impl Story<'_> {
         let owner = self.dice.of(STRANGERS.as_flattened());
         let lease = self.dice.of(&[4_000, 15_000]);
         let held = self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner);
-        match self.dice.roll(5) {
+        match self.dice.below(5) {
             0 | 1 if held => {
                 let words = self.dice.of(&["*", "", "-"]);
                 self.release(&give(owner, words, lease, 0), 0);
             }
             2 if self.waiting.contains_key(owner) => self.give_up(owner, lease, 0),
-            3 if self.dice.roll(3) == 0 => drop(self.waiting.remove(owner)),
+            3 if self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
             _ if self.waiting.contains_key(owner) => self.try_again(owner, lease, 2),
             _ if !self.stands(owner) => {
                 let (hold, turn) = (self.some_hold(owner), self.dice.of(&[0, 1, 1]));
@@ -134,12 +134,12 @@ impl Story<'_> {
     fn step_of_java(&mut self, owner: &'static str) {
         let lease = self.dice.of(&[4_000, 15_000, 30_000]);
         let waits = self.java_waiting.get(owner).copied();
-        match (self.dice.roll(10), waits) {
+        match (self.dice.below(10), waits) {
             (0..7, _) if self.model.holds(owner) > 0 => drop(self.java("unlock", owner, lease, 0)),
             (0..6, None) => self.java_long(owner, lease),
             // It waits at one place at a time.
             (6, None) if !self.stands(owner) => drop(self.java("once", owner, lease, LONG)),
-            (7, None) if self.dice.roll(3) == 0 => drop(self.java("unlock", owner, lease, 0)),
+            (7, None) if self.dice.below(3) == 0 => drop(self.java("unlock", owner, lease, 0)),
             (0..5, Some(_)) => self.java_long(owner, lease),
             (5..7, Some((_, wait))) => drop(self.java("fail", owner, lease, wait)),
             _ => {}
@@ -156,7 +156,7 @@ impl Story<'_> {
         let due = now + self.dice.of(&[-5_000, 700, 20_000, 400_000]);
         let model = &mut self.model;
         let due_text = due.to_string();
-        let words: Vec<&str> = match self.dice.roll(8) {
+        let words: Vec<&str> = match self.dice.below(8) {
             0 => {
                 model.due.clear();
                 vec!["del", "deadlines"]
@@ -201,7 +201,7 @@ impl Story<'_> {
     }
 
     fn step(&mut self) {
-        match self.dice.roll(20) {
+        match self.dice.below(20) {
             0..10 => {
                 let client = self.dice.of(&OURS);
                 let owner = self.dice.of(&client);
@@ -211,15 +211,15 @@ impl Story<'_> {
                 let owner = self.dice.of(&JAVA);
                 self.step_of_java(owner);
             }
-            16 if self.spoils && self.dice.roll(3) == 0 => self.spoil(),
-            17 if self.dice.roll(5) == 0 => {
+            16 if self.spoils && self.dice.below(3) == 0 => self.spoil(),
+            17 if self.dice.below(5) == 0 => {
                 let last = self.last();
                 self.force(last);
             }
-            19 if self.given && self.dice.roll(2) == 0 => self.step_of_given(),
-            19 if self.twins && self.dice.roll(2) == 0 => self.step_of_stranger(),
+            19 if self.given && self.dice.below(2) == 0 => self.step_of_given(),
+            19 if self.twins && self.dice.below(2) == 0 => self.step_of_stranger(),
             // The lease ends.
-            18 if self.model.left() > 0 && self.dice.roll(3) == 0 => self.pass(self.model.left().min(20_000)),
+            18 if self.model.left() > 0 && self.dice.below(3) == 0 => self.pass(self.model.left().min(20_000)),
             _ => {
                 let ms = self.dice.of(&[100, 300, 900, 1_000, 2_500]);
                 self.pass(ms);
@@ -326,7 +326,7 @@ impl Story<'_> {
         for _ in 0..steps {
             self.step();
         }
-        if self.dice.roll(2) == 0 {
+        if self.dice.below(2) == 0 {
             self.end();
         }
         self.leave_all();

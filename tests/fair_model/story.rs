@@ -5,6 +5,8 @@ mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use distlock_support::Numbers;
+
 use crate::model::{JAVA_LEASE, LONG, Model, Own, Reply, ours};
 use crate::rig::{Rig, Script, Scripts};
 
@@ -44,22 +46,6 @@ const STRANGERS: [[&str; 3]; 1] = [[
 /// The most that anybody's lease is in here.
 const LEASE: i64 = 40_000;
 
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[usize::try_from(self.roll(list.len() as u64)).unwrap()]
-    }
-}
-
 /// A waiter of ours that is alive.
 #[derive(Clone, Debug)]
 struct Waiter {
@@ -81,7 +67,7 @@ enum Java {
 
 pub struct Story<'a> {
     seed: u64,
-    dice: Dice,
+    dice: Numbers,
     scripts: &'a Scripts,
     rig: &'a mut Rig,
     model: Model,
@@ -112,12 +98,12 @@ pub struct Story<'a> {
 
 impl<'a> Story<'a> {
     pub fn new(seed: u64, scripts: &'a Scripts, rig: &'a mut Rig) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Numbers::new(seed);
         let now = 1_795_000_000_000;
         let model = Model::new(now, dice.of(&[2_000, 5_000, 5_000, 10_000]), dice.of(&[4_000, 15_000]));
         let java = dice.of(&[Java::None, Java::Default, Java::Mixed, Java::Mixed]);
-        let spoils = dice.roll(4) == 0;
-        let (given, twins) = [(false, false), (true, false), (false, true)][usize::try_from(dice.roll(3)).unwrap()];
+        let spoils = dice.below(4) == 0;
+        let (given, twins) = [(false, false), (true, false), (false, true)][usize::try_from(dice.below(3)).unwrap()];
         rig.command(&["flushall"]);
         Self {
             seed,

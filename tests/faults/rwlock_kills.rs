@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use distlock::{Client, DistLock as _, Error, Flavour, Lost, Prefer};
 use distlock_support::child::{self, Child};
 use distlock_support::proxy::{Mode, Proxy};
-use distlock_support::{RedisServer, TtlSampler};
+use distlock_support::{Numbers, RedisServer, TtlSampler};
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, Numbers, eventually, idle, ms, rw, secs};
+use crate::bed::{Bed, eventually, idle, ms, rw, secs};
 use crate::kills::{Deed, Pest};
 use crate::rig::{WATCHDOG, brisk};
 use crate::rwlock::{channel, rw_on, waiter};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::bed::{Numbers, ms};
+use crate::bed::ms;
 use crate::rig::{Section, Storage, faults, fenced, token};
 
 /// The checker finds what it is there to find.

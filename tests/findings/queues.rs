@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client};
-use distlock_support::{Admin, RedisServer, undisturbed};
+use distlock_support::{Admin, Numbers, RedisServer, undisturbed};
 use parking_lot::Mutex;
 
-use crate::bed::{Bed, Numbers, eventually, ms, run_on, secs};
+use crate::bed::{Bed, eventually, ms, run_on, secs};
 
 /// What Redisson's fair lock does, script by script.
 const JAVA: &str = include_str!("../fair_model/java.lua");

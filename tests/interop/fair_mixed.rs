@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use distlock::Client;
 use distlock_support::agent::{AgentOptions, JavaLock};
-use distlock_support::{Admin, must};
+use distlock_support::{Admin, Numbers, must};
 use futures::future::join_all;
 
 use crate::fair_rig::Lane;
@@ -21,16 +21,6 @@ const CLIENTS: usize = 2;
 const ROUNDS: u64 = 1000;
 /// Naps that nobody ends last as long as a lease.
 const WATCHDOG: Duration = Duration::from_secs(3);
-
-/// Numbers that look random; the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
 
 /// What came of all rounds.
 #[derive(Default)]
@@ -61,12 +51,12 @@ impl Tally {
     }
 }
 
-async fn in_java(tally: Arc<Tally>, lock: JavaLock, admin: Admin, mut dice: Dice) {
+async fn in_java(tally: Arc<Tally>, lock: JavaLock, admin: Admin, mut dice: Numbers) {
     while tally.take() {
-        let call = match dice.roll(10) {
+        let call = match dice.below(10) {
             0..=5 => lock.start_lock(),
-            6..=7 => lock.start_try_lock(ms(1 + dice.roll(40)), None),
-            _ => lock.start_try_lock(ms(1 + dice.roll(40)), Some(WATCHDOG)),
+            6..=7 => lock.start_try_lock(ms(1 + dice.below(40)), None),
+            _ => lock.start_try_lock(ms(1 + dice.below(40)), Some(WATCHDOG)),
         };
         if call.await.expect("an answer").value == true {
             tally.count(&admin).await;
@@ -77,19 +67,19 @@ async fn in_java(tally: Arc<Tally>, lock: JavaLock, admin: Admin, mut dice: Dice
     }
 }
 
-async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Dice) {
+async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Numbers) {
     let lock = client.fair(NAME);
     while tally.take() {
-        let guard = match dice.roll(10) {
+        let guard = match dice.below(10) {
             0..=5 => Some(lock.lock().await.expect("the lock")),
-            6..=7 => lock.lock_for(ms(1 + dice.roll(40))).await.expect("an answer"),
+            6..=7 => lock.lock_for(ms(1 + dice.below(40))).await.expect("an answer"),
             // Dropped while it waits, or while it gets the lock.
-            _ => tokio::time::timeout(ms(dice.roll(40)), lock.lock()).await.ok().map(|guard| guard.expect("the lock")),
+            _ => tokio::time::timeout(ms(dice.below(40)), lock.lock()).await.ok().map(|guard| guard.expect("the lock")),
         };
         match guard {
             Some(guard) => {
                 tally.count(&admin).await;
-                if dice.roll(4) == 0 {
+                if dice.below(4) == 0 {
                     drop(guard);
                 } else {
                     guard.unlock().await.expect("a lock held");
@@ -115,8 +105,13 @@ pub async fn fair_rounds_with_cancels_count_exactly(version: &str) {
         for (i, client) in clients.iter().enumerate() {
             let seed = 100 * task + 10 * i as u64;
             let (java, rust) = (Admin::connect(&rig.server).await, Admin::connect(&rig.server).await);
-            tasks.push(tokio::spawn(in_java(Arc::clone(&tally), lane.java(i, task as i64 + 1), java, Dice(seed + 1))));
-            tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, Dice(seed + 2))));
+            tasks.push(tokio::spawn(in_java(
+                Arc::clone(&tally),
+                lane.java(i, task as i64 + 1),
+                java,
+                Numbers::new(seed + 1),
+            )));
+            tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, Numbers::new(seed + 2))));
         }
     }
     for ended in join_all(tasks).await {

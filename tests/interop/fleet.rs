@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use distlock::Client;
 use distlock_support::agent::{VERSIONS, monotonic_ns};
 use distlock_support::child;
-use distlock_support::{Admin, must};
+use distlock_support::{Admin, Numbers, must};
 
 use crate::fenced::counter;
-use crate::fleet_parts::{Dice, EXCESS, Span, in_rust, lock_of};
+use crate::fleet_parts::{EXCESS, Span, in_rust, lock_of};
 use crate::fleet_processes::Fleet;
 use crate::rig::{Rig, ms, until};
 
@@ -79,7 +79,7 @@ async fn play(flavour: &'static str, version: &str) {
     let watching = (flavour == "fair").then(|| tokio::spawn(furthest(rig.server.url())));
     let (from, start, time) = (monotonic_ns(), Instant::now(), playtime());
     let pause = Duration::from_secs(5).min(time / 4);
-    let mut dice = Dice::new(1);
+    let mut dice = Numbers::new(1);
     // Whoever is killed is replaced, which takes its time.
     let mut next = pause;
     while next < time {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Error, Flavour};
 use distlock_support::agent::{Agent, AgentError, Call, JavaLock, Kind, monotonic_ns};
-use distlock_support::child;
 use distlock_support::must;
+use distlock_support::{Numbers, child};
 use serde_json::json;
 
 use crate::fleet::{LONGEST, NAMES, WATCHDOG};
@@ -15,20 +15,6 @@ use crate::rig::ms;
 
 /// By how much a deadline of a fair fleet was too far away.
 pub static EXCESS: AtomicI64 = AtomicI64::new(i64::MIN);
-
-/// Numbers that look random; the same in every run.
-pub struct Dice(u64);
-
-impl Dice {
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
-}
 
 /// Somebody was inside for certain, on the clock of [`monotonic_ns`]: from having the lock to giving it back, or to the end
 /// of its process.
@@ -54,7 +40,7 @@ struct Ask {
 }
 
 impl Ask {
-    fn roll(flavour: &str, dice: &mut Dice) -> Self {
+    fn roll(flavour: &str, dice: &mut Numbers) -> Self {
         let longest = LONGEST.as_millis() as u64;
         // As many brief waits as long ones.
         let most = [20, 200, longest][dice.below(3) as usize];
@@ -94,7 +80,7 @@ pub fn lock_of(client: &Client, flavour: &str, names: &[&str], alone: bool) -> A
 
 /// A task of ours. Each hold is told before it ends: what was told of is so, however the process ends.
 pub async fn in_rust(client: Client, flavour: String, seed: u64, over: Arc<AtomicBool>) {
-    let mut dice = Dice::new(seed);
+    let mut dice = Numbers::new(seed);
     while !over.load(Ordering::Relaxed) {
         let ask = Ask::roll(&flavour, &mut dice);
         let lock = lock_of(&client, &flavour, &ask.names(), ask.alone);
@@ -160,7 +146,7 @@ pub struct End {
 
 /// A thread of Java's.
 pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64, end: Arc<End>) -> Vec<Span> {
-    let (mut dice, mut spans) = (Dice::new(seed), Vec::new());
+    let (mut dice, mut spans) = (Numbers::new(seed), Vec::new());
     while !end.over.load(Ordering::Relaxed) {
         let ask = Ask::roll(flavour, &mut dice);
         let lock = in_java_of(&agent, flavour, &ask, thread);

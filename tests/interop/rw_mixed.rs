@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Client, Error, Guard, Prefer};
 use distlock_support::agent::{AgentOptions, JavaLock, monotonic_ns};
 use distlock_support::child::{self, Child};
-use distlock_support::{Admin, must};
+use distlock_support::{Admin, Numbers, must};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
@@ -26,16 +26,6 @@ const ROUNDS: u64 = 1000;
 const WATCHDOG: Duration = Duration::from_secs(3);
 const AT: &str = "INTEROP_URL";
 const SEED: &str = "INTEROP_SEED";
-
-/// Numbers that look random; the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
 
 /// Somebody was inside for certain: from having the lock to giving it back, in real time.
 #[derive(Debug, Clone, Copy)]
@@ -85,12 +75,12 @@ impl Tally {
 }
 
 /// A thread of Java's.
-async fn in_java(tally: Arc<Tally>, [read, write]: [JavaLock; 2], admin: Admin, mut dice: Dice) {
-    let who = dice.0;
+async fn in_java(tally: Arc<Tally>, [read, write]: [JavaLock; 2], admin: Admin, who: u64) {
+    let mut dice = Numbers::new(who);
     while tally.take() {
-        let (kind, patient) = (dice.roll(10), dice.roll(4) != 0);
+        let (kind, patient) = (dice.below(10), dice.below(4) != 0);
         let lock = if kind < 6 { &read } else { &write };
-        let wait = ms(1 + dice.roll(40));
+        let wait = ms(1 + dice.below(40));
         let call = if patient { lock.start_lock() } else { lock.start_try_lock(wait, None) };
         let got = call.await.expect("an answer");
         if got.value != true {
@@ -121,12 +111,12 @@ async fn in_java(tally: Arc<Tally>, [read, write]: [JavaLock; 2], admin: Admin, 
 }
 
 /// A task of ours.
-async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Dice) {
-    let who = dice.0;
+async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
+    let mut dice = Numbers::new(who);
     let halves = HALVES.map(|half| half_of(&client, half, NAME));
     while tally.take() {
-        let (kind, how) = (dice.roll(10), dice.roll(8));
-        let (lock, owner, wait) = (&halves[usize::from(kind >= 6)], client.owner(), ms(1 + dice.roll(40)));
+        let (kind, how) = (dice.below(10), dice.below(8));
+        let (lock, owner, wait) = (&halves[usize::from(kind >= 6)], client.owner(), ms(1 + dice.below(40)));
         let ask = || Acquire::new().owner(&owner);
         let guard = match how {
             0..=4 => lock.acquire(ask()).await.expect("an answer"),
@@ -148,7 +138,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Dice
             tally.read(&admin).await;
             drop(again);
             tally.log(false, who, from, monotonic_ns());
-            give_back(guard, dice.roll(4) == 0).await;
+            give_back(guard, dice.below(4) == 0).await;
         } else {
             tally.write(&admin).await;
             tally.log(true, who, from, monotonic_ns());
@@ -160,7 +150,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Dice
                 tally.downgraded.fetch_add(1, Ordering::Relaxed);
                 give_back(guard, false).await;
             } else {
-                give_back(guard, dice.roll(4) == 0).await;
+                give_back(guard, dice.below(4) == 0).await;
             }
         }
     }
@@ -206,8 +196,8 @@ pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
             let seed = 1000 * (task + 1) + 10 * i as u64;
             let (java, rust) = (Admin::connect(&rig.server).await, Admin::connect(&rig.server).await);
             let halves = HALVES.map(|half| doc.java(i, half, task as i64 + 1));
-            tasks.push(tokio::spawn(in_java(Arc::clone(&tally), halves, java, Dice(seed + 1))));
-            tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, Dice(seed + 2))));
+            tasks.push(tokio::spawn(in_java(Arc::clone(&tally), halves, java, seed + 1)));
+            tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, seed + 2)));
         }
     }
     for ended in join_all(tasks).await {
@@ -264,7 +254,7 @@ async fn rw_another_process() {
     let mut tasks = Vec::new();
     for task in 0..TASKS {
         let admin = Admin::from_url(&set(AT)).await;
-        tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), admin, Dice(seed + task))));
+        tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), admin, seed + task)));
     }
     assert_eq!(child::hear().await, "enough");
     tally.rounds.store(ROUNDS, Ordering::Relaxed);

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Step};
+use distlock_support::Numbers;
 use tokio::task::JoinHandle;
 
 use crate::bed::harm::cut;
-use crate::bed::{Bed, Numbers, eventually, idle, ms, reentrant, secs};
+use crate::bed::{Bed, eventually, idle, ms, reentrant, secs};
 use crate::rig::{Second, member, multi, soon};
 
 /// So short that subscriptions end and begin anew meanwhile.

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use distlock::{Acquire, DistLock, Flavour, MultiLock};
+use distlock_support::Numbers;
 
-use crate::bed::{Numbers, QUICK, enter, eventually, idle, ms, reentrant, secs, text};
+use crate::bed::{QUICK, enter, eventually, idle, ms, reentrant, secs, text};
 use crate::rig::{fair, member, multi};
 
 /// The watchdog keeps all of them over several periods, in batches.

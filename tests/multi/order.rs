@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Client, DistLock, Flavour, MultiLock};
-use distlock_support::Admin;
 use distlock_support::child::{self, Child};
+use distlock_support::{Admin, Numbers};
 
-use crate::bed::{Bed, Counter, Numbers, enter, eventually, ms, reentrant, secs};
+use crate::bed::{Bed, Counter, enter, eventually, ms, reentrant, secs};
 use crate::rig::{Second, fair, member, multi, soon};
 
 /// Longer than any wait in a round, and far shorter than for ever.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use distlock::{Acquire, DistLock, Error, Flavour, MultiLock};
+use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock, Striped};
 
 use crate::bed::{enter, eventually, idle, in_vain, ms, reentrant, secs};
 use crate::rig::{Second, fair, member, multi, only_keys, settled, soon};
@@ -244,6 +244,27 @@ async fn a_lease_too_short_for_the_slowest_server_is_never_held() {
         only_keys(&bed.admin, &[]).await;
         idle(&client).await;
         second.end().await;
+    })
+    .await;
+}
+
+/// Locks of this crate's are known for what they are behind the trait, those that are made of others too.
+#[tokio::test]
+async fn a_member_of_any_flavour_is_known() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        for flavour in Flavour::ALL {
+            let one = || client.lock(*flavour, "a");
+            // What is not known is not known to be the same.
+            assert_eq!(MultiLock::of(vec![one(), one()]).locks().len(), 1, "{flavour}");
+            let striped = member(Striped::over(&client, *flavour, "b", 2));
+            let multi = member(MultiLock::of(vec![one()]));
+            let red = member(RedLock::of("c", vec![one()]));
+            for made in [striped, multi, red] {
+                let twice = RedLock::of("d", vec![one(), Arc::clone(&made)]).try_lock().await;
+                assert!(matches!(twice, Err(Error::Config { .. })), "{flavour}, {made:?}: {twice:?}");
+            }
+        }
     })
     .await;
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, DistLock, Error, Flavour, RedLock, Step};
-use distlock_support::RedisServer;
+use distlock_support::{Numbers, RedisServer};
 
-use crate::bed::{Counter, Numbers, ms, secs};
+use crate::bed::{Counter, ms, secs};
 use crate::rig::{Away, Five, Path, SOON, User, five, long, patient, quick, run};
 
 /// The lock over the servers in another order: turned by so many, and for every other user the other way round.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{DistLock as _, Error, Released};
-use distlock_support::RedisServer;
+use distlock_support::{Numbers, RedisServer};
 
-use crate::bed::{Counter, Numbers, QUICK, eventually, ms, secs};
+use crate::bed::{Counter, QUICK, eventually, ms, secs};
 use crate::rig::{Away, Five, NEVER, PROMPT, Path, Rival, SOON, WAYS, five, long, patient, quick, run};
 
 /// Issue 5: with two of five away before it begins, an acquire waits for none of them, nor does a release; and once they

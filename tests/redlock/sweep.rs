@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Client, DistLock, Error, Flavour, RedLock};
-use distlock_support::{Admin, Proxy, RedisServer};
+use distlock_support::{Admin, Numbers, Proxy, RedisServer};
 use futures::future::join_all;
 use tokio::net::TcpSocket;
 
-use crate::bed::{Numbers, eventually, ms, secs};
+use crate::bed::{eventually, ms, secs};
 use crate::rig::{Five, Path, SOON, long, patient, run};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ fn done(result: Result<(), Error>) -> Outcome {
 
 impl Story<'_> {
     fn lease(&mut self) -> Option<i64> {
-        match self.dice.roll(if self.hasty { 12 } else { 6 }) {
+        match self.dice.below(if self.hasty { 12 } else { 6 }) {
             0 => Some(LEASES[0]),
             1 => Some(LEASES[1]),
             2 | 3 => None,
@@ -73,7 +73,7 @@ impl Story<'_> {
             self.scene = Some(scene + 1);
             return self.plotted(scene);
         }
-        let who = match self.dice.roll(20) {
+        let who = match self.dice.below(20) {
             0..=4 => 0,
             5..=8 => 1,
             9..=12 => JAVA,
@@ -82,7 +82,7 @@ impl Story<'_> {
         };
         let lease = self.lease();
         if who == JAVA {
-            return Some(match self.dice.roll(16) {
+            return Some(match self.dice.below(16) {
                 5..=7 => Act::JavaLock(Half::Write, lease),
                 8..=10 if self.model.state.reads[JAVA] > 0 => Act::JavaUnlock(Half::Read),
                 8..=12 if self.model.state.writes[JAVA] > 0 => Act::JavaUnlock(Half::Write),
@@ -93,7 +93,7 @@ impl Story<'_> {
             });
         }
         let (any, writer) = (self.grip(who, None), self.grip(who, Some(Half::Write)));
-        Some(match (self.dice.roll(18), any, writer) {
+        Some(match (self.dice.below(18), any, writer) {
             (0..=3, Some(grip), _) => Act::Unlock(grip),
             (4, Some(grip), _) => Act::Drop(grip),
             (5, _, Some(grip)) => self.downgrade(grip),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Client, DistLock, Guard, Owner, Prefer};
+use distlock_support::Numbers;
 
 use crate::book::Model;
 use crate::expect::Outcome;
@@ -18,22 +19,6 @@ const APART: i64 = 6;
 /// Something ended while a step was under way: who came first cannot be told.
 #[derive(Debug)]
 pub struct Torn;
-
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-
-    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[usize::try_from(self.roll(list.len() as u64)).expect("a short list")]
-    }
-}
 
 /// What a step came to, and what Java answered on its own lock.
 type Done = (Outcome, Vec<bool>);
@@ -73,7 +58,7 @@ pub struct Story<'a> {
     pub(crate) seed: u64,
     pub(crate) rig: &'a Rig,
     pub(crate) clients: &'a [Client; 2],
-    pub(crate) dice: Dice,
+    pub(crate) dice: Numbers,
     /// The shortest lease, and how long before an end no step begins.
     pub(crate) short: i64,
     margin: i64,
@@ -106,13 +91,13 @@ pub struct Story<'a> {
 
 impl<'a> Story<'a> {
     pub fn new(seed: u64, attempt: u32, rig: &'a Rig, clients: &'a [Client; 2]) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Numbers::new(seed);
         let names = ["ours", "java"].map(|whose| format!("rw:{seed}.{attempt}:{whose}"));
         let owners = [0, 1].map(|who: usize| clients[who].owner());
-        let shared = [0, 1].map(|_| dice.roll(4) == 0);
+        let shared = [0, 1].map(|_| dice.below(4) == 0);
         let prefer = dice.of(&[Prefer::Readers, Prefer::Writers]);
-        let (hasty, star) = (dice.roll(3) == 0, dice.of(&[0, 1, JAVA]));
-        let scene = (dice.roll(6) == 0).then_some(0);
+        let (hasty, star) = (dice.below(3) == 0, dice.of(&[0, 1, JAVA]));
+        let scene = (dice.below(6) == 0).then_some(0);
         let locks = [0, 1].map(|who: usize| {
             let lock = clients[who].rw(&names[0]).prefer(prefer);
             [Arc::new(lock.read()) as Arc<dyn DistLock>, Arc::new(lock.write())]

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use distlock::{Acquire, Client, Error, Guard, Owner};
+use distlock_support::Numbers;
 
-use crate::bed::{Bed, Numbers, ms, rw, secs, text};
+use crate::bed::{Bed, ms, rw, secs, text};
 use crate::rig::{covers, fields, writes};
 
 /// A guard, and what it is of.

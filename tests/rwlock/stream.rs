@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Prefer};
+use distlock_support::Numbers;
 
-use crate::bed::{Bed, Numbers, in_vain, median, ms, rw, secs};
+use crate::bed::{Bed, in_vain, median, ms, rw, secs};
 use crate::upstream::Inside;
 
 /// 50 readers on two clients, that read again and again for some ms each.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Client, DistLock as _, Flavour, Prefer};
-use distlock_support::{Admin, RedisServer};
+use distlock_support::{Admin, Numbers, RedisServer};
 use tokio::task::JoinSet;
 
-use crate::bed::{self, Bed, Numbers, enter, eventually, ms, rw, secs, waiter};
+use crate::bed::{self, Bed, enter, eventually, ms, rw, secs, waiter};
 
 /// RW1: says so when somebody is inside beside a writer.
 #[derive(Debug, Default)]

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Acquire, Error, Flavour, Guard, Lost, Owner};
+use distlock_support::Numbers;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::history::Token;
-use crate::rig::{Numbers, ms};
+use crate::rig::ms;
 use crate::stage::Stage;
 
 pub struct Actor {

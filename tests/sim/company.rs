@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use distlock::sim::{LinkOptions, SimServer};
 use distlock::{Acquire, Error, Flavour, Owner, Step};
+use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::rig::{self, Numbers, Party, ms, settled, virtually};
+use crate::rig::{self, Party, ms, settled, virtually};
 
 const NAME: &str = "orders:42";
 const TASKS: u64 = 10;
@@ -117,7 +118,7 @@ fn crowds(flavours: &'static [Flavour]) {
                 let owners: Arc<Vec<_>> = Arc::new((0..OWNERS).map(|_| party.client.owner()).collect());
                 let waiting = Waiting::default();
                 for lane in 0..TASKS {
-                    let dice = Numbers::new(seed, 100 * n as u64 + lane);
+                    let dice = Numbers::lane(seed, 100 * n as u64 + lane);
                     let (owners, waiting) = (Arc::clone(&owners), Arc::clone(&waiting));
                     tasks.push(tokio::spawn(task(party.clone(), owners, waiting, flavours, dice)));
                 }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{Flavour, Owner};
+use distlock_support::Numbers;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::actor::{Actor, drop_all};
-use crate::rig::{Numbers, Party, left_over, ms, settled, tasks, virtually};
+use crate::rig::{Party, left_over, ms, settled, tasks, virtually};
 use crate::stage::Stage;
 use crate::weather::{Kind, Weather};
 
@@ -23,7 +24,7 @@ struct Run {
 
 async fn run(seed: u64, flavour: Flavour, kind: Kind) -> Run {
     let tasks_before = tasks();
-    let mut dice = Numbers::new(seed, 1);
+    let mut dice = Numbers::lane(seed, 1);
     let stage = Arc::new(Stage::new(seed, Weather::new(flavour, kind, &mut dice)));
     crate::trace::say(|| format!("seed {seed}: {:?}", stage.weather));
     let over = Arc::new(AtomicBool::new(false));
@@ -41,7 +42,7 @@ async fn run(seed: u64, flavour: Flavour, kind: Kind) -> Run {
         owners.iter().for_each(|owner| stage.shares(owner));
         for task in 0..stage.weather.tasks {
             let (stage, owners) = (Arc::clone(&stage), owners.clone());
-            let dice = Numbers::new(seed, 100 + 10 * party as u64 + task as u64);
+            let dice = Numbers::lane(seed, 100 + 10 * party as u64 + task as u64);
             actors.push(tokio::spawn(Actor { stage, party, owners, dice }.run()));
         }
     }

@@ -130,35 +130,3 @@ pub fn lasts(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i
     let cover = |n| server.pttl(format!("{{{name}}}:{owner}:rwlock_timeout:{n}").as_bytes());
     (1..=count(server, flavour, name, owner)).map(cover).max().unwrap_or(-2).min(left)
 }
-
-/// A small generator of numbers, the same ones in every run with the same seed.
-#[derive(Clone, Debug)]
-pub struct Numbers(u64);
-
-impl Numbers {
-    pub fn new(seed: u64, lane: u64) -> Self {
-        let mut numbers = Self(seed ^ lane.wrapping_mul(0xa076_1d64_78bd_642f));
-        numbers.below(2);
-        numbers
-    }
-
-    /// A number below `most`.
-    pub fn below(&mut self, most: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % most
-    }
-
-    /// Milliseconds from `low` up to `high`.
-    pub fn between(&mut self, low: u64, high: u64) -> Duration {
-        Duration::from_micros(low * 1000 + self.below((high - low) * 1000 + 1))
-    }
-
-    /// True once in `n`.
-    pub fn once_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use distlock::sim::{SimReply, SimServer};
 use distlock::{DistLock, Flavour, Guard, Owner};
+use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::history::History;
 use crate::order::Order;
 use crate::readers::Readers;
-use crate::rig::{self, Numbers, Party, count, field, lasts};
+use crate::rig::{self, Party, count, field, lasts};
 use crate::weather::Weather;
 
 /// A guard on the stage. Its task takes it away before it releases it.
@@ -217,7 +218,7 @@ impl Stage {
 
     /// Looks at everything every few ms, until told to stop.
     pub async fn watch(&self, seed: u64, over: &AtomicBool) {
-        let mut dice = Numbers::new(seed, 77);
+        let mut dice = Numbers::lane(seed, 77);
         let mut free: Vec<Option<(u32, Instant)>> = self.names.iter().map(|_| None).collect();
         while !over.load(Ordering::Relaxed) {
             sleep(dice.between(2, 18)).await;

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use distlock::sim::{Chaos, LinkOptions, SimServer};
 use distlock::{Flavour, Prefer};
+use distlock_support::Numbers;
 use tokio::time::sleep;
 
-use crate::rig::{Numbers, Party, ms};
+use crate::rig::{Party, ms};
 use crate::stage::Stage;
 
 /// Kinds of weather; a seed has one.

@@ -10,6 +10,7 @@ mod rwlock;
 use std::time::{Duration, Instant};
 
 use distlock::sim::{SimReply, SimServer};
+use distlock_support::Numbers;
 
 /// Good leases, and what is none.
 const LEASES: [&str; 9] = ["10000", "20000", "40000", "80000", "0", "-5", "9223372036854775807", "x", "1.5"];
@@ -119,15 +120,11 @@ fn deadline(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok().filter(|score: &f64| score.is_finite() && *score > 1e12)
 }
 
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice(Numbers);
 
 impl Dice {
     pub(crate) fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % sides as u64).unwrap()
+        usize::try_from(self.0.below(sides as u64)).unwrap()
     }
 
     pub(crate) fn of(&mut self, list: &[&'static str]) -> String {
@@ -271,7 +268,7 @@ fn from_env(name: &str, default: u64) -> u64 {
 fn random_commands_get_the_same_answers_from_both() {
     let seed = from_env("SEED", 1);
     let mut pair = Pair::new(seed);
-    let mut dice = Dice(seed);
+    let mut dice = Dice(Numbers::new(seed));
     for n in 1..=from_env("OPS", 20_000) {
         let (how, words) = plain::draw(&mut dice);
         pair.both(how, &words);
@@ -290,7 +287,7 @@ fn random_commands_get_the_same_answers_from_both() {
 fn ends_alike(keys: &[&'static str], mut draw: impl FnMut(&mut Dice) -> (Agree, Vec<String>)) {
     let seed = from_env("SEED", 1);
     let mut pair = Pair::new(seed);
-    let mut dice = Dice(seed);
+    let mut dice = Dice(Numbers::new(seed));
     for _ in 0..8 {
         for _ in 0..60 {
             let (how, words) = draw(&mut dice);
@@ -322,7 +319,7 @@ fn readers_die_alike_and_leave_the_same_behind() {
 fn scripts_do_the_same(mut draw: impl FnMut(&mut Dice, i64) -> (Agree, Vec<String>)) {
     let seed = from_env("SEED", 1);
     let mut pair = Pair::new(seed);
-    let mut dice = Dice(seed);
+    let mut dice = Dice(Numbers::new(seed));
     for n in 1..=from_env("OPS", 12_000) {
         // Every so often time passes.
         let now = NOW + 1500 * (n as i64 / 20 % 10);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, DistLock, Flavour, Striped};
+use distlock_support::Numbers;
 
-use crate::bed::{Counter, Numbers, eventually, idle, ms, reentrant, secs};
+use crate::bed::{Counter, eventually, idle, ms, reentrant, secs};
 use crate::{SEGMENTS, any};
 
 /// Dropped while it waits for all of them: no key, no place in a queue, no subscription stays; and again at random points.

@@ -243,22 +243,7 @@ fn is_final(error: &fred::error::Error) -> bool {
 
 /// Undoes percent-encoding, as reading the other kinds of URL does.
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let code = tail.get(..2).and_then(|code| std::str::from_utf8(code).ok());
-        match code.filter(|_| *first == b'%').and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// A word as the server reads it on a line of its own: fred sends the login that way. Quoted where it must be.

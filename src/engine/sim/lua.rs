@@ -41,12 +41,7 @@ struct Interpreter {
 
 /// The SHA-1 of a text in hex.
 pub(super) fn sha1hex(text: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha1::digest(text).iter().fold(String::with_capacity(40), |mut hex, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    format!("{:x}", Sha1::digest(text))
 }
 
 /// One of a script's keys or arguments.

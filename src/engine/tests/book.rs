@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use distlock_support::Numbers;
+
 use crate::engine::ledger::{Book, Cap, End};
 
 const WATCHDOG: u64 = 30_000;
@@ -113,21 +115,8 @@ impl Reading {
     }
 }
 
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
-    }
-}
-
 /// Does something to the book, and writes down what.
-fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Dice, now: &mut u64) {
+fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Numbers, now: &mut u64) {
     *now += [0, 1, 900, 11_000, 40_000][dice.below(5) as usize];
     let before = Reading::of(history);
     // When the command whose reply is here was sent.
@@ -232,7 +221,7 @@ fn follows(event: Event, now: u64, before: &[Option<u64>], book: &Book) {
 fn a_book_says_what_its_history_says() {
     let mut ended = [0_u32; 3];
     for seed in 0..1_000 {
-        let (mut book, mut history, mut dice, mut now) = (Book::default(), Vec::new(), Dice(seed), 100_000);
+        let (mut book, mut history, mut dice, mut now) = (Book::default(), Vec::new(), Numbers::new(seed), 100_000);
         for _ in 0..40 {
             let before: Vec<_> = (0..41).map(|id| book.until(id)).collect();
             let known = history.len();

@@ -1,11 +1,12 @@
 //! A server in miniature: plain locks, leases on tokio's paused clock, messages, and faults on request.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use distlock_support::Numbers;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
@@ -82,7 +83,7 @@ pub(super) struct Fake {
     begin: Instant,
     state: Mutex<State>,
     ear: OnceLock<Weak<dyn Ear>>,
-    seed: AtomicU64,
+    numbers: Mutex<Numbers>,
     /// While false, subscribing and unsubscribing wait.
     gate: Mutex<bool>,
     opened: Notify,
@@ -101,7 +102,7 @@ impl Fake {
             begin: Instant::now(),
             state: Mutex::new(State { begin: Some(Instant::now()), ..State::default() }),
             ear: OnceLock::new(),
-            seed: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
+            numbers: Mutex::new(Numbers::new(0)),
             gate: Mutex::new(true),
             opened: Notify::new(),
             alive: Arc::default(),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use distlock_support::Numbers;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -240,15 +241,6 @@ async fn a_lock_freed_by_force_between_two_guards_is_not_passed_on() {
     done(client, &fake).await;
 }
 
-/// SplitMix64.
-fn dice(seed: &mut u64, most: u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *seed;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) % most
-}
-
 /// Who waits as which owner.
 type Crowd = Arc<Mutex<HashMap<u64, usize>>>;
 
@@ -267,16 +259,16 @@ impl Drop for Waits {
     }
 }
 
-async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<Vec<Owner>>, mut seed: u64) {
+async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<Vec<Owner>>, mut numbers: Numbers) {
     for _ in 0..6 {
-        sleep(ms(dice(&mut seed, 40))).await;
+        sleep(ms(numbers.below(40))).await;
         let lock = client.reentrant("x");
-        let who = dice(&mut seed, owners.len() as u64 + 1);
+        let who = numbers.below(owners.len() as u64 + 1);
         let how = Acquire::new();
         let how = owners.get(who as usize).map_or(how.clone(), |owner| how.owner(owner));
-        let how = if dice(&mut seed, 8) == 0 { how.wait(ms(dice(&mut seed, 30))) } else { how };
+        let how = if numbers.below(8) == 0 { how.wait(ms(numbers.below(30))) } else { how };
         let waits = Waits::new(&crowd, who);
-        let patience = if dice(&mut seed, 4) == 0 { ms(dice(&mut seed, 60)) } else { secs(600) };
+        let patience = if numbers.below(4) == 0 { ms(numbers.below(60)) } else { secs(600) };
         let outcome = timeout(patience, lock.acquire(how)).await;
         drop(waits);
         let Ok(outcome) = outcome else { continue };
@@ -289,14 +281,14 @@ async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<
                 assert!(began.elapsed() < secs(2), "somebody was left behind");
             }
         } else {
-            sleep(ms(dice(&mut seed, 10))).await;
+            sleep(ms(numbers.below(10))).await;
         }
-        if dice(&mut seed, 3) == 0 {
+        if numbers.below(3) == 0 {
             drop(guard);
         } else {
             guard.unlock().await.unwrap();
         }
-        if dice(&mut seed, 6) == 0 {
+        if numbers.below(6) == 0 {
             fake.publish("x");
         }
     }
@@ -314,7 +306,7 @@ async fn nobody_in_a_crowd_is_left_behind() {
         let began = Instant::now();
         let tasks: Vec<_> = (0..12)
             .map(|n| {
-                let own = seed * 1000 + n;
+                let own = Numbers::new(seed * 1000 + n);
                 tokio::spawn(one_of_many(client.clone(), Arc::clone(&fake), crowd.clone(), Arc::clone(&owners), own))
             })
             .collect();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use distlock_support::Numbers;
 use tokio::time::{sleep, timeout};
 
 use super::{client, ms, secs};
@@ -13,21 +14,12 @@ const NAMES: usize = 6;
 const TASKS: u64 = 48;
 const ROUNDS: u64 = 40;
 
-/// SplitMix64.
-fn dice(seed: &mut u64, most: u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *seed;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) % most
-}
-
-async fn restless(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<AtomicU64>, mut seed: u64) {
+async fn restless(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<AtomicU64>, mut numbers: Numbers) {
     for _ in 0..ROUNDS {
-        let name = dice(&mut seed, NAMES as u64) as usize;
+        let name = numbers.below(NAMES as u64) as usize;
         let lock = client.reentrant(&format!("stress {name}"));
-        let patience = Duration::from_micros(dice(&mut seed, 6_000));
-        let guard = match dice(&mut seed, 5) {
+        let patience = Duration::from_micros(numbers.below(6_000));
+        let guard = match numbers.below(5) {
             0 => lock.lock_for(patience).await.unwrap_or_default(),
             1 => timeout(patience, lock.lock()).await.ok().map(Result::unwrap),
             2 => lock.try_lock().await.unwrap(),
@@ -38,13 +30,13 @@ async fn restless(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<Atomic
         assert!(!inside[name].swap(true, Ordering::SeqCst), "two are inside {name}");
         assert!(guard.is_held());
         held.fetch_add(1, Ordering::Relaxed);
-        if dice(&mut seed, 2) == 0 {
-            sleep(Duration::from_micros(dice(&mut seed, 500))).await;
+        if numbers.below(2) == 0 {
+            sleep(Duration::from_micros(numbers.below(500))).await;
         }
         inside[name].store(false, Ordering::SeqCst);
-        match dice(&mut seed, 3) {
+        match numbers.below(3) {
             0 => drop(guard),
-            1 => drop(timeout(Duration::from_micros(dice(&mut seed, 1_500)), guard.unlock()).await),
+            1 => drop(timeout(Duration::from_micros(numbers.below(1_500)), guard.unlock()).await),
             _ => drop(guard.unlock().await.unwrap()),
         }
     }
@@ -64,7 +56,9 @@ async fn one_at_a_time_and_nothing_left() {
         let inside: Arc<Vec<_>> = Arc::new((0..NAMES).map(|_| AtomicBool::new(false)).collect());
         let held = Arc::new(AtomicU64::new(0));
         let tasks: Vec<_> = (0..TASKS)
-            .map(|seed| tokio::spawn(restless(client.clone(), Arc::clone(&inside), Arc::clone(&held), seed)))
+            .map(|seed| {
+                tokio::spawn(restless(client.clone(), Arc::clone(&inside), Arc::clone(&held), Numbers::new(seed)))
+            })
             .collect();
         for task in tasks {
             timeout(secs(25), task).await.expect("stuck").unwrap();

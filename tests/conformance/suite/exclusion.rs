@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Acquire, Client};
+use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, Counter, Numbers, eventually, idle, in_vain, ms, secs};
+use crate::bed::{Bed, Counter, eventually, idle, in_vain, ms, secs};
 use crate::subject::Subject;
 
 /// Has `tasks` tasks on every client go through the lock `loops` times.

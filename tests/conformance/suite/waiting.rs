@@ -6,11 +6,12 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Error};
+use distlock_support::Numbers;
 use futures::poll;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, Numbers, QUICK, eventually, freed, idle, in_vain, median, ms, secs};
+use crate::bed::{Bed, QUICK, eventually, freed, idle, in_vain, median, ms, secs};
 use crate::subject::{Subject, cause};
 
 // testTryLockWait

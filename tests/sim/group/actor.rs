@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Acquire, Error, Owner};
+use distlock_support::Numbers;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::play::{Held, Lot, Play};
-use crate::rig::{Numbers, ms};
+use crate::rig::ms;
 
 pub struct Actor {
     pub play: Arc<Play>,

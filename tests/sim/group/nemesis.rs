@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use distlock::sim::Chaos;
+use distlock_support::Numbers;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::play::Play;
-use crate::rig::Numbers;
 use crate::weather::Kind;
 
 /// Lets things happen until told to stop; then heals everything.

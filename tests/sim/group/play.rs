@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{DistLock, Flavour, Guard, MultiLock};
+use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::fleet::Fleet;
 use crate::history::{History, Token};
-use crate::rig::{self, Numbers, count, lasts};
+use crate::rig::{self, count, lasts};
 use crate::stage::text;
 use crate::weather::{Kind, Weather};
 
@@ -223,7 +224,7 @@ impl Play {
 
     /// Looks at everything every few ms, until told to stop.
     pub async fn watch(&self, seed: u64, over: &AtomicBool) {
-        let mut dice = Numbers::new(seed, 77);
+        let mut dice = Numbers::lane(seed, 77);
         while !over.load(Ordering::Relaxed) {
             sleep(dice.between(2, 18)).await;
             let held = self.held.lock();

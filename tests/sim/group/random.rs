@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{Flavour, Owner};
+use distlock_support::Numbers;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::actor::Actor;
 use super::nemesis;
 use super::play::{Play, Shape};
 use crate::random::list_of;
-use crate::rig::{Numbers, ms, tasks, virtually};
+use crate::rig::{ms, tasks, virtually};
 use crate::weather::{Kind, Weather};
 
 /// What is taken in a run.
@@ -56,7 +57,7 @@ fn play(seed: u64, what: What, kind: Kind, dice: &mut Numbers) -> Play {
 
 async fn run(seed: u64, what: What, kind: Kind) -> Run {
     let tasks_before = tasks();
-    let mut dice = Numbers::new(seed, 1);
+    let mut dice = Numbers::lane(seed, 1);
     let play = Arc::new(play(seed, what, kind, &mut dice));
     crate::trace::say(|| format!("seed {seed}: {:?}, {:?}", play.shape, play.weather));
     let over = Arc::new(AtomicBool::new(false));
@@ -70,7 +71,7 @@ async fn run(seed: u64, what: What, kind: Kind) -> Run {
         let owners: Vec<Owner> = (0..2).map(|_| parties[0].client.owner()).collect();
         for task in 0..play.weather.tasks {
             let (play, owners) = (Arc::clone(&play), owners.clone());
-            let dice = Numbers::new(seed, 100 + 10 * client as u64 + task as u64);
+            let dice = Numbers::lane(seed, 100 + 10 * client as u64 + task as u64);
             actors.push(tokio::spawn(Actor { play, client, owners, dice }.run()));
         }
     }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{DistLock, Error, Flavour, Prefer};
+use distlock_support::Numbers;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::fleet::Fleet;
 use crate::cases::{POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
-use crate::rig::{Numbers, ms, tasks, virtually};
+use crate::rig::{ms, tasks, virtually};
 
 const NAME: &str = "orders:42";
 
@@ -150,7 +151,7 @@ fn two_callers_with_reversed_lists_never_deadlock() {
             let caller = |n: usize| {
                 let fleet = Arc::clone(&fleet);
                 tokio::spawn(async move {
-                    let mut dice = Numbers::new(11, n as u64);
+                    let mut dice = Numbers::lane(11, n as u64);
                     let mut held = 0;
                     for _ in 0..1000 {
                         let one = |at: usize| -> Arc<dyn DistLock> {
@@ -249,7 +250,7 @@ fn a_multi_lock_of_red_locks_is_all_or_nothing() {
         let client = |n: usize| {
             let fleet = Arc::clone(&fleet);
             tokio::spawn(async move {
-                let mut dice = Numbers::new(5, n as u64);
+                let mut dice = Numbers::lane(5, n as u64);
                 let mut held = 0;
                 for _ in 0..100 {
                     let red = |name| -> Arc<dyn DistLock> { Arc::new(fleet.red(n, Flavour::Reentrant, name, TIMEOUT)) };

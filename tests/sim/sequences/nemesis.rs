@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::sim::{Mishap, SimLink};
+use distlock_support::Numbers;
 use tokio::time::sleep;
 
 use super::plan::Faults;
 use super::play::Beside;
 use super::scene::Scene;
-use crate::rig::{Numbers, ms};
+use crate::rig::ms;
 
 /// Lets the next command of a client go wrong.
 pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {

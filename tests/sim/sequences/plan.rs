@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::rig::Numbers;
+use distlock_support::Numbers;
 
 /// The locks of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub struct Step {
 
 /// The steps of a seed. A subset of them is a sequence too: no step's dice depend on the others.
 pub fn steps(seed: u64, kind: Kind, theme: &Theme) -> Vec<Step> {
-    let mut dice = Numbers::new(seed, 7);
+    let mut dice = Numbers::lane(seed, 7);
     let mut acts = vec![(Act::Acquire, 12), (Act::GiveBack, 8), (Act::Pause, 4)];
     let mut some = |is: bool, act, share| acts.extend(is.then_some((act, share)));
     some(theme.leases, Act::Extend, if theme.faults == Faults::Late { 6 } else { 3 });

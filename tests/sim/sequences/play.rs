@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Acquire, Error};
+use distlock_support::Numbers;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::nemesis::{breaks, forge, trouble};
 use super::plan::{Act, Faults, Kind, Sharing, Step};
 use super::scene::{Given, Guardless, Held, LAWFUL, Scene, Spot};
-use crate::rig::{Numbers, ms};
+use crate::rig::ms;
 
 /// What runs beside the steps.
 pub type Beside = JoinSet<()>;
 
 /// One step.
 pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
-    let mut dice = Numbers::new(step.seed, 1);
+    let mut dice = Numbers::lane(step.seed, 1);
     let pick = |scene: &Scene, dice: &mut Numbers| {
         let state = scene.state.lock();
         let n = state.held.len() as u64;

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use distlock::sim::{LinkOptions, SimReply, SimServer};
 use distlock::{DistLock, Flavour, Guard, MultiLock, Owner, RedLock};
+use distlock_support::Numbers;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::plan::{Faults, Kind, Sharing, Theme};
 use crate::group::fleet::moved;
-use crate::rig::{self, Numbers, Party, field, ms};
+use crate::rig::{self, Party, field, ms};
 use crate::stage::{holder, text};
 
 /// How long a command may take to come in that is still to be carried out, at the most. What comes later must be refused.
@@ -131,7 +132,7 @@ impl Settings {
 
 impl Scene {
     pub fn new(seed: u64, kind: Kind, theme: Theme, traced: bool) -> Arc<Self> {
-        let mut dice = Numbers::new(seed, 3);
+        let mut dice = Numbers::lane(seed, 3);
         let servers: Vec<_> =
             (0..if kind == Kind::Red { 3 } else { 1 }).map(|n: u64| SimServer::new(seed ^ (n << 32))).collect();
         let timeout = ms(60 + dice.below(140));

@@ -22,7 +22,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -38,6 +37,8 @@ mod rules;
 
 use conn::{Conn, End};
 use rules::Rules;
+
+use crate::numbers::Numbers;
 
 pub use rules::{Action, Armed, Matcher};
 
@@ -101,7 +102,7 @@ struct Shared {
     seen: Mutex<BTreeMap<String, usize>>,
     connections: Mutex<BTreeMap<u64, mpsc::UnboundedSender<End>>>,
     log: Mutex<VecDeque<(Duration, String)>>,
-    random: AtomicU64,
+    numbers: Mutex<Numbers>,
 }
 
 impl Shared {
@@ -136,12 +137,7 @@ impl Shared {
         match mode {
             Mode::Delay(d) => Some(Instant::now() + d),
             Mode::Jitter(least, most) => {
-                // SplitMix64.
-                let step = 0x9e37_79b9_7f4a_7c15;
-                let mut x = self.random.fetch_add(step, Ordering::Relaxed);
-                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                let part = f64::from((x >> 32) as u32) / f64::from(u32::MAX);
+                let part = self.numbers.lock().fraction();
                 Some(Instant::now() + least + most.saturating_sub(least).mul_f64(part))
             }
             Mode::Pass | Mode::Hang | Mode::Drop | Mode::DropMessages | Mode::Split => None,
@@ -180,7 +176,7 @@ impl Proxy {
             seen: Mutex::default(),
             connections: Mutex::default(),
             log: Mutex::default(),
-            random: AtomicU64::new(u64::from(addr.port())),
+            numbers: Mutex::new(Numbers::new(u64::from(addr.port()))),
         });
         let (stop, stopped) = oneshot::channel::<()>();
         let acceptor = shared.clone();

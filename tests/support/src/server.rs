@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -148,7 +149,7 @@ impl RedisServer {
     /// `redis://127.0.0.1:port`, with the password where one is set.
     pub fn url(&self) -> String {
         let auth = match &self.options.password {
-            Some(p) => format!(":{}@", percent_encode(p)),
+            Some(p) => format!(":{}@", utf8_percent_encode(p, NON_ALPHANUMERIC)),
             None => String::new(),
         };
         format!("redis://{auth}127.0.0.1:{}", self.port)
@@ -357,13 +358,4 @@ pub(crate) fn free_port() -> u16 {
         }
     }
     panic!("no free port from {FIRST_PORT} on")
-}
-
-fn percent_encode(text: &str) -> String {
-    text.bytes()
-        .map(|b| match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(b).to_string(),
-            _ => format!("%{b:02X}"),
-        })
-        .collect()
 }
