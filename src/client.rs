@@ -163,8 +163,8 @@ impl Client {
     async fn preflight(&self) -> Vec<String> {
         let engine = &self.0.engine;
         let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
-        let words = vec![Arg::Text(probe.key.clone()), Arg::Text(probe.channel.clone()), Arg::Text(PUBLISH)];
-        let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 2, words }).await;
+        let words = [probe.key.clone(), PUBLISH, probe.channel.clone()].map(Arg::Text).into();
+        let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 1, words }).await;
         let refused: Vec<String> = match reply {
             Ok(Reply::List(parts)) => parts
                 .into_iter()

@@ -138,12 +138,14 @@ pub(crate) enum Attempt {
 /// The queue that a flavour keeps in Redis: how waiters are kept in it.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock the number of waiters, and each with
-    /// the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
+    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock its `channels`, the number of waiters,
+    /// and each with the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
     /// somebody was served (else 0, or an error text), then for every waiter: 1 it waits, 0 it does not, above that: it
     /// holds the lock for so many ms.
     pub(crate) refresh: &'static Script,
-    pub(crate) keys: [Bytes; 5],
+    pub(crate) keys: [Bytes; 4],
+    /// What the names of its waiters' channels begin with.
+    pub(crate) channels: Bytes,
     /// How long a waiter that is not refreshed keeps its place.
     pub(crate) wait_ms: i64,
     /// For how long a lock is passed on.

@@ -282,7 +282,8 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
     let keys = words.len();
     words.extend(queue.args());
-    for (_, standing) in &batch {
+    for (protocol, standing) in &batch {
+        words.extend(protocol.queue().map(|queue| Arg::Text(queue.channels.clone())));
         words.push(Arg::Int(i64::try_from(standing.len()).unwrap_or(i64::MAX)));
         for one in standing {
             words.extend([

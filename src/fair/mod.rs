@@ -120,7 +120,8 @@ impl Fair {
     fn new(name: Arc<LockName>, options: &Options) -> Self {
         let queue = protocol::Queue {
             refresh: &REFRESH,
-            keys: [name.key.clone(), name.queue(), name.deadlines(), name.channel.clone(), name.waiters()],
+            keys: [name.key.clone(), name.queue(), name.deadlines(), name.waiters()],
+            channels: name.channel.clone(),
             wait_ms: millis(options.place()),
             first_lease_ms: millis(options.first_lease()),
             publish: PUBLISH,
@@ -133,11 +134,12 @@ impl Fair {
     /// A call with what every script of this flavour is told at its end.
     fn call<const N: usize, const M: usize>(&self, script: &'static Script, args: [Arg; N], own: [Arg; M]) -> Call {
         let (keys, told) = (&self.queue.keys, self.queue.args());
-        let mut words = Vec::with_capacity(keys.len() + N + M + told.len());
+        let mut words = Vec::with_capacity(keys.len() + N + M + told.len() + 1);
         words.extend(keys.iter().cloned().map(Arg::Text));
         words.extend(args);
         words.extend(own);
         words.extend(told);
+        words.push(Arg::Text(self.queue.channels.clone()));
         Call { script, keys: keys.len(), words }
     }
 }
