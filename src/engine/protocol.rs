@@ -220,10 +220,18 @@ pub(crate) struct Renewed<'a> {
 
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 pub(crate) struct Renewal {
-    /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), the last moment, then owner, holds and
-    /// what `about` says of each. Replies as `lua/common/renew.lua`.
+    /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now), the
+    /// last moment, then owner, holds and what `about` says of each. Replies as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
-    pub(crate) about: fn(&Renewed<'_>, &mut Vec<Arg>),
+    pub(crate) about: fn(&Renewed<'_>, About<'_>),
+}
+
+/// What a flavour adds to a renewal about one of the holds.
+pub(crate) struct About<'a> {
+    /// True when the lease is to be set even if it is longer now.
+    pub(crate) exactly: bool,
+    pub(crate) keys: &'a mut Vec<Arg>,
+    pub(crate) words: &'a mut Vec<Arg>,
 }
 
 impl Renewal {
@@ -234,14 +242,14 @@ impl Renewal {
         last_ms: i64,
         holds: impl ExactSizeIterator<Item = Renewed<'a>>,
     ) -> Call {
-        let keys = holds.len();
-        let mut words = Vec::with_capacity(3 * keys + 2);
-        let mut about = Vec::with_capacity(2 * keys);
+        let mut words = Vec::with_capacity(3 * holds.len() + 2);
+        let mut about = Vec::with_capacity(2 * holds.len());
         for hold in holds {
             words.push(Arg::Text(hold.name.key.clone()));
             about.extend([Arg::Text(hold.owner.bytes()), Arg::Text(hold.holds.clone())]);
-            (self.about)(&hold, &mut about);
+            (self.about)(&hold, About { exactly: lease_ms < 0, keys: &mut words, words: &mut about });
         }
+        let keys = words.len();
         words.extend([Arg::Int(lease_ms), Arg::Int(last_ms)]);
         words.append(&mut about);
         Call { script: self.script, keys, words }
