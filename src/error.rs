@@ -253,7 +253,7 @@ impl Error {
             FaultKind::Refused if fault.message.starts_with("WRONGTYPE") => {
                 Self::WrongType { name: Arc::clone(name), message: fault.message.clone() }
             }
-            FaultKind::Refused => Self::Server { message: fault.message.clone() },
+            FaultKind::Refused | FaultKind::Elsewhere => Self::Server { message: fault.message.clone() },
         }
     }
 
@@ -281,12 +281,17 @@ mod tests {
             assert!(!refused(text).is_retryable(), "{text}");
         }
         assert!(matches!(refused("WRONGTYPE Operation"), Error::WrongType { .. }));
+        let elsewhere = |text: &str| Error::from_fault(&Fault::new(FaultKind::Elsewhere, text), &Arc::from("x"));
+        assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
+        // With one server there is nowhere else to go.
+        assert!(!elsewhere("MOVED 1 a:1").is_retryable() && !elsewhere("ASK 1 a:1").is_retryable());
     }
 
     #[test]
     fn doubt_is_told() {
         let of = |kind| Error::from_fault(&Fault::new(kind, "x"), &Arc::from("x")).outcome_unknown();
         assert!(of(FaultKind::Lost) && of(FaultKind::TimedOut));
-        assert!(!of(FaultKind::NotSent) && !of(FaultKind::Refused) && !of(FaultKind::Closed));
+        let known = [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed];
+        assert!(!known.into_iter().any(of));
     }
 }

@@ -35,7 +35,7 @@ impl Topology {
         let node = self.node(name);
         let asked = self.signs.ask(node.now());
         let outcome = node.run(call).await;
-        if outcome.as_ref().err().is_none_or(|fault| fault.kind == FaultKind::Refused) {
+        if outcome.as_ref().err().is_none_or(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere)) {
             asked.answered(node.now());
         }
         outcome
