@@ -164,7 +164,7 @@ impl Client {
         let engine = &self.0.engine;
         let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
         let words = [probe.key.clone(), PUBLISH, probe.channel.clone()].map(Arg::Text).into();
-        let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 1, words }).await;
+        let reply = engine.topology.run(&probe, Call { script: &PREFLIGHT, keys: 1, words }).await;
         let refused: Vec<String> = match reply {
             Ok(Reply::List(parts)) => parts
                 .into_iter()

@@ -25,8 +25,8 @@ impl Topology {
         Self { node, signs: Arc::default() }
     }
 
-    /// The server of a name.
-    pub(crate) fn node(&self, _name: &LockName) -> &Arc<dyn Transport> {
+    /// The server of a name, as of now. Nobody outside keeps it over a retry: by then the name may live elsewhere.
+    fn node(&self, _name: &LockName) -> &Arc<dyn Transport> {
         &self.node
     }
 
@@ -41,10 +41,25 @@ impl Topology {
         outcome
     }
 
+    /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.
+    pub(crate) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
+        self.node(name).subscribe(name.channel.clone()).await
+    }
+
+    /// Ends the subscription to the channel of a name.
+    pub(crate) async fn unsubscribe(&self, name: &LockName) {
+        self.node(name).unsubscribe(name.channel.clone()).await;
+    }
+
     /// True when commands were under way at the server of a name at that moment, and nothing had come from it for longer than
     /// its answers take.
     pub(crate) fn is_silent(&self, _name: &LockName, at: Moment) -> bool {
         self.signs.are_missing(at)
+    }
+
+    /// Which servers these are, together: the same text wherever a name of theirs lives.
+    pub(crate) fn identity(&self) -> &str {
+        self.node.address()
     }
 
     /// Every server.

@@ -171,7 +171,7 @@ impl Place {
         match lock.part() {
             Some(part) => {
                 let name = part.protocol.name();
-                let server = part.client.engine().topology.node(name).address().to_owned();
+                let server = part.client.engine().topology.identity().to_owned();
                 Self { key: name.key.clone(), server, flavour: Some(part.protocol.flavour()) }
             }
             None => {
