@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::names::LockName;
-use super::protocol::{Ask, Attempt, Forced, Giving, PUBLISH, Protocol, Release, Renewal};
+use super::protocol::{Ask, Attempt, Forced, Giving, Protocol, Release, Renewal};
 use super::script::Script;
 use super::transport::{Arg, Call, Reply};
 use crate::config::Backoff;
@@ -134,9 +134,9 @@ impl Plain {
     }
 
     /// The command that announces a release, and the channel; an empty one where nobody is told.
-    fn telling(&self, words: &mut Vec<Arg>) {
+    fn telling(&self, publish: Bytes, words: &mut Vec<Arg>) {
         if self.kind.tells {
-            words.extend([PUBLISH, self.name.channel.clone()].map(Arg::Text));
+            words.extend([publish, self.name.channel.clone()].map(Arg::Text));
         } else {
             words.push(Arg::Text(Bytes::new()));
         }
@@ -187,7 +187,7 @@ impl Protocol for Plain {
 
     fn release(&self, giving: &Giving<'_>) -> Call {
         let mut call = self.call(self.kind.release, None, giving.words());
-        self.telling(&mut call.words);
+        self.telling(giving.publish.clone(), &mut call.words);
         call
     }
 
@@ -199,9 +199,9 @@ impl Protocol for Plain {
         &PLAIN_RENEWAL
     }
 
-    fn force(&self, last_ms: i64) -> Call {
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
         let mut call = self.call(self.kind.force, None, [Arg::Int(last_ms)]);
-        self.telling(&mut call.words);
+        self.telling(publish, &mut call.words);
         call
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) turn: Turn,
     /// What a waiter is registered by, where the flavour keeps a queue in Redis.
     pub(crate) nonce: &'a Bytes,
+    /// The command by which messages are sent.
+    pub(crate) publish: Bytes,
 }
 
 impl Ask<'_> {
@@ -82,6 +84,8 @@ pub(crate) struct Giving<'a> {
     pub(crate) mine: Bytes,
     /// The moment of the server's time after which it makes no lease shorter; for any hold: takes none away. 0: none.
     pub(crate) last_ms: i64,
+    /// The command by which messages are sent.
+    pub(crate) publish: Bytes,
 }
 
 impl Giving<'_> {
@@ -96,9 +100,6 @@ impl Giving<'_> {
         ]
     }
 }
-
-/// How messages are sent. Sharded ones come with clusters.
-pub(crate) const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
 
 /// What an attempt does about the queue that a flavour keeps in Redis. Without a queue it makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,18 +151,17 @@ pub(crate) struct Queue {
     pub(crate) wait_ms: i64,
     /// For how long a lock is passed on.
     pub(crate) first_lease_ms: i64,
-    pub(crate) publish: Bytes,
     /// Redisson's `fairLockWaitTimeout`.
     pub(crate) java_wait_ms: i64,
     pub(crate) watchdog_ms: i64,
 }
 
 impl Queue {
-    /// What every script of the queue is told.
-    pub(crate) fn args(&self) -> [Arg; 5] {
+    /// What every script of the queue is told. `publish`: the command by which messages are sent.
+    pub(crate) fn args(&self, publish: Bytes) -> [Arg; 5] {
         let [wait, first_lease] = [self.wait_ms, self.first_lease_ms].map(Arg::Int);
         let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);
-        [wait, first_lease, Arg::Text(self.publish.clone()), java_wait, watchdog]
+        [wait, first_lease, Arg::Text(publish), java_wait, watchdog]
     }
 }
 
@@ -337,8 +337,9 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         owner.bytes()
     }
 
-    /// Frees the lock whoever holds it, until this moment of the server's time.
-    fn force(&self, last_ms: i64) -> Call;
+    /// Frees the lock whoever holds it, until this moment of the server's time. `publish`: the command by which messages are
+    /// sent.
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call;
 
     /// What came of it.
     fn forced(&self, reply: Reply) -> Result<Forced>;

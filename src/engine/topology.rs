@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::names::LockName;
 use super::transport::{Call, Fault, FaultKind, Moment, Reply, Transport, nanos};
 
@@ -49,6 +51,11 @@ impl Topology {
     /// Ends the subscription to the channel of a name.
     pub(crate) async fn unsubscribe(&self, name: &LockName) {
         self.node(name).unsubscribe(name.channel.clone()).await;
+    }
+
+    /// The command by which scripts publish on the channel of a name.
+    pub(crate) fn publish(&self, _name: &LockName) -> Bytes {
+        Bytes::from_static(b"PUBLISH")
     }
 
     /// True when commands were under way at the server of a name at that moment, and nothing had come from it for longer than

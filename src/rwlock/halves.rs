@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::engine::names::{Half, LockName};
 use crate::engine::plain::{TOO_LATE, plain_forced, plain_released, plain_stated};
-use crate::engine::protocol::{About, Ask, Attempt, Forced, Giving, HoldId, PUBLISH, Protocol, Release, Renewal, Turn};
+use crate::engine::protocol::{About, Ask, Attempt, Forced, Giving, HoldId, Protocol, Release, Renewal, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
@@ -133,9 +133,9 @@ fn state(name: &LockName, mode: &'static str) -> Call {
     call(&STATE, name, [], [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())], [])
 }
 
-fn force(name: &LockName, mode: &'static str, message: &'static str, last_ms: i64) -> Call {
+fn force(name: &LockName, mode: &'static str, message: &'static str, last_ms: i64, publish: Bytes) -> Call {
     let args = [mode, message].map(|text| Arg::Text(Bytes::from_static(text.as_bytes())));
-    call(&FORCE, name, [], args, [Arg::Int(last_ms), Arg::Text(PUBLISH), Arg::Text(name.channel.clone())])
+    call(&FORCE, name, [], args, [Arg::Int(last_ms), Arg::Text(publish), Arg::Text(name.channel.clone())])
 }
 
 /// How the reading half speaks to Redis.
@@ -186,7 +186,7 @@ impl Protocol for Reading {
 
     fn release(&self, giving: &Giving<'_>) -> Call {
         let channel = Arg::Text(self.name.channel.clone());
-        let own = [Arg::Text(self.name.tag()), Arg::Int(giving.rest.least), Arg::Text(PUBLISH), channel];
+        let own = [Arg::Text(self.name.tag()), Arg::Int(giving.rest.least), Arg::Text(giving.publish.clone()), channel];
         let covers = covers(&self.name, giving.owner, known(giving));
         call(&READ_RELEASE, &self.name, covers, giving.words(), own)
     }
@@ -199,8 +199,8 @@ impl Protocol for Reading {
         &RENEWAL
     }
 
-    fn force(&self, last_ms: i64) -> Call {
-        force(&self.name, "read", "0", last_ms)
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
+        force(&self.name, "read", "0", last_ms, publish)
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {
@@ -265,7 +265,7 @@ impl Protocol for Writing {
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {
-        let own = [self.name.tag(), PUBLISH, self.name.channel.clone()].map(Arg::Text);
+        let own = [self.name.tag(), giving.publish.clone(), self.name.channel.clone()].map(Arg::Text);
         call(&WRITE_RELEASE, &self.name, covers(&self.name, giving.owner, 1), giving.words(), own)
     }
 
@@ -291,8 +291,8 @@ impl Protocol for Writing {
         &RENEWAL
     }
 
-    fn force(&self, last_ms: i64) -> Call {
-        force(&self.name, "write", "1", last_ms)
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
+        force(&self.name, "write", "1", last_ms, publish)
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {

@@ -203,6 +203,7 @@ impl Wish {
                     alone: alone || used_again,
                     turn,
                     nonce: &target.nonce,
+                    publish: engine.topology.publish(protocol.name()),
                 });
                 let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
                     let doubt = if fault.in_doubt() { undo() } else { None };

@@ -68,7 +68,11 @@ mod tests {
             (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", FaultKind::Refused),
             (ErrorKind::Auth, "NOAUTH Authentication required.", FaultKind::Refused),
             (ErrorKind::Unknown, "CROSSSLOT Keys in request don't hash to the same slot", FaultKind::Refused),
-            (ErrorKind::Unknown, "ERR Script attempted to access a non local key in a cluster node", FaultKind::Refused),
+            (
+                ErrorKind::Unknown,
+                "ERR Script attempted to access a non local key in a cluster node",
+                FaultKind::Refused,
+            ),
             (ErrorKind::InvalidArgument, "a key is no text", FaultKind::NotSent),
             (ErrorKind::Unknown, "Failed to route command.", FaultKind::NotSent),
             (ErrorKind::IO, "Connection reset by peer", FaultKind::Lost),
