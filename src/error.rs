@@ -197,6 +197,14 @@ const TOO_LATE: &str = "the reply took longer than the lease";
 
 const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
 
+/// What a cluster's server says of a script that needs a key which has been moved already, or has not come yet. Nothing was
+/// written by then (`lua/rwlock/covers.lua`).
+const OUT_OF_REACH: [&str; 3] = [
+    "attempted to access a non local key",
+    "undeclared keys were accessed during rehashing",
+    "to access a slot not served",
+];
+
 impl Error {
     pub(crate) fn config(what: impl Into<String>) -> Self {
         Self::Config { what: what.into() }
@@ -221,7 +229,10 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Timeout { .. } => true,
-            Self::Server { message } => PASSING.iter().any(|code| message.starts_with(code)),
+            Self::Server { message } => {
+                PASSING.iter().any(|code| message.starts_with(code))
+                    || OUT_OF_REACH.iter().any(|what| message.contains(what))
+            }
             Self::NoQuorum { why, .. } => why.is_retryable(),
             _ => false,
         }
@@ -271,10 +282,13 @@ impl Error {
 mod tests {
     use super::*;
 
+    const MOVED_AWAY: &str =
+        "ERR Script attempted to access a non local key in a cluster node script: f_, on @user_script:1.";
+
     #[test]
     fn what_passes_is_retryable() {
         let refused = |text: &str| Error::from_fault(&Fault::new(FaultKind::Refused, text), &Arc::from("x"));
-        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x"] {
+        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x", MOVED_AWAY] {
             assert!(refused(text).is_retryable(), "{text}");
         }
         for text in ["OOM command", "NOAUTH x", "NOPERM x", "ERR x", "NOBUSY"] {
