@@ -10,7 +10,6 @@ use crate::engine::home::Home;
 use crate::engine::names::LockName;
 use crate::engine::node::Node;
 use crate::engine::node::connect::Target;
-use crate::engine::protocol::PUBLISH;
 use crate::engine::renewal::{self, Which};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply, Transport};
@@ -149,8 +148,8 @@ impl Client {
     async fn preflight(&self) -> Vec<String> {
         let engine = &self.0.engine;
         let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
-        let words = vec![Arg::Text(probe.key.clone()), Arg::Text(probe.channel.clone()), Arg::Text(PUBLISH)];
-        let reply = engine.topology.node(&probe).run(Call { script: &PREFLIGHT, keys: 2, words }).await;
+        let words = [probe.key.clone(), engine.topology.publish(&probe), probe.channel.clone()].map(Arg::Text).into();
+        let reply = engine.topology.run(&probe, Call { script: &PREFLIGHT, keys: 1, words }).await;
         let refused: Vec<String> = match reply {
             Ok(Reply::List(parts)) => parts
                 .into_iter()

@@ -197,6 +197,14 @@ const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTE
 /// A grant whose lease was over before anybody had it.
 const TOO_LATE: &str = "the reply took longer than the lease";
 
+/// What a cluster's server says of a script that needs a key which has been moved already, or has not come yet. Nothing was
+/// written by then (`lua/rwlock/covers.lua`).
+const OUT_OF_REACH: [&str; 3] = [
+    "attempted to access a non local key",
+    "undeclared keys were accessed during rehashing",
+    "to access a slot not served",
+];
+
 impl Error {
     pub(crate) fn config(what: impl Into<String>) -> Self {
         Self::Config { what: what.into() }
@@ -221,7 +229,10 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Timeout { .. } => true,
-            Self::Server { message } => PASSING.iter().any(|code| message.starts_with(code)),
+            Self::Server { message } => {
+                PASSING.iter().any(|code| message.starts_with(code))
+                    || OUT_OF_REACH.iter().any(|what| message.contains(what))
+            }
             Self::NoQuorum { why, .. } => why.is_retryable(),
             _ => false,
         }
@@ -253,7 +264,7 @@ impl Error {
             FaultKind::Refused if fault.message.starts_with("WRONGTYPE") => {
                 Self::WrongType { name: Arc::clone(name), message: fault.message.clone() }
             }
-            FaultKind::Refused => Self::Server { message: fault.message.clone() },
+            FaultKind::Refused | FaultKind::Elsewhere => Self::Server { message: fault.message.clone() },
         }
     }
 
@@ -271,22 +282,30 @@ impl Error {
 mod tests {
     use super::*;
 
+    const MOVED_AWAY: &str =
+        "ERR Script attempted to access a non local key in a cluster node script: f_, on @user_script:1.";
+
     #[test]
     fn what_passes_is_retryable() {
         let refused = |text: &str| Error::from_fault(&Fault::new(FaultKind::Refused, text), &Arc::from("x"));
-        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x"] {
+        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x", MOVED_AWAY] {
             assert!(refused(text).is_retryable(), "{text}");
         }
         for text in ["OOM command", "NOAUTH x", "NOPERM x", "ERR x", "NOBUSY"] {
             assert!(!refused(text).is_retryable(), "{text}");
         }
         assert!(matches!(refused("WRONGTYPE Operation"), Error::WrongType { .. }));
+        let elsewhere = |text: &str| Error::from_fault(&Fault::new(FaultKind::Elsewhere, text), &Arc::from("x"));
+        assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
+        // With one server there is nowhere else to go.
+        assert!(!elsewhere("MOVED 1 a:1").is_retryable() && !elsewhere("ASK 1 a:1").is_retryable());
     }
 
     #[test]
     fn doubt_is_told() {
         let of = |kind| Error::from_fault(&Fault::new(kind, "x"), &Arc::from("x")).outcome_unknown();
         assert!(of(FaultKind::Lost) && of(FaultKind::TimedOut));
-        assert!(!of(FaultKind::NotSent) && !of(FaultKind::Refused) && !of(FaultKind::Closed));
+        let known = [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed];
+        assert!(!known.into_iter().any(of));
     }
 }

@@ -176,6 +176,37 @@ async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines()
     .await;
 }
 
+/// A channel is no key: with a right to it (`&`), and none to a key of its name (`~`), messages are sent and heard.
+#[tokio::test]
+async fn channels_need_no_right_to_a_key() {
+    reentrant(async |bed| {
+        let mut rules = rules();
+        rules.retain(|rule| !rule.starts_with("~redisson_"));
+        let (one, two) = log_in(bed, &rules, "").await;
+        assert_eq!(refusals(bed).await, "", "the probe at connect");
+        take_turns(Flavour::Reentrant, &one, &two).await.unwrap();
+        let guard = one.reentrant("y").lock().await.unwrap();
+        let lock = two.reentrant("y");
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_lock__channel:{app:y}").await == 1).await;
+        guard.unlock().await.unwrap();
+        drop(tokio::time::timeout(secs(2), waiter).await.expect("not woken").unwrap());
+        assert!(read_and_write(bed, &one, &two).await.unwrap(), "no reader was held back");
+        assert_eq!(refusals(bed).await, "");
+        leave(bed, [one, two]).await;
+
+        // Nor is a right to the key one to the channel.
+        rules.retain(|rule| !rule.starts_with('&'));
+        rules.push("~redisson_*".to_owned());
+        let (one, two) = log_in(bed, &rules, "").await;
+        one.reentrant("y").lock().await.unwrap().unlock().await.unwrap();
+        let refused = refusals(bed).await;
+        assert!(refused.contains("redisson_lock__channel:{app:y}"), "{refused}");
+        leave(bed, [one, two]).await;
+    })
+    .await;
+}
+
 /// The lines for read-write locks, without the one that is for fair locks only: enough, and not a command too much.
 #[tokio::test]
 async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {

@@ -167,15 +167,15 @@ impl Lock for RawLock {
     async fn release(&mut self, (): ()) {
         let words = vec![
             Value::Bytes(self.raw.0.release.clone()),
-            Value::Integer(2),
+            Value::Integer(1),
             Value::Bytes(self.key.clone()),
-            Value::Bytes(self.channel.clone()),
             Value::Bytes(self.owner.clone()),
             Value::Bytes(Bytes::new()),
             lease(),
             Value::Bytes(Bytes::new()),
             integer(0),
             Value::Bytes(Bytes::from_static(b"PUBLISH")),
+            Value::Bytes(self.channel.clone()),
         ];
         let reply = self.raw.eval(words).await;
         assert_eq!(reply.as_i64(), Some(0), "raw: not released");

@@ -10,7 +10,7 @@
 -- that is not listed. A copy of that command, or of one before it, finds its number used.
 
 local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest,
-  give_back, members, missing, somebody, are_all, rearm, cut_once, relied
+  give_back, members, missing, somebody, are_all, rearm, noted, note, cut_once, relied
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
 -- than the rest of that script.
@@ -173,28 +173,39 @@ local function load_holds()
     end
   end
 
-  -- Notes command number n of those that make the lease of this hold shorter, of an owner that has so many. True = noted, it
-  -- may; false = that number or a higher one was noted before, or the hold is gone; an error = the server refused to note it.
-  function cut_once(hash, field, count, ids, hold, n)
+  -- An owner's list with command number n of those that make the lease of this hold shorter, of an owner that has so many;
+  -- nil = that number or a higher one was noted before, or the hold is gone.
+  function noted(count, ids, hold, n)
     local from = 0
     if hold == '' or hold == '-' then
-      if unlisted(count, ids) < 1 then return false end
+      if unlisted(count, ids) < 1 then return nil end
     else
       from = place(ids, hold)
-      if not from then return false end
+      if not from then return nil end
       from = from + #hold
     end
     local used = string.match(ids, '^~(%d+)', from + 1)
-    if used and tonumber(used) >= tonumber(n) then return false end
-    ids = string.sub(ids, 1, from) .. '~' .. n .. string.sub(ids, from + 1 + (used and #used + 1 or 0))
-    local noted = redis.pcall('hset', hash, field .. ':holds', ids)
-    return type(noted) == 'table' and noted or true
+    if used and tonumber(used) >= tonumber(n) then return nil end
+    return string.sub(ids, 1, from) .. '~' .. n .. string.sub(ids, from + 1 + (used and #used + 1 or 0))
+  end
+
+  -- Writes a list that `noted` made; the server's error where it refuses that.
+  function note(hash, field, list)
+    local done = redis.pcall('hset', hash, field .. ':holds', list)
+    return type(done) == 'table' and done or nil
+  end
+
+  -- Notes a command as `noted` says. True = it may cut the lease; false = it may not; an error = the server refused to note it.
+  function cut_once(hash, field, count, ids, hold, n)
+    local list = noted(count, ids, hold, n)
+    if not list then return false end
+    return note(hash, field, list) or true
   end
 
   -- For a renewal of the holds that are relied on, of an owner that has so many, in these words: 1, those that are gone by
-  -- their numbers in the list, and what to do with the lease ('longer', 'set', 'leave'); 0 = all are gone; or an error.
-  -- `exactly`: with the number of the command behind the first of them.
-  function relied(hash, field, count, ids, holds, exactly)
+  -- their numbers in the list, what to do with the lease ('longer', 'set', 'leave'), and the list that is to be written before
+  -- that, if any; or 0: all are gone. `exactly`: with the number of the command behind the first of them. Reads and writes nothing.
+  function relied(count, ids, holds, exactly)
     count = tonumber(count) or 0
     local number = string.match(holds, '~(%d+)')
     holds = string.gsub(holds, '~%d+', '')
@@ -207,8 +218,7 @@ local function load_holds()
     end
     if not exactly then return 1, gone, 'longer' end
     -- Noted also where it may not cut now: the others may be gone when a copy comes in.
-    local first = cut_once(hash, field, count, ids, string.match(holds, '^,([^,]*)') or '', number)
-    if type(first) == 'table' then return first end
-    return 1, gone, not first and 'leave' or others and 'longer' or 'set'
+    local list = noted(count, ids, string.match(holds, '^,([^,]*)') or '', number)
+    return 1, gone, not list and 'leave' or others and 'longer' or 'set', list
   end
 end

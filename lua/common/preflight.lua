@@ -1,6 +1,6 @@
 -- May this login do all that locks need? Tries every command on a throw-away key and channel, and cleans up.
--- KEYS   1 the throw-away key   2 its channel
--- ARGV   1 publish command
+-- KEYS   1 the throw-away key
+-- ARGV   1 publish command   2 the throw-away channel
 -- Reply  a list: the server's time in ms (0 = that was refused), then its reasons for refusing, none if all is well
 -- Leaves nothing behind where DEL or PEXPIRE is allowed.
 
@@ -26,5 +26,5 @@ try('hgetall', key)
 try('pttl', key)
 try('type', key)
 try('del', key)
-try(ARGV[1], KEYS[2], '2')
+try(ARGV[1], ARGV[2], '2')
 return out

@@ -24,10 +24,11 @@ local out = {}
 for i = 1, #KEYS do
   local owner, holds = ARGV[2 * i + 1], ARGV[2 * i + 2]
   local found = redis.pcall('hmget', KEYS[i], owner, owner .. ':holds')
-  local held, gone, way = found.err and found or found[1] and 1 or 0, nil, 'longer'
+  local held, gone, way, list = found.err and found or found[1] and 1 or 0, nil, 'longer', nil
   if held == 1 and (exactly or holds ~= '' or found[2]) then
     load_holds()
-    held, gone, way = relied(KEYS[i], owner, found[1], found[2] or '', holds, exactly)
+    held, gone, way, list = relied(found[1], found[2] or '', holds, exactly)
+    if list then held = note(KEYS[i], owner, list) or held end
   end
   if held == 1 and way ~= 'leave' then
     -- The same owner may have been promised a longer lease.

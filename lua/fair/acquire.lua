@@ -1,5 +1,5 @@
 -- Take the lock if nobody is ahead, or once more for the same owner; else take a place in the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels   5 the waiters of ours
+-- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
 --        3 hold (`common/holds.lua`): '' or an id
@@ -9,7 +9,7 @@
 --        7 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
 --        8 what the waiter is registered by
 --        9 own wait in ms   10 first lease in ms of a lock that is passed on   11 publish command
---        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms
+--        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms   14 prefix of the waiters' channels
 -- Reply  nil         held; the hold is counted and the lease runs from now
 --        -2          held: it was passed on to this waiter before (only for 2)
 --        -3          the owner has not got the hold of ARGV 4 any more
@@ -27,7 +27,7 @@ if hold ~= '' then
   local late = too_late(ARGV[5])
   if late then return late end
 end
-configure(ARGV[12], ARGV[13])
+configure(ARGV[12], ARGV[13], ARGV[14])
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
 local function lease(undo)
@@ -106,7 +106,7 @@ if turn == '2' then
     end
     if not there then
       -- What it is registered by must not be granted: it has no place.
-      if registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[5], owner) end
+      if registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[4], owner) end
       return -4
     end
     redis.call('zadd', KEYS[3], stamped(at + wait + room(KEYS, at, wait), at), owner)

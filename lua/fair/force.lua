@@ -1,8 +1,8 @@
 -- Free the lock whoever holds it, and serve the head of the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels   5 the waiters of ours
+-- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
 -- ARGV   1 last moment in ms of the server's time
 --        2 own wait in ms   3 first lease in ms of a lock that is passed on   4 publish command
---        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms
+--        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms   7 prefix of the waiters' channels
 -- Reply  1 it was held, 0 it was free; {1, text} it was held but the head could not be told; {-7, at} too late,
 --        nothing was done
 -- Idempotent until its last moment.
@@ -15,7 +15,7 @@ if type(kind) == 'table' then kind = kind.ok end
 if kind ~= 'hash' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE the key holds a ' .. kind .. ', not a lock')
 end
-configure(ARGV[5], ARGV[6])
+configure(ARGV[5], ARGV[6], ARGV[7])
 local held = redis.call('del', KEYS[1])
 if redis.call('lindex', KEYS[2], 0) then
   local served = serve(KEYS, time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])

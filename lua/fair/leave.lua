@@ -1,19 +1,19 @@
 -- Give up waiting: the owner leaves the queue, and the hold that it waited for is given back if it was counted. When the
 -- lock is free then, the head of the queue is served.
--- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels   5 the waiters of ours
+-- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`): '' or an id
 --        3 lease in ms for what is left
 --        4 not used (the holds that a release leaves)
 --        5 what the waiter is registered by: a place that another process has as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
---        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
+--        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 prefix of the waiters' channels
 -- Reply  as that of release.lua, for the hold; nil when it was not there
 -- Idempotent. Same state as Redisson's (protocol 9.6), where the new head is not told.
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
-configure(ARGV[9], ARGV[10])
+configure(ARGV[9], ARGV[10], ARGV[11])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.
@@ -52,11 +52,11 @@ for i = #queue, 1, -1 do
 end
 if stood then
   redis.call('zrem', KEYS[3], owner)
-  redis.call('hdel', KEYS[5], owner)
+  redis.call('hdel', KEYS[4], owner)
 end
 
 if redis.call('exists', KEYS[2]) == 0 then
-  redis.call('del', KEYS[3], KEYS[5])
+  redis.call('del', KEYS[3], KEYS[4])
 elseif redis.call('exists', KEYS[1]) == 0 then
   local served = serve(KEYS, time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
   if reply == 0 and type(served) ~= 'table' then reply = -served end

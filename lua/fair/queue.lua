@@ -1,9 +1,9 @@
 -- What the scripts of the fair lock share: put in front of each of them at build time. State and terms: protocol 9.
 --
--- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 prefix of the waiters' channels, 5 the waiters
--- of ours}, at = the server's time in ms.
+-- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 the waiters of ours}, at = the server's time in
+-- ms.
 --
--- A waiter of ours is registered in a hash of its lock's own (key 5), with a nonce that nobody else knows: names that
+-- A waiter of ours is registered in a hash of its lock's own (key 4), with a nonce that nobody else knows: names that
 -- share a queue (`x` and `{x}` do) share no waiters, and what it is told proves by the nonce that a script granted it the
 -- lock. Where the owner is used again, its hold is listed by an id: `nonce=id` for an owner of ours alone; `!id`, without a
 -- nonce, for one that others may act as: it asks when it is told.
@@ -20,13 +20,14 @@
 -- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
 -- milliseconds taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
 
--- Redisson's fairLockWaitTimeout, and what a lock that was just taken is held for: the scripts are told them.
-local LONG, LEASE = 300000, 30000
+-- Redisson's fairLockWaitTimeout, what a lock that was just taken is held for, and what the names of the waiters' channels
+-- begin with: the scripts are told them.
+local LONG, LEASE, CHANNELS = 300000, 30000, ''
 -- Clients refresh once a second, whatever their `wait` is.
 local SILENT = 4000
 
-local function configure(long, lease)
-  LONG, LEASE = tonumber(long) or LONG, tonumber(lease) or LEASE
+local function configure(long, lease, channels)
+  LONG, LEASE, CHANNELS = tonumber(long) or LONG, tonumber(lease) or LEASE, channels
 end
 
 local function time()
@@ -43,12 +44,12 @@ local REGISTERED = 60000
 
 -- What a waiter of ours is registered by; nil = it is none, or waits for another name with this queue.
 local function registered(keys, owner)
-  return redis.call('hget', keys[5], owner) or nil
+  return redis.call('hget', keys[4], owner) or nil
 end
 
 local function register(keys, owner, nonce)
-  redis.call('hset', keys[5], owner, nonce)
-  redis.call('pexpire', keys[5], REGISTERED)
+  redis.call('hset', keys[4], owner, nonce)
+  redis.call('pexpire', keys[4], REGISTERED)
 end
 
 -- Takes a waiter out of the queue, wherever it stands.
@@ -59,7 +60,7 @@ local function remove(keys, owner)
     redis.call('lrem', keys[2], 1, owner)
   end
   redis.call('zrem', keys[3], owner)
-  redis.call('hdel', keys[5], owner)
+  redis.call('hdel', keys[4], owner)
 end
 
 -- A deadline with the time when it was set.
@@ -75,8 +76,8 @@ local function life(due, at, wait)
   return math.max(wait, SILENT) - ticks * 62.5
 end
 
-local function tell(keys, publish, owner, message)
-  return redis.pcall(publish, keys[4] .. ':' .. owner, message)
+local function tell(publish, owner, message)
+  return redis.pcall(publish, CHANNELS .. ':' .. owner, message)
 end
 
 -- Java's waiters ahead of a place: the sum of the waits that are known; what those that are not may come to, at the
@@ -167,7 +168,7 @@ local function head(keys, at, wait, publish)
     local owner = redis.call('lindex', keys[2], from)
     if not owner then
       -- Deadlines that nobody stands for any more.
-      if from == 0 then redis.call('del', keys[3], keys[5]) end
+      if from == 0 then redis.call('del', keys[3], keys[4]) end
       return nil
     end
     local due = tonumber(redis.call('zscore', keys[3], owner) or nil)
@@ -181,7 +182,7 @@ local function head(keys, at, wait, publish)
         nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
       end
       -- If it lives all the same, it queues up again.
-      tell(keys, publish, owner, '0')
+      tell(publish, owner, '0')
     elseif ours(owner) and not registered(keys, owner) then
       -- It waits for another lock.
       from = from + 1
@@ -219,7 +220,7 @@ local function serve(keys, at, wait, lease, publish)
     advance(keys, owner, at, wait)
     message = lease .. ' ' .. nonce
   end
-  local told = tell(keys, publish, owner, message)
+  local told = tell(publish, owner, message)
   if type(told) == 'table' and told.err then return told end
   return 1
 end

@@ -1,10 +1,10 @@
 -- Waiters of ours are alive: set their deadlines anew; mend what is broken in their queues; serve the head where
 -- the lock is free. For many locks.
--- KEYS   5 a lock: hash, queue, deadlines, prefix of the waiters' channels, the waiters of ours
+-- KEYS   4 a lock: hash, queue, deadlines, the waiters of ours
 -- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
 --        4 Redisson's fairLockWaitTimeout in ms   5 the watchdog's lease in ms
---        then for every lock: how many waiters; for each: owner, the `at` of its last answer (0 = none), what it is
---        registered by
+--        then for every lock: prefix of the waiters' channels, how many waiters; for each: owner, the `at` of its last
+--        answer (0 = none), what it is registered by
 -- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as
 --        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
 --        queue, 0 it does not, or its owner is in by another hold than its own, n > 1 it was passed the lock, with n ms
@@ -12,7 +12,6 @@
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-configure(ARGV[4], ARGV[5])
 local at = time()
 local out = {at}
 
@@ -38,7 +37,7 @@ local function set(keys, known)
       -- Dead, and gone, wherever it stands. Who is behind it stands behind the one ahead of it, or behind the lock.
       standing[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
-      redis.call('hdel', keys[5], owner)
+      redis.call('hdel', keys[4], owner)
       set = is or at + math.max(0, redis.call('pttl', keys[1]))
     elseif ours(owner) or known[owner] then
       -- An owner of Java's that waits by a client of ours is kept as one of ours.
@@ -82,27 +81,28 @@ end
 
 local key, arg = 0, 6
 while arg <= #ARGV do
-  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
+  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4]}
+  configure(ARGV[4], ARGV[5], ARGV[arg])
   local owners, known, nonces = {}, {}, {}
-  for i = 1, tonumber(ARGV[arg]) do
-    owners[i] = ARGV[arg + 3 * i - 2]
-    known[owners[i]] = tonumber(ARGV[arg + 3 * i - 1])
-    nonces[i] = ARGV[arg + 3 * i]
+  for i = 1, tonumber(ARGV[arg + 1]) do
+    owners[i] = ARGV[arg + 3 * i - 1]
+    known[owners[i]] = tonumber(ARGV[arg + 3 * i])
+    nonces[i] = ARGV[arg + 3 * i + 1]
   end
-  key, arg = key + 5, arg + 1 + 3 * #owners
+  key, arg = key + 4, arg + 2 + 3 * #owners
 
   local answers = {}
   local ok, failed = pcall(function()
     local standing = set(keys, known)
     -- Gone, where nobody refreshed it for long.
     for from = 1, #owners, 200 do
-      local known_by = redis.call('hmget', keys[5], unpack(owners, from, math.min(from + 199, #owners)))
+      local known_by = redis.call('hmget', keys[4], unpack(owners, from, math.min(from + 199, #owners)))
       for i = 1, #known_by do
         local owner = owners[from + i - 1]
         if not known_by[i] and standing[owner] then register(keys, owner, nonces[from + i - 1]) end
       end
     end
-    if #owners > 0 then redis.call('pexpire', keys[5], REGISTERED) end
+    if #owners > 0 then redis.call('pexpire', keys[4], REGISTERED) end
     -- After their refresh: those who are alive do not go.
     head(keys, at, wait, publish)
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])

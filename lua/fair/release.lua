@@ -1,12 +1,12 @@
 -- Give back one hold of the owner; the last one frees the lock, and the head of the queue is served.
--- KEYS   1 hash   2 queue   3 deadlines   4 prefix of the waiters' channels   5 the waiters of ours
+-- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
 --        4 the holds that the caller has left, one `,id` each; '' = unknown
 --        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
---        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms
+--        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 prefix of the waiters' channels
 -- Reply  n         n holds are left
 --        0, -1     free, and nobody waited; free, and passed on to the head or its client told
 --        {0, text} free, but the head could not be told: the server's reason
@@ -24,7 +24,7 @@ local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
-configure(ARGV[9], ARGV[10])
+configure(ARGV[9], ARGV[10], ARGV[11])
 
 local function pass_on()
   if not redis.call('lindex', KEYS[2], 0) then return 0 end

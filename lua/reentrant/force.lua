@@ -1,6 +1,7 @@
 -- Free the lock whoever holds it, and wake a waiter of every client.
--- KEYS   1 the lock's hash   2 the lock's channel, where somebody is told
+-- KEYS   1 the lock's hash
 -- ARGV   1 last moment in ms of the server's time   2 publish command; empty = nobody is told
+--        3 the lock's channel, where somebody is told
 -- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told; {-7, at} too late, nothing was done
 -- Idempotent, until its last moment.
 
@@ -16,7 +17,7 @@ if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
 if ARGV[2] == '' then return 1 end
-local told = redis.pcall(ARGV[2], KEYS[2], '0')
+local told = redis.pcall(ARGV[2], ARGV[3], '0')
 if type(told) == 'table' and told.err then
   return {1, told.err}
 end

@@ -1,11 +1,12 @@
 -- Give back one hold of the owner; the last one frees the lock and wakes a waiter of every client.
--- KEYS   1 the lock's hash   2 the lock's channel, where somebody is told
+-- KEYS   1 the lock's hash
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
 --        4 the holds that the caller has left, one `,id` each; '' = unknown
 --        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 publish command; empty = nobody is told
+--        7 the lock's channel, where somebody is told
 -- Reply  n         n holds are left
 --        -n        free; n clients were told (on this node)
 --        {0, text} free, but nobody could be told: the server's reason
@@ -41,7 +42,7 @@ end
 redis.call('del', KEYS[1])
 local told = 0
 if ARGV[6] ~= '' then
-  told = redis.pcall(ARGV[6], KEYS[2], '0')
+  told = redis.pcall(ARGV[6], ARGV[7], '0')
   if type(told) == 'table' and told.err then
     return {0, told.err}
   end

@@ -4,6 +4,11 @@
 -- reader has a key of its own, its cover, which lasts as long as that hold's lease. A reader none of whose covers is
 -- left is dead: it holds nothing, although its field may still be there.
 -- Everywhere: tag = the lock's name in braces, unless it has one of its own.
+--
+-- Of a cluster's slot that is being moved, some keys are here and some are not. A key of KEYS that is not here has the server
+-- refuse the script before it begins; one that is found by what the hash says stops it where it stands, and what was written
+-- before stays written. So (1) the owner's first covers are in KEYS, also for scripts that look at covers of others: a lock of
+-- which only the hash is here is refused; (2) what must be read is read before the first write.
 
 -- No owner has more holds for reading: a count beyond is somebody's forgery, and must not keep the server busy.
 local MOST = 65536
@@ -25,19 +30,35 @@ end
 -- For how long any reader is covered, in ms: 0 when none of them lives. `enough`: what the hash has left, if that is all
 -- that matters beyond. No cover of ours outlives the hash, so that one which lasts as long decides, and the newest comes
 -- first; but a watchdog of Java's (whose uuids are of version 4, ours of version 8) may have cut the hash short.
-local function longest(hash, tag, enough)
-  local best = 0
-  local fields = redis.call('hkeys', hash)
+-- `own` = what one reader is about to be: its owner, how many holds it has `left`, `listed` = whether it has a list still, and
+-- `anew` = how long the cover of the last of them is about to last, where that changes.
+local function longest(hash, tag, enough, own)
+  local best, fields = 0, redis.call('hkeys', hash)
+  local list = own and own.owner .. ':holds'
+  local function stays(field)
+    if field == 'mode' then return false end
+    if not own then return true end
+    return field == own.owner and own.left > 0 or field == list and own.listed or field ~= own.owner and field ~= list
+  end
   for i = 1, #fields do
-    if fields[i] ~= 'mode' and string.byte(fields[i], 15) ~= 56 then
+    if stays(fields[i]) and string.byte(fields[i], 15) ~= 56 then
       enough = math.huge
       break
     end
   end
   for i = #fields, 1, -1 do
-    if fields[i] ~= 'mode' then
-      local count = tonumber(redis.call('hget', hash, fields[i])) or 0
-      best = math.max(best, covered(tag, fields[i], count, enough))
+    local field = fields[i]
+    if stays(field) then
+      local count
+      if own and field == own.owner then
+        count = own.left
+        if own.anew then
+          best, count = math.max(best, own.anew), count - 1
+        end
+      else
+        count = tonumber(redis.call('hget', hash, field)) or 0
+      end
+      if best < enough then best = math.max(best, covered(tag, field, count, enough)) end
       if best >= enough then break end
     end
   end

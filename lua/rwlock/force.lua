@@ -1,8 +1,8 @@
 -- Free the lock if it is held in this mode, whoever holds it, and wake waiters.
--- KEYS   1 the lock's hash   2 its channel
+-- KEYS   1 the lock's hash
 -- ARGV   1 mode: read or write
 --        2 message: 0 wakes a waiter of every client, 1 all
---        3 last moment in ms of the server's time   4 publish command
+--        3 last moment in ms of the server's time   4 publish command   5 channel
 -- Reply  1 it was held, 0 it was free, 2 it is held in the other mode and stays so; {1, text} it was held but nobody could
 --        be told; {-7, at} too late, nothing was done
 -- Idempotent until its last moment. As Redisson's (protocol 10.5): covers are left to run out.
@@ -14,6 +14,6 @@ local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then return redis.call('exists', KEYS[1]) == 1 and foreign() or 0 end
 if mode ~= ARGV[1] then return 2 end
 redis.call('del', KEYS[1])
-local no = refused(redis.pcall(ARGV[4], KEYS[2], ARGV[2]))
+local no = refused(redis.pcall(ARGV[4], ARGV[5], ARGV[2]))
 if no then return {1, no.err} end
 return 1

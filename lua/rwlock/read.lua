@@ -1,5 +1,5 @@
 -- Come in as a reader: beside other readers, or under the same owner's own write hold.
--- KEYS   1 the lock's hash   2 the writers of ours that wait
+-- KEYS   1 the lock's hash   2 the owner's first cover   3 the writers of ours that wait
 -- ARGV   1 owner
 --        2 lease in ms of this hold
 --        3 hold (`common/holds.lua`): '' or an id
@@ -25,9 +25,9 @@ if hold ~= '' then
 end
 
 local function held_back()
-  if ARGV[8] ~= '1' or redis.call('exists', KEYS[2]) == 0 then return false end
+  if ARGV[8] ~= '1' or redis.call('exists', KEYS[3]) == 0 then return false end
   load_holds()
-  return redis.call('zcount', KEYS[2], clock(), '+inf') > 0
+  return redis.call('zcount', KEYS[3], clock(), '+inf') > 0
 end
 
 local fresh, count, ids, again = redis.call('exists', hash) == 0, 0, '', false

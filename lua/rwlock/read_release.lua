@@ -1,5 +1,5 @@
 -- Give back one of the owner's holds for reading; the last live reader frees the lock and wakes a waiter of every client.
--- KEYS   1 the lock's hash   2 its channel
+-- KEYS   1 the lock's hash   2.. the owner's first covers, as far as the caller knows of its holds
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 the lease, in full, of what is left
@@ -7,7 +7,7 @@
 --        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 tag
 --        7 for how many ms what the caller has left must be covered at least, or else for ARGV 3; 0 = as it is
---        8 publish command
+--        8 publish command   9 channel
 -- Reply  n         n holds are left
 --        {-1}      none of this owner's is left; others hold it, or this owner for writing
 --        -n        free; n clients were told (on this node)
@@ -31,7 +31,7 @@ if hold ~= '' then load_holds() end
 
 local function free(...)
   redis.call('del', ...)
-  local told = redis.pcall(ARGV[8], KEYS[2], '0')
+  local told = redis.pcall(ARGV[8], ARGV[9], '0')
   local no = refused(told)
   if no then return {0, no.err} end
   return -told
@@ -40,7 +40,7 @@ end
 local mode, count = found[1], tonumber(found[2]) or 0
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
-  redis.pcall(ARGV[8], KEYS[2], '0')
+  redis.pcall(ARGV[8], ARGV[9], '0')
   return nil
 end
 if count == 0 then return holder(hash) end
@@ -54,10 +54,26 @@ end
 if left == 0 and count == 1 and mode == 'read' and redis.call('hlen', hash) == (before == '' and 2 or 3) then
   return free(hash, cover(tag, owner, 1))
 end
--- Covers go from the last, holds in any order: what is left to others of this owner keeps the longest.
-local keep = 0
-if left > 0 and (ARGV[4] == '' or not are_all(ids, left, ARGV[4]) or too_late(ARGV[5])) then
-  keep = covered(tag, owner, count, math.huge)
+-- From here to the first write, all that must be read (`covers.lua`).
+local lease, anew = 0, false
+if left > 0 then
+  -- Covers go from the last, holds in any order: what is left to others of this owner keeps the longest.
+  local least, keep = tonumber(ARGV[7]), 0
+  if ARGV[4] == '' or not are_all(ids, left, ARGV[4]) or too_late(ARGV[5]) then
+    keep = covered(tag, owner, count, math.huge)
+  end
+  lease = math.max(least > 0 and tonumber(ARGV[3]) or 0, keep)
+  least = math.max(least, keep)
+  anew = least > 0 and covered(tag, owner, left, least) < least
+end
+-- Those that go and are not in KEYS, because others act as this owner.
+for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.call('exists', cover(tag, owner, n)) end
+local now, live
+if mode == 'read' then
+  now = redis.call('pttl', hash)
+  if anew then now = math.max(now, lease) end
+  local own = {owner = owner, left = left, listed = left > 0 and ids ~= '', anew = anew and lease}
+  live = longest(hash, tag, now < 0 and math.huge or math.max(now, 1), own)
 end
 -- A script is not rolled back: what may be refused comes first, or is undone.
 if left == 0 then
@@ -73,22 +89,15 @@ for n = left + 1, math.min(count, left + MOST) do
     return no
   end
 end
-local least = tonumber(ARGV[7])
-if left > 0 then
-  local lease = math.max(least > 0 and tonumber(ARGV[3]) or 0, keep)
-  least = math.max(least, keep)
-  if least > 0 and covered(tag, owner, left, least) < least then
-    redis.call('set', cover(tag, owner, left), '1', 'px', lease)
-    if redis.call('pttl', hash) < lease then redis.call('pexpire', hash, lease) end
-  end
+if anew then
+  redis.call('set', cover(tag, owner, left), '1', 'px', lease)
+  if redis.call('pttl', hash) < lease then redis.call('pexpire', hash, lease) end
 end
-if mode == 'read' then
-  local now = redis.call('pttl', hash)
-  local live = longest(hash, tag, now < 0 and math.huge or math.max(now, 1))
+if live then
   if live <= 0 then return free(hash) end
   -- Asked anew: a millisecond may have gone by, and the hash must not end before the covers.
   if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
   -- Whoever waits was told of a later end.
-  if now - live > 1000 then redis.pcall(ARGV[8], KEYS[2], '0') end
+  if now - live > 1000 then redis.pcall(ARGV[8], ARGV[9], '0') end
 end
 return left > 0 and left or {-1}

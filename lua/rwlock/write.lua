@@ -1,5 +1,5 @@
 -- Take the lock for writing, or once more for the same owner.
--- KEYS   1 the lock's hash   2 the writers of ours that wait
+-- KEYS   1 the lock's hash   2 the owner's first cover   3 the writers of ours that wait, where writers are preferred
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
 --        3 hold (`common/holds.lua`): '' or an id
@@ -29,10 +29,10 @@ local function busy(left)
   if announce > 0 then
     load_holds()
     -- Where that is refused, readers are preferred. No mark without an end.
-    local mark = redis.pcall('zadd', KEYS[2], clock() + announce, owner)
-    if not refused(mark) and redis.call('pttl', KEYS[2]) < announce
-      and refused(redis.pcall('pexpire', KEYS[2], announce)) then
-      redis.pcall('del', KEYS[2])
+    local mark = redis.pcall('zadd', KEYS[3], clock() + announce, owner)
+    if not refused(mark) and redis.call('pttl', KEYS[3]) < announce
+      and refused(redis.pcall('pexpire', KEYS[3], announce)) then
+      redis.pcall('del', KEYS[3])
     end
   end
   return left
@@ -89,5 +89,5 @@ if no then
   return no
 end
 -- A mark that stays runs out.
-if announce > 0 then redis.pcall('zrem', KEYS[2], owner) end
+if announce > 0 then redis.pcall('zrem', KEYS[3], owner) end
 return nil

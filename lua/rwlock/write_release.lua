@@ -1,13 +1,13 @@
 -- Give back one of the owner's holds for writing; the last one frees the lock, or leaves it to the owner's own holds for
 -- reading, and wakes all waiters of every client.
--- KEYS   1 the lock's hash   2 its channel
+-- KEYS   1 the lock's hash   2 the owner's first cover
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms for what is left
 --        4 the holds that the caller has left, one `,id` each; '' = unknown
 --        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 --        6 tag
---        7 publish command
+--        7 publish command   8 channel
 -- Reply  n         n holds are left
 --        -n        not held for writing any more; n clients were told (on this node)
 --        {0, text} as -n, but nobody could be told: the server's reason
@@ -30,7 +30,7 @@ if hold ~= '' then load_holds() end
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
-  redis.pcall(ARGV[7], KEYS[2], '1')
+  redis.pcall(ARGV[7], ARGV[8], '1')
   return nil
 end
 if mode ~= 'write' or count == 0 then return holder(hash) end
@@ -39,8 +39,10 @@ if hold ~= '' then
   local ids, left = give_back(found[4] or '', count, hold, ARGV[5])
   if not ids then return left end
   if left > 0 then
+    -- Before the first write (`covers.lua`).
+    local lease = math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge))
     drop(hash, field, left, ids)
-    rearm(hash, math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge)), left, ids, ARGV[4], ARGV[5])
+    rearm(hash, lease, left, ids, ARGV[4], ARGV[5])
     return left
   end
 end
@@ -51,7 +53,7 @@ if reads > 0 and covered(tag, owner, reads, 1) > 0 then
 else
   redis.call('del', hash)
 end
-local told = redis.pcall(ARGV[7], KEYS[2], '1')
+local told = redis.pcall(ARGV[7], ARGV[8], '1')
 local no = refused(told)
 if no then return {0, no.err} end
 return -told

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::owner::Owner;
 
 /// The longest name, in bytes of UTF-8, prefix included.
 pub(crate) const LONGEST: usize = 4096;
@@ -87,6 +88,13 @@ impl LockName {
     /// The key of the writers of ours that wait for a read-write lock, to be preferred. Redisson knows none of the kind.
     pub(crate) fn waiting_writers(&self) -> Bytes {
         Bytes::from([&self.tag()[..], b":rwlock_waiting"].concat())
+    }
+
+    /// The key of a reader's lease for its hold of this number, from 1 on. Of a read-write lock.
+    pub(crate) fn cover(&self, owner: &Owner, n: usize) -> Bytes {
+        Bytes::from(
+            [&self.tag()[..], b":", owner.text().as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat(),
+        )
     }
 
     /// Where one owner is told that its turn for this lock has come (protocol §9.7). Stands for itself: nobody else waits
@@ -253,6 +261,8 @@ mod tests {
                 assert_eq!(half.channel, format!("redisson_rwlock{suffix}"));
                 assert_eq!(half.tag(), suffix[1..]);
                 assert_eq!(half.waiting_writers(), format!("{}:rwlock_waiting", &suffix[1..]));
+                let cover = half.cover(&Owner::fresh("u", 1), 2);
+                assert_eq!(cover, format!("{}:u:1:rwlock_timeout:2", &suffix[1..]));
             }
         }
     }

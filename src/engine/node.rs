@@ -26,8 +26,10 @@ use tokio::time::Instant;
 use super::sync::Mutex;
 use super::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
 use super::world::{Machine, World};
+use fault::fault;
 
 pub(crate) mod connect;
+mod fault;
 #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
 mod tls;
 
@@ -151,28 +153,6 @@ fn reply(value: Value) -> Reply {
             map.inner().into_iter().flat_map(|(key, value)| [Reply::Text(key.into_bytes()), reply(value)]).collect(),
         ),
     }
-}
-
-/// What fred's errors mean for the command (`rust-ground.md` §B.2, last paragraph).
-fn fault(error: fred::error::Error) -> Fault {
-    let text = error.details();
-    let refused = text.split(' ').next().is_some_and(|code| {
-        code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
-    });
-    let kind = match error.kind() {
-        ErrorKind::Timeout => FaultKind::TimedOut,
-        // fred files the server's own WRONGTYPE under the first of these.
-        ErrorKind::InvalidArgument | ErrorKind::InvalidCommand | ErrorKind::Config if refused => FaultKind::Refused,
-        ErrorKind::Config | ErrorKind::Backpressure | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => {
-            FaultKind::NotSent
-        }
-        ErrorKind::Auth => FaultKind::Refused,
-        _ if text.contains("Failed to route") => FaultKind::NotSent,
-        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Protocol => FaultKind::Lost,
-        _ if refused => FaultKind::Refused,
-        _ => FaultKind::Lost,
-    };
-    Fault { kind, message: text.to_owned(), source: Some(Arc::new(error)) }
 }
 
 impl Transport for Node {

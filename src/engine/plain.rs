@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::names::LockName;
-use super::protocol::{Ask, Attempt, Forced, Giving, PUBLISH, Protocol, Release, Renewal};
+use super::protocol::{Ask, Attempt, Forced, Giving, Protocol, Release, Renewal};
 use super::script::Script;
 use super::transport::{Arg, Call, Reply};
 use crate::config::Backoff;
@@ -125,7 +125,7 @@ impl Plain {
     }
 
     fn call<const N: usize>(&self, script: &'static Script, second: Option<&Bytes>, args: [Arg; N]) -> Call {
-        let mut words = Vec::with_capacity(N + 3);
+        let mut words = Vec::with_capacity(N + 4);
         words.push(Arg::Text(self.name.key.clone()));
         words.extend(second.cloned().map(Arg::Text));
         let keys = words.len();
@@ -133,9 +133,13 @@ impl Plain {
         Call { script, keys, words }
     }
 
-    /// The channel on which releases are announced, and the command that does.
-    fn telling(&self) -> (Option<&Bytes>, Bytes) {
-        if self.kind.tells { (Some(&self.name.channel), PUBLISH) } else { (None, Bytes::new()) }
+    /// The command that announces a release, and the channel; an empty one where nobody is told.
+    fn telling(&self, publish: Bytes, words: &mut Vec<Arg>) {
+        if self.kind.tells {
+            words.extend([publish, self.name.channel.clone()].map(Arg::Text));
+        } else {
+            words.push(Arg::Text(Bytes::new()));
+        }
     }
 }
 
@@ -182,9 +186,8 @@ impl Protocol for Plain {
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {
-        let (channel, publish) = self.telling();
-        let mut call = self.call(self.kind.release, channel, giving.words());
-        call.words.push(Arg::Text(publish));
+        let mut call = self.call(self.kind.release, None, giving.words());
+        self.telling(giving.publish.clone(), &mut call.words);
         call
     }
 
@@ -196,9 +199,10 @@ impl Protocol for Plain {
         &PLAIN_RENEWAL
     }
 
-    fn force(&self, last_ms: i64) -> Call {
-        let (channel, publish) = self.telling();
-        self.call(self.kind.force, channel, [Arg::Int(last_ms), Arg::Text(publish)])
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
+        let mut call = self.call(self.kind.force, None, [Arg::Int(last_ms)]);
+        self.telling(publish, &mut call.words);
+        call
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {

@@ -53,6 +53,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) turn: Turn,
     /// What a waiter is registered by, where the flavour keeps a queue in Redis.
     pub(crate) nonce: &'a Bytes,
+    /// The command by which messages are sent.
+    pub(crate) publish: Bytes,
 }
 
 impl Ask<'_> {
@@ -82,6 +84,8 @@ pub(crate) struct Giving<'a> {
     pub(crate) mine: Bytes,
     /// The moment of the server's time after which it makes no lease shorter; for any hold: takes none away. 0: none.
     pub(crate) last_ms: i64,
+    /// The command by which messages are sent.
+    pub(crate) publish: Bytes,
 }
 
 impl Giving<'_> {
@@ -96,9 +100,6 @@ impl Giving<'_> {
         ]
     }
 }
-
-/// How messages are sent. Sharded ones come with clusters.
-pub(crate) const PUBLISH: Bytes = Bytes::from_static(b"PUBLISH");
 
 /// What an attempt does about the queue that a flavour keeps in Redis. Without a queue it makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,28 +139,29 @@ pub(crate) enum Attempt {
 /// The queue that a flavour keeps in Redis: how waiters are kept in it.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock the number of waiters, and each with
-    /// the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
+    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock its `channels`, the number of waiters,
+    /// and each with the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
     /// somebody was served (else 0, or an error text), then for every waiter: 1 it waits, 0 it does not, above that: it
     /// holds the lock for so many ms.
     pub(crate) refresh: &'static Script,
-    pub(crate) keys: [Bytes; 5],
+    pub(crate) keys: [Bytes; 4],
+    /// What the names of its waiters' channels begin with.
+    pub(crate) channels: Bytes,
     /// How long a waiter that is not refreshed keeps its place.
     pub(crate) wait_ms: i64,
     /// For how long a lock is passed on.
     pub(crate) first_lease_ms: i64,
-    pub(crate) publish: Bytes,
     /// Redisson's `fairLockWaitTimeout`.
     pub(crate) java_wait_ms: i64,
     pub(crate) watchdog_ms: i64,
 }
 
 impl Queue {
-    /// What every script of the queue is told.
-    pub(crate) fn args(&self) -> [Arg; 5] {
+    /// What every script of the queue is told. `publish`: the command by which messages are sent.
+    pub(crate) fn args(&self, publish: Bytes) -> [Arg; 5] {
         let [wait, first_lease] = [self.wait_ms, self.first_lease_ms].map(Arg::Int);
         let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);
-        [wait, first_lease, Arg::Text(self.publish.clone()), java_wait, watchdog]
+        [wait, first_lease, Arg::Text(publish), java_wait, watchdog]
     }
 }
 
@@ -218,10 +220,18 @@ pub(crate) struct Renewed<'a> {
 
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 pub(crate) struct Renewal {
-    /// Keys: the locks. Arguments: the lease (negative: even if it is longer now), the last moment, then owner, holds and
-    /// what `about` says of each. Replies as `lua/common/renew.lua`.
+    /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now), the
+    /// last moment, then owner, holds and what `about` says of each. Replies as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
-    pub(crate) about: fn(&Renewed<'_>, &mut Vec<Arg>),
+    pub(crate) about: fn(&Renewed<'_>, About<'_>),
+}
+
+/// What a flavour adds to a renewal about one of the holds.
+pub(crate) struct About<'a> {
+    /// True when the lease is to be set even if it is longer now.
+    pub(crate) exactly: bool,
+    pub(crate) keys: &'a mut Vec<Arg>,
+    pub(crate) words: &'a mut Vec<Arg>,
 }
 
 impl Renewal {
@@ -232,14 +242,14 @@ impl Renewal {
         last_ms: i64,
         holds: impl ExactSizeIterator<Item = Renewed<'a>>,
     ) -> Call {
-        let keys = holds.len();
-        let mut words = Vec::with_capacity(3 * keys + 2);
-        let mut about = Vec::with_capacity(2 * keys);
+        let mut words = Vec::with_capacity(3 * holds.len() + 2);
+        let mut about = Vec::with_capacity(2 * holds.len());
         for hold in holds {
             words.push(Arg::Text(hold.name.key.clone()));
             about.extend([Arg::Text(hold.owner.bytes()), Arg::Text(hold.holds.clone())]);
-            (self.about)(&hold, &mut about);
+            (self.about)(&hold, About { exactly: lease_ms < 0, keys: &mut words, words: &mut about });
         }
+        let keys = words.len();
         words.extend([Arg::Int(lease_ms), Arg::Int(last_ms)]);
         words.append(&mut about);
         Call { script: self.script, keys, words }
@@ -327,8 +337,9 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         owner.bytes()
     }
 
-    /// Frees the lock whoever holds it, until this moment of the server's time.
-    fn force(&self, last_ms: i64) -> Call;
+    /// Frees the lock whoever holds it, until this moment of the server's time. `publish`: the command by which messages are
+    /// sent.
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call;
 
     /// What came of it.
     fn forced(&self, reply: Reply) -> Result<Forced>;

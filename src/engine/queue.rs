@@ -281,8 +281,9 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else { return };
     let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
     let keys = words.len();
-    words.extend(queue.args());
-    for (_, standing) in &batch {
+    words.extend(queue.args(engine.topology.publish(first.name())));
+    for (protocol, standing) in &batch {
+        words.extend(protocol.queue().map(|queue| Arg::Text(queue.channels.clone())));
         words.push(Arg::Int(i64::try_from(standing.len()).unwrap_or(i64::MAX)));
         for one in standing {
             words.extend([

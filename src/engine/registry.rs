@@ -250,8 +250,7 @@ impl Registry {
         self.channels.add(name);
         let (registry, name) = (Arc::clone(self), Arc::clone(name));
         Subscribing::Begun(Finished::begun(&self.reaper, async move {
-            let node = registry.topology.node(&name);
-            match node.subscribe(name.channel.clone()).await {
+            match registry.topology.subscribe(&name).await {
                 Ok(()) => registry.listens(&name, Listening::Live),
                 Err(fault) => {
                     tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
@@ -268,11 +267,10 @@ impl Registry {
         if !self.channels.remove(name) {
             return;
         }
-        let node = self.topology.node(name);
-        node.unsubscribe(name.channel.clone()).await;
+        self.topology.unsubscribe(name).await;
         if self.channels.nth(&name.channel, 0).is_some() {
             // Another one came meanwhile, and may have been cut off.
-            if let Err(fault) = node.subscribe(name.channel.clone()).await {
+            if let Err(fault) = self.topology.subscribe(name).await {
                 tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
             }
             self.message(&name.channel, &[]);

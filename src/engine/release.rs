@@ -287,7 +287,8 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until:
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
     let sent = repeat(engine, &hold.protocol, until, || {
         let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
-        hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms })
+        let publish = engine.topology.publish(hold.name());
+        hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms, publish })
     })
     .await;
     if sent.doubted && sent.outcome.is_err() {
@@ -375,7 +376,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
             Forced::TooLate(at) => Some(*at),
             _ => None,
         };
-        let call = |last_ms| protocol.force(last_ms);
+        let call = |last_ms| protocol.force(last_ms, engine.topology.publish(protocol.name()));
         let forced = in_time(&engine, &protocol, call, |reply| protocol.forced(reply), too_late).await?;
         if forced == Forced::Other {
             return Ok(false);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::names::LockName;
 use super::transport::{Call, Fault, FaultKind, Moment, Reply, Transport, nanos};
 use super::world::World;
@@ -27,8 +29,8 @@ impl Topology {
         Self { node, world, signs: Arc::default() }
     }
 
-    /// The server of a name.
-    pub(crate) fn node(&self, _name: &LockName) -> &Arc<dyn Transport> {
+    /// The server of a name, as of now. Nobody outside keeps it over a retry: by then the name may live elsewhere.
+    fn node(&self, _name: &LockName) -> &Arc<dyn Transport> {
         &self.node
     }
 
@@ -38,17 +40,37 @@ impl Topology {
         let outcome = self.node(name).run(call).await;
         if let Some(asked) = under_way.asked.take() {
             match &outcome {
-                Err(fault) if fault.kind != FaultKind::Refused => asked.failed(),
+                Err(fault) if !matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) => asked.failed(),
                 _ => asked.answered(self.now()),
             }
         }
         outcome
     }
 
+    /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.
+    pub(crate) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
+        self.node(name).subscribe(name.channel.clone()).await
+    }
+
+    /// Ends the subscription to the channel of a name.
+    pub(crate) async fn unsubscribe(&self, name: &LockName) {
+        self.node(name).unsubscribe(name.channel.clone()).await;
+    }
+
+    /// The command by which scripts publish on the channel of a name.
+    pub(crate) fn publish(&self, _name: &LockName) -> Bytes {
+        Bytes::from_static(b"PUBLISH")
+    }
+
     /// True when answers of a name's server were due at that moment, and none had come for longer than they take. A command
     /// that ended without one leaves them due until there is another.
     pub(crate) fn is_silent(&self, _name: &LockName, at: Moment) -> bool {
         self.signs.are_missing(at)
+    }
+
+    /// Which servers these are, together: the same text wherever a name of theirs lives.
+    pub(crate) fn identity(&self) -> &str {
+        self.node.address()
     }
 
     /// Every server.

@@ -93,6 +93,9 @@ pub(crate) enum FaultKind {
     TimedOut,
     /// The server ran it and answered with an error. `message` is the server's text.
     Refused,
+    /// Another server has the name, or the name is just being moved: it has not run and will not run. `message` is the server's
+    /// text.
+    Elsewhere,
     /// The transport is closed for good.
     Closed,
 }

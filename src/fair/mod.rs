@@ -43,7 +43,7 @@ use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::names::LockName;
 use crate::engine::plain::{PLAIN_RENEWAL, TOO_LATE, plain_forced, plain_released, plain_state, plain_stated};
-use crate::engine::protocol::{self, Ask, Attempt, Forced, Giving, PUBLISH, Protocol, Release, Renewal, Turn};
+use crate::engine::protocol::{self, Ask, Attempt, Forced, Giving, Protocol, Release, Renewal, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
@@ -119,10 +119,10 @@ impl Queued {
     fn new(name: Arc<LockName>, options: &Options) -> Self {
         let queue = protocol::Queue {
             refresh: &REFRESH,
-            keys: [name.key.clone(), name.queue(), name.deadlines(), name.channel.clone(), name.waiters()],
+            keys: [name.key.clone(), name.queue(), name.deadlines(), name.waiters()],
+            channels: name.channel.clone(),
             wait_ms: millis(options.place()),
             first_lease_ms: millis(options.first_lease()),
-            publish: PUBLISH,
             java_wait_ms: millis(options.java_fair_wait),
             watchdog_ms: millis(options.watchdog),
         };
@@ -130,13 +130,20 @@ impl Queued {
     }
 
     /// A call with what every script of this flavour is told at its end.
-    fn call<const N: usize, const M: usize>(&self, script: &'static Script, args: [Arg; N], own: [Arg; M]) -> Call {
-        let (keys, told) = (&self.queue.keys, self.queue.args());
-        let mut words = Vec::with_capacity(keys.len() + N + M + told.len());
+    fn call<const N: usize, const M: usize>(
+        &self,
+        script: &'static Script,
+        publish: &Bytes,
+        args: [Arg; N],
+        own: [Arg; M],
+    ) -> Call {
+        let (keys, told) = (&self.queue.keys, self.queue.args(publish.clone()));
+        let mut words = Vec::with_capacity(keys.len() + N + M + told.len() + 1);
         words.extend(keys.iter().cloned().map(Arg::Text));
         words.extend(args);
         words.extend(own);
         words.extend(told);
+        words.push(Arg::Text(self.queue.channels.clone()));
         Call { script, keys: keys.len(), words }
     }
 }
@@ -156,7 +163,7 @@ impl Protocol for Queued {
             Turn::Join => 1,
             Turn::Stay => 2,
         };
-        self.call(&ACQUIRE, ask.words(), [Arg::Int(turn), Arg::Text(ask.nonce.clone())])
+        self.call(&ACQUIRE, &ask.publish, ask.words(), [Arg::Int(turn), Arg::Text(ask.nonce.clone())])
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
@@ -176,7 +183,7 @@ impl Protocol for Queued {
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {
-        self.call(&RELEASE, giving.words(), [])
+        self.call(&RELEASE, &giving.publish, giving.words(), [])
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
@@ -185,7 +192,7 @@ impl Protocol for Queued {
 
     fn undo(&self, giving: &Giving<'_>, nonce: &Bytes) -> Call {
         let [owner, hold, lease, mine, _] = giving.words();
-        self.call(&LEAVE, [owner, hold, lease, mine], [Arg::Text(nonce.clone())])
+        self.call(&LEAVE, &giving.publish, [owner, hold, lease, mine], [Arg::Text(nonce.clone())])
     }
 
     fn queue(&self) -> Option<&protocol::Queue> {
@@ -196,8 +203,8 @@ impl Protocol for Queued {
         &PLAIN_RENEWAL
     }
 
-    fn force(&self, last_ms: i64) -> Call {
-        self.call(&FORCE, [Arg::Int(last_ms)], [])
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
+        self.call(&FORCE, &publish, [Arg::Int(last_ms)], [])
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {

@@ -163,7 +163,7 @@ impl Place {
         match part(lock) {
             Some(part) => {
                 let name = part.protocol.name();
-                let server = part.client.engine().topology.node(name).address().to_owned();
+                let server = part.client.engine().topology.identity().to_owned();
                 Self { key: name.key.clone(), server, flavour: Some(part.protocol.flavour()) }
             }
             None => {

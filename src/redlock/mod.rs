@@ -232,7 +232,7 @@ fn check(name: &str, nodes: &[Arc<dyn DistLock>]) -> Result<()> {
     let mut places = HashMap::new();
     for (at, lock) in nodes.iter().enumerate() {
         for part in parts(slice::from_ref(lock)) {
-            let server = part.client.engine().topology.node(part.protocol.name()).address().to_owned();
+            let server = part.client.engine().topology.identity().to_owned();
             if *places.entry(server.clone()).or_insert(at) != at {
                 return Err(Error::config(format!(
                     "the RedLock {name:?} names the server {server} twice: its servers have to be independent"

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::engine::names::{Half, LockName};
 use crate::engine::plain::{TOO_LATE, plain_forced, plain_released, plain_stated};
-use crate::engine::protocol::{Ask, Attempt, Forced, Giving, PUBLISH, Protocol, Release, Renewal, Turn};
+use crate::engine::protocol::{About, Ask, Attempt, Forced, Giving, HoldId, Protocol, Release, Renewal, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
@@ -55,28 +55,58 @@ static RENEW: Script = Script::new("rwlock/renew", concat!(covers!(), part!("ren
 /// that a reader's longer one has to be kept up.
 static RENEWAL: Renewal = Renewal {
     script: &RENEW,
-    about: |hold, words| {
+    about: |hold, About { exactly, keys, words }| {
         let half = match (hold.name.half, hold.extend) {
             (Half::Read, true) => "read",
             (Half::Read, false) => "keep",
             (Half::Write | Half::Whole, _) => "write",
         };
+        // A writer's lease is the hash's alone; only one that is made shorter must not end before its own holds for reading.
+        let known = match half {
+            "write" => usize::from(exactly),
+            _ => numbered(&hold.holds).clamp(1, DECLARED),
+        };
+        keys.extend(covers(hold.name, hold.owner, known));
         let half = Bytes::from_static(half.as_bytes());
         words.extend([half, hold.name.tag()].map(Arg::Text));
+        words.push(Arg::Int(known as i64));
     },
 };
 
-/// A call about one half: its hash, perhaps a second key, what is told.
+/// So many covers of an owner are named as keys at the most: it may have thousands. Scripts look for the others before they
+/// write.
+const DECLARED: usize = 16;
+
+/// How many holds there are in a list.
+fn numbered(holds: &[u8]) -> usize {
+    holds.split(|byte| *byte == b',').filter(|id| !id.is_empty()).count()
+}
+
+/// The keys of an owner's first covers.
+fn covers(name: &LockName, owner: &Owner, count: usize) -> impl Iterator<Item = Arg> {
+    (1..=count).map(move |n| Arg::Text(name.cover(owner, n)))
+}
+
+/// How many holds a release knows of: that many covers its owner has, if no other client acts as it.
+fn known(giving: &Giving<'_>) -> usize {
+    let given = match giving.hold {
+        HoldId::Listed(ids) => numbered(ids),
+        HoldId::Only | HoldId::Unlisted | HoldId::Any => 1,
+    };
+    (given + numbered(&giving.mine)).clamp(1, DECLARED)
+}
+
+/// A call about one half: its hash, other keys, what is told.
 fn call<const N: usize, const M: usize>(
     script: &'static Script,
     name: &LockName,
-    key: Option<Bytes>,
+    others: impl IntoIterator<Item = Arg>,
     args: [Arg; N],
     own: [Arg; M],
 ) -> Call {
-    let mut words = Vec::with_capacity(N + M + 2);
+    let mut words = Vec::with_capacity(N + M + 3);
     words.push(Arg::Text(name.key.clone()));
-    words.extend(key.map(Arg::Text));
+    words.extend(others);
     let keys = words.len();
     words.extend(args);
     words.extend(own);
@@ -100,12 +130,12 @@ fn acquired(script: &Script, reply: &Reply) -> Result<Attempt> {
 }
 
 fn state(name: &LockName, mode: &'static str) -> Call {
-    call(&STATE, name, None, [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())], [])
+    call(&STATE, name, [], [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())], [])
 }
 
-fn force(name: &LockName, mode: &'static str, message: &'static str, last_ms: i64) -> Call {
+fn force(name: &LockName, mode: &'static str, message: &'static str, last_ms: i64, publish: Bytes) -> Call {
     let args = [mode, message].map(|text| Arg::Text(Bytes::from_static(text.as_bytes())));
-    call(&FORCE, name, Some(name.channel.clone()), args, [Arg::Int(last_ms), Arg::Text(PUBLISH)])
+    call(&FORCE, name, [], args, [Arg::Int(last_ms), Arg::Text(publish), Arg::Text(name.channel.clone())])
 }
 
 /// How the reading half speaks to Redis.
@@ -146,7 +176,8 @@ impl Protocol for Reading {
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         let gives_way = i64::from(ask.turn != Turn::Stay);
         let own = [Arg::Text(self.name.tag()), Arg::Int(gives_way)];
-        call(&READ, &self.name, Some(self.waiting.clone()), ask.words(), own)
+        let waiting = Arg::Text(self.waiting.clone());
+        call(&READ, &self.name, covers(&self.name, ask.owner, 1).chain([waiting]), ask.words(), own)
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
@@ -154,8 +185,10 @@ impl Protocol for Reading {
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {
-        let own = [Arg::Text(self.name.tag()), Arg::Int(giving.rest.least), Arg::Text(PUBLISH)];
-        call(&READ_RELEASE, &self.name, Some(self.name.channel.clone()), giving.words(), own)
+        let channel = Arg::Text(self.name.channel.clone());
+        let own = [Arg::Text(self.name.tag()), Arg::Int(giving.rest.least), Arg::Text(giving.publish.clone()), channel];
+        let covers = covers(&self.name, giving.owner, known(giving));
+        call(&READ_RELEASE, &self.name, covers, giving.words(), own)
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
@@ -166,8 +199,8 @@ impl Protocol for Reading {
         &RENEWAL
     }
 
-    fn force(&self, last_ms: i64) -> Call {
-        force(&self.name, "read", "0", last_ms)
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
+        force(&self.name, "read", "0", last_ms, publish)
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {
@@ -222,8 +255,9 @@ impl Protocol for Writing {
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         let mark = if ask.turn == Turn::Once { 0 } else { self.mark };
-        let waiting = self.marks().then(|| self.waiting.clone());
-        call(&WRITE, &self.name, waiting, ask.words(), [Arg::Text(self.name.tag()), Arg::Int(mark)])
+        let waiting = self.marks().then(|| Arg::Text(self.waiting.clone()));
+        let others = covers(&self.name, ask.owner, 1).chain(waiting);
+        call(&WRITE, &self.name, others, ask.words(), [Arg::Text(self.name.tag()), Arg::Int(mark)])
     }
 
     fn acquired(&self, reply: Reply) -> Result<Attempt> {
@@ -231,8 +265,8 @@ impl Protocol for Writing {
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {
-        let own = [Arg::Text(self.name.tag()), Arg::Text(PUBLISH)];
-        call(&WRITE_RELEASE, &self.name, Some(self.name.channel.clone()), giving.words(), own)
+        let own = [self.name.tag(), giving.publish.clone(), self.name.channel.clone()].map(Arg::Text);
+        call(&WRITE_RELEASE, &self.name, covers(&self.name, giving.owner, 1), giving.words(), own)
     }
 
     fn released(&self, reply: Reply) -> Result<Release> {
@@ -257,8 +291,8 @@ impl Protocol for Writing {
         &RENEWAL
     }
 
-    fn force(&self, last_ms: i64) -> Call {
-        force(&self.name, "write", "1", last_ms)
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
+        force(&self.name, "write", "1", last_ms, publish)
     }
 
     fn forced(&self, reply: Reply) -> Result<Forced> {

@@ -44,12 +44,16 @@ pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::O
 
 /// The hash by which the script made of these parts of `lua/` is sent: `sha(&["reentrant/acquire"])`.
 pub fn sha(parts: &[impl AsRef<str>]) -> String {
-    let mut hash = Sha1::new();
-    for part in parts {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{}.lua", part.as_ref()));
-        hash.update(std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
-    }
-    format!("{:x}", hash.finalize())
+    format!("{:x}", Sha1::digest(text(parts)))
+}
+
+/// The text of the script made of these parts.
+pub fn text(parts: &[impl AsRef<str>]) -> String {
+    let read = |part: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{part}.lua"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    parts.iter().map(|part| read(part.as_ref())).collect()
 }
 
 /// The requests that run the script made of these parts by its hash.

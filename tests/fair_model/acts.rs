@@ -1,6 +1,6 @@
 //! What somebody does, on the servers and in the model.
 
-use super::{GIVEN, JAVA, Java, KEYS, OURS, STRANGERS, Story, Waiter, stranger};
+use super::{CHANNELS, GIVEN, JAVA, Java, KEYS, OURS, STRANGERS, Story, Waiter, stranger};
 use crate::model::{Alive, Ask, Give, JAVA_LEASE, LONG, Reply, ours};
 
 /// Waits of Java's: what it queues with, and what it takes off when it gives up (a `tryLock` in seconds without a lease
@@ -24,7 +24,8 @@ impl Story<'_> {
     /// The common arguments behind a script's own.
     pub(super) fn args(&self, own: &[String]) -> Vec<String> {
         let told = [LONG, JAVA_LEASE].map(|ms| ms.to_string());
-        [own, &[self.model.wait.to_string(), self.model.first_lease.to_string(), "publish".into()], &told].concat()
+        let queue = [self.model.wait.to_string(), self.model.first_lease.to_string(), "publish".into()];
+        [own, &queue, &told, &[CHANNELS.into()]].concat()
     }
 
     /// A name that nothing had yet.
@@ -199,7 +200,7 @@ impl Story<'_> {
     }
 
     pub(super) fn java(&mut self, what: &str, owner: &'static str, lease: i64, wait: i64) -> Reply {
-        let args = vec![what.into(), owner.into(), lease.to_string(), wait.to_string()];
+        let args = vec![what.into(), owner.into(), lease.to_string(), wait.to_string(), CHANNELS.into()];
         let behind: Vec<String> = self.model.queue.iter().skip_while(|other| *other != owner).cloned().collect();
         let behind_cut = self.model.queue.last().is_some_and(|last| self.cut.contains(last.as_str()));
         let stood = self.stands(owner);

@@ -1,5 +1,5 @@
 -- What Redisson's fair lock does, from the protocol's description (9.2 to 9.6).
--- KEYS 1 hash 2 queue 3 deadlines 4 prefix of the channels   ARGV 1 what 2 owner 3 lease 4 wait
+-- KEYS 1 hash 2 queue 3 deadlines   ARGV 1 what 2 owner 3 lease 4 wait 5 prefix of the channels
 local what, me, lease, wait = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local hash, queue, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local t = redis.call('time')
@@ -9,7 +9,7 @@ local function first() return redis.call('lindex', queue, 0) end
 
 local function tell()
   local owner = first()
-  if owner then redis.call('publish', KEYS[4] .. ':' .. owner, '0') end
+  if owner then redis.call('publish', ARGV[5] .. ':' .. owner, '0') end
 end
 
 if what == 'fail' then

@@ -22,7 +22,7 @@ do
         return left < 0 and left or math.ceil((left - 1000000000) / 2000) * 100
       end
       if name == 'publish' then
-        said[#said + 1] = string.sub(key, #KEYS[4] + 2)
+        said[#said + 1] = string.sub(key, #'channel:{lock}:' + 1)
         said[#said + 1] = (...)
       end
       return run(command, key, ...)
@@ -32,7 +32,7 @@ do
 end
 ";
 
-/// Stands behind every script: its answer comes with all there is, of the lock and of its twin (keys 6 and 7), and with
+/// Stands behind every script: its answer comes with all there is, of the lock and of its twin (keys 5 and 6), and with
 /// what was published. Leases are set to what they should be by now.
 const STATE: &str = "
 local function left(key)
@@ -42,13 +42,13 @@ local function left(key)
 end
 local function all(key) return redis.call('hgetall', key) end
 return {{redis.call('lrange', KEYS[2], 0, -1), redis.call('zrange', KEYS[3], 0, -1, 'withscores'), said,
-  all(KEYS[1]), left(KEYS[1]), all(KEYS[5]), left(KEYS[5]),
-  all(KEYS[6]), left(KEYS[6]), all(KEYS[7]), left(KEYS[7])}, reply}
+  all(KEYS[1]), left(KEYS[1]), all(KEYS[4]), left(KEYS[4]),
+  all(KEYS[5]), left(KEYS[5]), all(KEYS[6]), left(KEYS[6])}, reply}
 ";
 
 /// Time passes for leases.
 const PASS: &str = "
-for _, key in ipairs({KEYS[1], KEYS[5], KEYS[6], KEYS[7]}) do
+for _, key in ipairs({KEYS[1], KEYS[4], KEYS[5], KEYS[6]}) do
   local left = redis.call('pttl', key) - ARGV[1]
   if left > 0 then redis.call('pexpire', key, left) else redis.call('del', key) end
 end

@@ -11,9 +11,11 @@ use crate::model::{JAVA_LEASE, LONG, Model, Own, Reply, ours};
 use crate::rig::{Rig, Script, Scripts};
 
 /// Of the lock, and what its twin has to itself.
-const KEYS: [&str; 7] = ["lock", "queue", "deadlines", "channel:{lock}", "waiters", "{lock}", "{waiters}"];
+const KEYS: [&str; 6] = ["lock", "queue", "deadlines", "waiters", "{lock}", "{waiters}"];
 /// Of the twin, as seen from there.
-const TWIN_KEYS: [&str; 7] = ["{lock}", "queue", "deadlines", "channel:{lock}", "{waiters}", "lock", "waiters"];
+const TWIN_KEYS: [&str; 6] = ["{lock}", "queue", "deadlines", "{waiters}", "lock", "waiters"];
+/// What the names of the waiters' channels of both begin with.
+const CHANNELS: &str = "channel:{lock}";
 
 /// Two clients of ours with three waiters each, one of Java's with four.
 const OURS: [[&str; 3]; 2] = [

@@ -20,7 +20,8 @@ for i, owner in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
   out[2 * i - 1], out[2 * i] = owner, due and math.floor(due - t[1] * 1000 - t[2] / 1000) or -1
 end
 return out";
-const KEYS: [&str; 4] = ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", "redisson_lock__channel:{a}"];
+const KEYS: [&str; 3] = ["a", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"];
+const CHANNELS: &str = "redisson_lock__channel:{a}";
 /// Of both sides. Every lease in here is as long.
 const WATCHDOG: Duration = secs(3);
 /// The longest wait of a `tryLock` in here, in ms.
@@ -32,7 +33,7 @@ fn playtime() -> Duration {
 }
 
 async fn script<T: redis::FromRedisValue>(admin: &Admin, source: &str, args: &[&str]) -> T {
-    let call = [&["EVAL", source, "4"], &KEYS[..], args].concat();
+    let call = [&["EVAL", source, "3"], &KEYS[..], args].concat();
     admin.cmd(&call).await
 }
 
@@ -84,7 +85,7 @@ async fn in_java(fleet: Arc<Fleet>, admin: Admin, seed: u64, long: Option<u64>) 
         let wait = patient.unwrap_or(1 + dice.below(LONGEST));
         let me = format!("{seed:08x}-0000-4000-8000-000000000000:{}", call * CALL + wait);
         let wait = wait.to_string();
-        let ask = async |what: &str| script::<Option<i64>>(&admin, JAVA, &[what, &me, &lease, &wait]).await;
+        let ask = async |what: &str| script::<Option<i64>>(&admin, JAVA, &[what, &me, &lease, &wait, CHANNELS]).await;
         let (from, limit) = (Instant::now(), ms(patient.map_or(wait.parse().unwrap(), |_| 3_600_000)));
         loop {
             if ask("long").await.is_none() {
@@ -185,7 +186,7 @@ async fn play(bed: &Bed, java: u64, rust: u64, long: Option<u64>, time: Duration
          the furthest deadline {} ms away, {} ms too far",
         seen.furthest, seen.excess
     );
-    for key in &KEYS[..3] {
+    for key in &KEYS {
         bed.admin.cmd::<()>(&["DEL", key]).await;
     }
     (still, seen)

@@ -31,10 +31,10 @@ const QUEUERS: [&str; 8] = [
     "00000000-0000-4000-8000-00000000000c:3",
     "x",
 ];
-/// A lock and its queue, its deadlines, the prefix of its channels and its waiters of ours; one that shares all but these
-/// with it, and one that shares nothing with anybody.
+/// A lock and its queue, its deadlines, its waiters of ours and the prefix of its channels; one that shares all but the
+/// waiters with it, and one that shares nothing with anybody.
 const FAIR: [[&str; 5]; 3] =
-    [["f", "q", "t", "c:{f}", "w"], ["{f}", "q", "t", "c:{f}", "w:{}"], ["g", "q:g", "t:g", "c:{g}", "w:g"]];
+    [["f", "q", "t", "w", "c:{f}"], ["{f}", "q", "t", "w:{}", "c:{f}"], ["g", "q:g", "t:g", "w:g", "c:{g}"]];
 /// What waiters are registered by.
 const NONCES: [&str; 6] = ["n1", "n2", "!i1", "!i2", "!0a.7", ""];
 const WAITS: [&str; 4] = ["4000", "10000", "60000", "300000"];
@@ -43,7 +43,7 @@ const WAITS: [&str; 4] = ["4000", "10000", "60000", "300000"];
 /// are told instead of the server's, as a deadline that is 1 ms off may decide otherwise.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let names = FAIR[[0, 0, 0, 0, 1, 2][d.roll(6)]].map(str::to_owned);
-    let [hash, queue, deadlines, _, waiters] = names.clone();
+    let [hash, queue, deadlines, waiters, channels] = names.clone();
     let owner = d.mostly(&QUEUERS, 7);
     let (wait, first_lease) = (d.of(&WAITS), d.of(&["4000", "15000", "15000", "15000", "x", "-1"]));
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
@@ -55,8 +55,12 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let call = |source: &str, args: &[String]| {
         script(
             &told(source, now),
-            &names,
-            &[args, &[wait.clone(), first_lease.clone(), publish.clone(), long.clone(), watchdog.clone()]].concat(),
+            &names[..4],
+            &[
+                args,
+                &[wait.clone(), first_lease.clone(), publish.clone(), long.clone(), watchdog.clone(), channels.clone()],
+            ]
+            .concat(),
         )
     };
     let due = (now + 1000 * (d.roll(40) as i64 - 10) + 500).to_string();
@@ -72,9 +76,9 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         19..25 => {
             let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish, long, watchdog]);
             for names in &FAIR[d.roll(3)..] {
-                keys.extend(names.iter().map(|name| (*name).to_owned()));
+                keys.extend(names[..4].iter().map(|name| (*name).to_owned()));
                 let n = d.roll(4);
-                args.push(n.to_string());
+                args.extend([names[4].to_owned(), n.to_string()]);
                 for _ in 0..n {
                     let last = if d.roll(3) == 0 { 0 } else { now - 1000 * d.roll(5) as i64 };
                     args.extend([d.mostly(&QUEUERS, 7), last.to_string(), d.of(&NONCES)]);

@@ -41,12 +41,12 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
             if n < 12 { call(FENCED, &[hash, counter], &args) } else { call(ACQUIRE, &[hash], &args) }
         }
         14..22 => {
-            let args = [owner, d.given_back(), lease, d.of(&["-1", "0", "0", "1", "2"]), d.last(NOW), publish];
-            call(RELEASE, &[hash, channel], &args)
+            let args = [owner, d.given_back(), lease, d.of(&["-1", "0", "0", "1", "2"]), d.last(NOW), publish, channel];
+            call(RELEASE, &[hash], &args)
         }
         // Where nobody is told there is no channel either.
         22 => call(RELEASE, &[hash], &[owner, d.given_back(), lease, d.of(&["-1", "0", "1"]), d.last(NOW), s("")]),
-        23 => call(FORCE, &[hash, channel], &[d.last(NOW), publish]),
+        23 => call(FORCE, &[hash], &[d.last(NOW), publish, channel]),
         24 => call(FORCE, &[hash], &[d.last(NOW), s("")]),
         25 => script(LAST, &[counter], &[]),
         26..31 => {

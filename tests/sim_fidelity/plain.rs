@@ -47,8 +47,8 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         }
         6..11 => {
             let left = ["-1", "0", "1", "2"][d.roll(4)].to_owned();
-            let args = [owner, d.given_back(), lease, left, d.last(NOW), publish];
-            return script(&told(RELEASE, NOW), &[lock, channel], &args);
+            let args = [owner, d.given_back(), lease, left, d.last(NOW), publish, channel];
+            return script(&told(RELEASE, NOW), &[lock], &args);
         }
         11..13 => {
             // A negative lease is set exactly so: one long enough not to end while the answers are compared.
@@ -59,7 +59,7 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
             }
             return script(&told(RENEW, NOW), &[s(KEYS[0]), key, s(KEYS[2])], &args);
         }
-        13 => return script(&told(FORCE, NOW), &[lock, channel], &[d.last(NOW), publish]),
+        13 => return script(&told(FORCE, NOW), &[lock], &[d.last(NOW), publish, channel]),
         14..16 => return script(STATE, &[lock], &[]),
         16 => return (Agree::Lease, plain("pttl", &[])),
         17 => return (Agree::Seconds, plain("ttl", &[])),

@@ -45,7 +45,8 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let owner = d.mostly(&OWNERS, 4);
     let lease = d.mostly(&LEASES, 4);
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
-    let cover = format!("{tag}:{owner}:rwlock_timeout:{}", 1 + d.roll(3));
+    let cover_of = |n: usize| format!("{tag}:{owner}:rwlock_timeout:{n}");
+    let (first, cover) = (cover_of(1), cover_of(1 + d.roll(3)));
     let s = |text: &str| text.to_owned();
     let call = |source: &str, keys: &[&String], args: &[&String]| {
         let owned = |words: &[&String]| words.iter().map(|word| (*word).clone()).collect::<Vec<_>>();
@@ -58,24 +59,29 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     match d.roll(40) {
         0..9 => {
             let own = [&owner, &lease, &hold, &earlier, &last, &alone, &tag, &d.of(&["0", "1"])];
-            call(READ, &[&hash, &waiting], &own)
+            call(READ, &[&hash, &first, &waiting], &own)
         }
         9..14 => {
             let promised = d.of(&["0", "0", "5000", "30000", "x"]);
-            call(READ_RELEASE, &[&hash, &channel], &[&owner, &back, &lease, &left, &last, &tag, &promised, &publish])
+            let own = [&owner, &back, &lease, &left, &last, &tag, &promised, &publish, &channel];
+            let covers: Vec<String> = (1..=1 + d.roll(3)).map(cover_of).collect();
+            let keys: Vec<&String> = [&hash].into_iter().chain(&covers).collect();
+            call(READ_RELEASE, &keys, &own)
         }
         14..19 => {
             let own = [&owner, &lease, &hold, &earlier, &last, &alone, &tag, &d.of(&["0", "3000", "9000"])];
-            call(WRITE, &[&hash, &waiting], &own)
+            call(WRITE, &[&hash, &first, &waiting], &own)
         }
-        19..23 => call(WRITE_RELEASE, &[&hash, &channel], &[&owner, &back, &lease, &left, &last, &tag, &publish]),
+        19..23 => {
+            call(WRITE_RELEASE, &[&hash, &first], &[&owner, &back, &lease, &left, &last, &tag, &publish, &channel])
+        }
         23..25 => {
-            let own = [&owner, &hold, &lease, &left, &s("0"), &tag, &publish];
-            call(LEAVE, &[&hash, &channel, &waiting], &own)
+            let own = [&owner, &hold, &lease, &left, &s("0"), &tag, &publish, &channel];
+            call(LEAVE, &[&hash, &first, &waiting], &own)
         }
         25 => {
             let (mode, message) = if d.roll(2) == 0 { ("read", "0") } else { ("write", "1") };
-            call(FORCE, &[&hash, &channel], &[&s(mode), &s(message), &last, &publish])
+            call(FORCE, &[&hash], &[&s(mode), &s(message), &last, &publish, &channel])
         }
         26..28 => call(STATE, &[&hash], &[&d.of(&["read", "write"]), &tag]),
         28..32 => {
@@ -84,8 +90,10 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             let (mut keys, mut args) = (Vec::new(), vec![lease, last]);
             for _ in 0..1 + d.roll(3) {
                 let [hash, tag, ..] = LOCKS[d.roll(5) / 4].map(str::to_owned);
+                let (owner, known) = (d.mostly(&OWNERS, 4), d.roll(3));
                 keys.push(hash);
-                args.extend([d.mostly(&OWNERS, 4), d.relied_on(), d.of(&["read", "read", "write", "keep"]), tag]);
+                keys.extend((1..=known).map(|n| format!("{tag}:{owner}:rwlock_timeout:{n}")));
+                args.extend([owner, d.relied_on(), d.of(&["read", "read", "write", "keep"]), tag, known.to_string()]);
             }
             script(&told(RENEW, now), &keys, &args)
         }

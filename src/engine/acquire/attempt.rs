@@ -262,6 +262,7 @@ impl Attempt {
                 alone: self.alone || self.used_again,
                 turn: self.turn,
                 nonce: &self.target.nonce,
+                publish: engine.topology.publish(protocol.name()),
             });
             let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));

@@ -47,8 +47,11 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
 async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = target;
     let id = target.id();
-    let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0 };
-    let call = || hold.protocol.undo(&giving, nonce);
+    let call = || {
+        let publish = engine.topology.publish(hold.name());
+        let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish };
+        hold.protocol.undo(&giving, nonce)
+    };
     repeat(engine, &hold.protocol, until, call).await.outcome
 }
 

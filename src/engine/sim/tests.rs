@@ -34,9 +34,10 @@ fn count_up(field: &'static str) -> Call {
 }
 
 fn release(owner: &'static str) -> Call {
-    let (keys, rest) = ([text("lock"), text("channel"), text(owner)], [Arg::Int(30_000), text(""), Arg::Int(0)]);
-    let words = keys.into_iter().chain([text("")]).chain(rest).chain([text("publish")]).collect();
-    Call { script: &RELEASE, keys: 2, words }
+    let [key, owner, none] = [text("lock"), text(owner), text("")];
+    let (publish, channel) = (text("publish"), text("channel"));
+    let words = vec![key, owner, none.clone(), Arg::Int(30_000), none, Arg::Int(0), publish, channel];
+    Call { script: &RELEASE, keys: 1, words }
 }
 
 fn count(server: &SimServer, owner: &str) -> SimReply {

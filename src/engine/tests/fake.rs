@@ -274,7 +274,7 @@ impl State {
                 Reply::Nil
             }
             "reentrant/release" => {
-                let (owner, hold, lease, mine) = (text(2), text(3), int(4), text(5));
+                let (owner, hold, lease, mine) = (text(1), text(2), int(3), text(4));
                 let Some(lock) = self.locks.get_mut(&name) else { return Reply::Nil };
                 let Some(holds) = lock.holders.get_mut(&owner) else {
                     return Reply::Text(Bytes::from(lock.holders.keys().next().unwrap().clone()));
@@ -285,7 +285,7 @@ impl State {
                     marked.or_else(|| before.iter().find(|hold| *hold == "-")).or(before.last()).unwrap().clone()
                 };
                 let hold = if hold == "*" { any() } else { hold };
-                if text(3) == "*" && hold != "-" {
+                if text(2) == "*" && hold != "-" {
                     return Reply::List(vec![Reply::Int(-8), Reply::Text(Bytes::from(hold))]);
                 }
                 match hold.as_str() {
@@ -296,7 +296,7 @@ impl State {
                     return Reply::List(vec![Reply::Int(-2), Reply::Int(before.len() as i64)]);
                 }
                 let left = holds.len() as i64;
-                let told = i64::from(self.channels.contains(text(1).as_bytes()));
+                let told = i64::from(self.channels.contains(text(7).as_bytes()));
                 if left > 0 {
                     let decides = !mine.is_empty() && mine.split(',').skip(1).count() as i64 == left;
                     if decides || lock.ends < ends(lease) {
@@ -498,10 +498,6 @@ impl World for Arc<Fake> {
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64.
-        let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.numbers.lock().any()
     }
 }

@@ -1,0 +1,85 @@
+//! What fred's errors mean for the command that they answer.
+
+use std::sync::Arc;
+
+use fred::error::{Error, ErrorKind};
+
+use crate::engine::transport::{Fault, FaultKind};
+
+/// What is known of a command by the error that it brought (`rust-ground.md` §B.2, last paragraph).
+pub(super) fn fault(error: Error) -> Fault {
+    let text = error.details();
+    let code = text.split(' ').next().unwrap_or_default();
+    let refused = code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    let kind = match error.kind() {
+        ErrorKind::Timeout => FaultKind::TimedOut,
+        _ if matches!(code, "MOVED" | "ASK" | "TRYAGAIN") => FaultKind::Elsewhere,
+        // A single CLUSTERDOWN has fred close the connection and give its text to all commands under way, of which some were
+        // carried out.
+        ErrorKind::Cluster => FaultKind::Lost,
+        _ if code == "CLUSTERDOWN" => FaultKind::Lost,
+        // fred files the server's own WRONGTYPE under the first of these.
+        ErrorKind::InvalidArgument | ErrorKind::InvalidCommand | ErrorKind::Config if refused => FaultKind::Refused,
+        ErrorKind::Config | ErrorKind::Backpressure | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => {
+            FaultKind::NotSent
+        }
+        ErrorKind::Auth => FaultKind::Refused,
+        _ if text.contains("Failed to route") => FaultKind::NotSent,
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Protocol => FaultKind::Lost,
+        _ if refused => FaultKind::Refused,
+        _ => FaultKind::Lost,
+    };
+    Fault { kind, message: text.to_owned(), source: Some(Arc::new(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(kind: ErrorKind, text: &'static str) -> FaultKind {
+        fault(Error::new(kind, text)).kind
+    }
+
+    #[test]
+    fn a_redirection_is_known_not_to_have_run() {
+        let moved = "MOVED 12182 10.0.0.7:6379";
+        for (error, text) in [
+            (ErrorKind::Cluster, moved),
+            (ErrorKind::Cluster, "ASK 12182 10.0.0.7:6379"),
+            (ErrorKind::Unknown, "TRYAGAIN Multiple keys request during rehashing of slot"),
+        ] {
+            let fault = fault(Error::new(error, text));
+            assert_eq!((fault.kind, fault.in_doubt(), &*fault.message), (FaultKind::Elsewhere, false, text));
+        }
+    }
+
+    #[test]
+    fn what_fred_says_of_a_cluster_leaves_the_command_in_doubt() {
+        for text in ["CLUSTERDOWN The cluster is down", "Failed to find cluster hash slot owner."] {
+            let fault = fault(Error::new(ErrorKind::Cluster, text));
+            assert!(fault.kind == FaultKind::Lost && fault.in_doubt(), "{text}");
+        }
+        assert_eq!(kind(ErrorKind::Unknown, "CLUSTERDOWN Hash slot not served"), FaultKind::Lost);
+    }
+
+    #[test]
+    fn what_the_server_says_is_told_apart_from_what_became_of_the_connection() {
+        for (error, text, expected) in [
+            (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", FaultKind::Refused),
+            (ErrorKind::Auth, "NOAUTH Authentication required.", FaultKind::Refused),
+            (ErrorKind::Unknown, "CROSSSLOT Keys in request don't hash to the same slot", FaultKind::Refused),
+            (
+                ErrorKind::Unknown,
+                "ERR Script attempted to access a non local key in a cluster node",
+                FaultKind::Refused,
+            ),
+            (ErrorKind::InvalidArgument, "a key is no text", FaultKind::NotSent),
+            (ErrorKind::Unknown, "Failed to route command.", FaultKind::NotSent),
+            (ErrorKind::IO, "Connection reset by peer", FaultKind::Lost),
+            (ErrorKind::Canceled, "Canceled.", FaultKind::Lost),
+            (ErrorKind::Timeout, "Request timed out.", FaultKind::TimedOut),
+        ] {
+            assert_eq!(kind(error, text), expected, "{text}");
+        }
+    }
+}
