@@ -120,7 +120,7 @@ impl Request {
         // A part of an acquire that has waited for long enough lets nobody go first any more. To a shared lock, which has no
         // queue, the turn says no more than that.
         let before = self.deadline.before();
-        let goes_first = self.protocol.is_shared() && !before.is_zero() && before >= self.engine.options.hold_back;
+        let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
         let turn = if goes_first { Turn::Stay } else { Turn::Once };
         loop {
             let target = self.target();
@@ -152,7 +152,7 @@ impl Request {
     fn is_in(&self) -> bool {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
         // Who writes may read.
-        let other = || self.protocol.other().filter(|_| self.protocol.is_shared());
+        let other = || self.protocol.other().filter(|_| self.protocol.nature().shared);
         self.may_meet_itself() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
 
@@ -163,7 +163,7 @@ impl Request {
             return registry.wake(&self.protocol.name().station(self.owner.text()));
         }
         registry.call(self.protocol.name(), &self.owner);
-        if let Some(other) = self.protocol.other().filter(|_| !self.protocol.is_shared()) {
+        if let Some(other) = self.protocol.other().filter(|_| !self.protocol.nature().shared) {
             registry.call(other, &self.owner);
         }
     }
@@ -199,6 +199,6 @@ pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     protocol.name().check()?;
     engine.check_open()?;
     let reply = engine.ask(protocol.name(), protocol.state()).await?;
-    let (ttl, holders) = protocol.stated(reply)?;
+    let (ttl, holders) = protocol.stated(&reply)?;
     Ok(State { holders, remaining: u64::try_from(ttl).ok().map(Duration::from_millis) })
 }

@@ -29,6 +29,7 @@ pub(crate) mod reaper;
 pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod renewal;
+pub(crate) mod replies;
 pub(crate) mod script;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -7,9 +7,8 @@ use bytes::Bytes;
 
 use super::names::LockName;
 use super::script::Script;
-use super::transport::{Arg, Call, Reply};
+use super::transport::{Arg, Call};
 use crate::config::Backoff;
-use crate::error::Result;
 use crate::owner::Owner;
 
 /// Which hold of an owner a command is about. What a release gives back is bound to what an acquire took by it: a repeat,
@@ -84,6 +83,9 @@ pub(crate) struct Giving<'a> {
     pub(crate) mine: Bytes,
     /// The moment of the server's time after which it makes no lease shorter; for any hold: takes none away. 0: none.
     pub(crate) last_ms: i64,
+    /// To undo an acquire, whatever it has come to: what the waiter is registered by, whose place in the queue or whose mark
+    /// goes too.
+    pub(crate) waiter: Option<&'a Bytes>,
     /// The command by which messages are sent.
     pub(crate) publish: Bytes,
 }
@@ -218,6 +220,7 @@ pub(crate) struct Renewed<'a> {
     pub(crate) extend: bool,
 }
 
+#[derive(Debug)]
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 pub(crate) struct Renewal {
     /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now), the
@@ -256,97 +259,95 @@ impl Renewal {
     }
 }
 
-/// One flavour's way of speaking to Redis about one lock.
-pub(crate) trait Protocol: Debug + Send + Sync + 'static {
+/// What there is to know of a flavour's locks without asking them: plain data.
+#[derive(Debug)]
+pub(crate) struct Nature {
     /// The flavour's name, for metrics and logs.
-    fn flavour(&self) -> &'static str;
+    pub(crate) flavour: &'static str,
+    /// True when many owners may hold it side by side.
+    pub(crate) shared: bool,
+    /// True when one who waits leaves a mark, which the release of a waiter takes back.
+    pub(crate) marks: bool,
+    /// True when every section of it has a number, that grows.
+    pub(crate) numbers: bool,
+    /// True when many of it may be taken by one script ([`super::acquire::batch`]).
+    pub(crate) in_batch: bool,
+    /// True when every hold of an owner has a lease of its own, which another's release does not start anew; the lock's own
+    /// is made of them, and others may cut it short, so that long explicit ones are kept up too.
+    pub(crate) leases_apart: bool,
+    /// How its holds are renewed.
+    pub(crate) renewal: &'static Renewal,
+}
 
+impl Nature {
+    /// One holder at a time, as simple as can be.
+    pub(crate) const fn plain(flavour: &'static str, renewal: &'static Renewal) -> Self {
+        Self { flavour, shared: false, marks: false, numbers: false, in_batch: false, leases_apart: false, renewal }
+    }
+}
+
+/// What only the halves of a lock have.
+pub(crate) trait Halves {
+    /// The name of the other half, whose waiters a release concerns as well.
+    fn other(&self) -> &Arc<LockName>;
+
+    /// The weaker half that one who holds this one may change to.
+    fn weaker(&self) -> Option<Arc<dyn Protocol>>;
+
+    /// The field of an owner's count in the lock's hash.
+    fn field(&self, owner: &Owner) -> Bytes;
+}
+
+/// One flavour's way of speaking to Redis about one lock: the calls. What scripts answer is the same for all
+/// ([`super::replies`]).
+pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// The lock's name.
     fn name(&self) -> &Arc<LockName>;
 
-    /// The name of the other half, whose waiters a release concerns as well.
-    fn other(&self) -> Option<&Arc<LockName>> {
-        None
-    }
-
-    /// True when many owners may hold it side by side.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// True when one who waits leaves a mark, to be taken back by [`Protocol::undo`].
-    fn marks(&self) -> bool {
-        false
-    }
-
-    /// True when every section of it has a number, that grows.
-    fn numbers(&self) -> bool {
-        false
-    }
-
-    /// True when many of it may be taken by one script ([`super::acquire::batch`]).
-    fn in_batch(&self) -> bool {
-        false
-    }
-
-    /// For a lock whose releases nobody is told of: how one who waits sleeps between two looks.
-    fn backoff(&self) -> Option<Backoff> {
-        None
-    }
-
-    /// True when every hold of an owner has a lease of its own, which another's release does not start anew; the lock's own
-    /// is made of them, and others may cut it short, so that long explicit ones are kept up too.
-    fn leases_apart(&self) -> bool {
-        false
-    }
-
-    /// The weaker half that one who holds this one may change to.
-    fn weaker(&self) -> Option<Arc<dyn Protocol>> {
-        None
-    }
+    /// What kind of lock it is.
+    fn nature(&self) -> &'static Nature;
 
     /// Takes the lock.
     fn acquire(&self, ask: &Ask<'_>) -> Call;
 
-    /// Reads what came of it.
-    fn acquired(&self, reply: Reply) -> Result<Attempt>;
-
-    /// Gives one hold back.
+    /// Gives one hold back; and with it what one who waited has left in Redis ([`Giving::waiter`]).
     fn release(&self, giving: &Giving<'_>) -> Call;
 
-    /// Reads what came of it.
-    fn released(&self, reply: Reply) -> Result<Release>;
+    /// Frees the lock whoever holds it, until this moment of the server's time, and publishes by this command.
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call;
 
-    /// Undoes an acquire, whatever it has come to: its hold is given back, and so is the place in the queue of a waiter that
-    /// is registered by `nonce`. Answered as a release.
-    fn undo(&self, giving: &Giving<'_>, nonce: &Bytes) -> Call {
-        let _ = nonce;
-        self.release(giving)
-    }
+    /// Asks who holds it.
+    fn state(&self) -> Call;
 
     /// The queue in Redis, for a flavour that keeps one.
     fn queue(&self) -> Option<&Queue> {
         None
     }
 
-    /// How its holds are renewed.
-    fn renewal(&self) -> &'static Renewal;
-
-    /// The field of an owner's count in the lock's hash.
-    fn field(&self, owner: &Owner) -> Bytes {
-        owner.bytes()
+    /// The other half, for a lock of halves.
+    fn halves(&self) -> Option<&dyn Halves> {
+        None
     }
 
-    /// Frees the lock whoever holds it, until this moment of the server's time. `publish`: the command by which messages are
-    /// sent.
-    fn force(&self, last_ms: i64, publish: Bytes) -> Call;
+    /// For a lock whose releases nobody is told of: how one who waits sleeps between two looks.
+    fn backoff(&self) -> Option<Backoff> {
+        None
+    }
+}
 
-    /// What came of it.
-    fn forced(&self, reply: Reply) -> Result<Forced>;
+impl dyn Protocol {
+    /// The flavour's name.
+    pub(crate) fn flavour(&self) -> &'static str {
+        self.nature().flavour
+    }
 
-    /// Asks who holds it.
-    fn state(&self) -> Call;
+    /// The name of the other half.
+    pub(crate) fn other(&self) -> Option<&Arc<LockName>> {
+        self.halves().map(Halves::other)
+    }
 
-    /// Reads who holds it: milliseconds left as `PTTL` gives them, and the holders with their counts.
-    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)>;
+    /// The field of an owner's count in the lock's hash.
+    pub(crate) fn field(&self, owner: &Owner) -> Bytes {
+        self.halves().map_or_else(|| owner.bytes(), |halves| halves.field(owner))
+    }
 }

@@ -114,7 +114,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     }
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
-    let apart = hold.protocol.leases_apart();
+    let apart = hold.protocol.nature().leases_apart;
     let (rest, cut_until) = {
         let book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
@@ -230,7 +230,7 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
 fn rest(engine: &Engine, hold: &Hold, book: &Book) -> Rest {
     let watchdog = engine.options.watchdog;
     let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
-    if !hold.protocol.leases_apart() {
+    if !hold.protocol.nature().leases_apart {
         return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
     }
     let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
@@ -288,7 +288,7 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until:
     let sent = repeat(engine, &hold.protocol, until, || {
         let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
         let publish = engine.topology.publish(hold.name());
-        hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms, publish })
+        hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms, publish, waiter: None })
     })
     .await;
     if sent.doubted && sent.outcome.is_err() {
@@ -377,7 +377,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
             _ => None,
         };
         let call = |last_ms| protocol.force(last_ms, engine.topology.publish(protocol.name()));
-        let forced = in_time(&engine, &protocol, call, |reply| protocol.forced(reply), too_late).await?;
+        let forced = in_time(&engine, &protocol, call, |reply| protocol.forced(&reply), too_late).await?;
         if forced == Forced::Other {
             return Ok(false);
         }

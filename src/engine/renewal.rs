@@ -80,12 +80,12 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     let mut round = Round { lost: holds.iter().map(|hold| engine.expire(hold)).sum(), ..Round::default() };
     holds.retain(|hold| {
         let book = hold.book();
-        book.is_watched() || hold.protocol.leases_apart() && !book.is_idle()
+        book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle()
     });
     // A command renews holds of one kind on one node; there is one node so far.
-    holds.sort_by_key(|hold| std::ptr::from_ref(hold.protocol.renewal()) as usize);
+    holds.sort_by_key(|hold| std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
     let mut batches = FuturesUnordered::new();
-    for kind in holds.chunk_by(|a, b| std::ptr::eq(a.protocol.renewal(), b.protocol.renewal())) {
+    for kind in holds.chunk_by(|a, b| std::ptr::eq(a.protocol.nature().renewal, b.protocol.nature().renewal)) {
         for chunk in kind.chunks(engine.options.watchdog_batch) {
             batches.push(batch(engine, chunk));
         }
@@ -132,14 +132,14 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         holds: asked.ids(engine, &hold.owner),
         extend: asked.watched,
     });
-    let call = first.protocol.renewal().call(millis(watchdog), 0, each);
+    let call = first.protocol.nature().renewal.call(millis(watchdog), 0, each);
     let sent = engine.now();
     let reply = engine.topology.run(first.name(), call).await.map_err(|fault| {
         if fault.kind == FaultKind::Closed { Error::Closed } else { Error::from_fault(&fault, &first.name().plain) }
     })?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == holds.len() => entries,
-        odd => return Err(Error::odd_reply(first.protocol.renewal().script.name, &odd)),
+        odd => return Err(Error::odd_reply(first.protocol.nature().renewal.script.name, &odd)),
     };
     let until = valid_until(sent, watchdog).as_nanos();
     let mut round = Round::default();

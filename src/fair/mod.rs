@@ -42,11 +42,11 @@ use bytes::Bytes;
 use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::names::LockName;
-use crate::engine::plain::{PLAIN_RENEWAL, TOO_LATE, plain_forced, plain_released, plain_state, plain_stated};
-use crate::engine::protocol::{self, Ask, Attempt, Forced, Giving, Protocol, Release, Renewal, Turn};
+use crate::engine::plain::{PLAIN_RENEWAL, plain_state};
+use crate::engine::protocol::{self, Ask, Giving, Nature, Protocol, Turn};
 use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply};
-use crate::error::{Error, Result};
+use crate::engine::transport::{Arg, Call};
+
 use crate::object::Lock;
 
 /// A script behind what all scripts of this flavour share.
@@ -82,6 +82,7 @@ static ACQUIRE: Script = Script::step("fair/acquire", script!("acquire"), &MANY,
 static RELEASE: Script = Script::step("fair/release", script!("release"), &MANY, 2);
 static LEAVE: Script = Script::step("fair/leave", script!("leave"), &MANY, 3);
 static FORCE: Script = Script::new("fair/force", script!("force"));
+static NATURE: Nature = Nature::plain("fair", &PLAIN_RENEWAL);
 static REFRESH: Script = Script::new("fair/refresh", script!("refresh"));
 
 /// # Fair locks
@@ -149,12 +150,12 @@ impl Queued {
 }
 
 impl Protocol for Queued {
-    fn flavour(&self) -> &'static str {
-        "fair"
-    }
-
     fn name(&self) -> &Arc<LockName> {
         &self.name
+    }
+
+    fn nature(&self) -> &'static Nature {
+        &NATURE
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
@@ -166,56 +167,21 @@ impl Protocol for Queued {
         self.call(&ACQUIRE, &ask.publish, ask.words(), [Arg::Int(turn), Arg::Text(ask.nonce.clone())])
     }
 
-    fn acquired(&self, reply: Reply) -> Result<Attempt> {
-        match &reply {
-            Reply::Nil => Ok(Attempt::Held),
-            Reply::Int(-2) => Ok(Attempt::Passed),
-            Reply::Int(-3) => Ok(Attempt::Gone),
-            Reply::Int(-4) => Ok(Attempt::Displaced),
-            Reply::Int(-6) => Ok(Attempt::Deadlock),
-            Reply::List(parts) => match parts.as_slice() {
-                [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Attempt::TooLate(*at)),
-                [Reply::Int(ttl), Reply::Int(at)] => Ok(Attempt::Busy(u64::try_from(*ttl).ok(), *at)),
-                odd => Err(Error::odd_reply(ACQUIRE.name, &odd)),
-            },
-            odd => Err(Error::odd_reply(ACQUIRE.name, odd)),
-        }
-    }
-
     fn release(&self, giving: &Giving<'_>) -> Call {
-        self.call(&RELEASE, &giving.publish, giving.words(), [])
-    }
-
-    fn released(&self, reply: Reply) -> Result<Release> {
-        plain_released(&RELEASE, reply)
-    }
-
-    fn undo(&self, giving: &Giving<'_>, nonce: &Bytes) -> Call {
+        let Some(waiter) = giving.waiter else { return self.call(&RELEASE, &giving.publish, giving.words(), []) };
         let [owner, hold, lease, mine, _] = giving.words();
-        self.call(&LEAVE, &giving.publish, [owner, hold, lease, mine], [Arg::Text(nonce.clone())])
+        self.call(&LEAVE, &giving.publish, [owner, hold, lease, mine], [Arg::Text(waiter.clone())])
     }
 
     fn queue(&self) -> Option<&protocol::Queue> {
         Some(&self.queue)
     }
 
-    fn renewal(&self) -> &'static Renewal {
-        &PLAIN_RENEWAL
-    }
-
     fn force(&self, last_ms: i64, publish: Bytes) -> Call {
         self.call(&FORCE, &publish, [Arg::Int(last_ms)], [])
     }
 
-    fn forced(&self, reply: Reply) -> Result<Forced> {
-        plain_forced(&FORCE, &reply)
-    }
-
     fn state(&self) -> Call {
         plain_state(&self.name)
-    }
-
-    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
-        plain_stated(&reply)
     }
 }

@@ -46,7 +46,9 @@
 
 use crate::client::Client;
 use crate::engine::names::LockName;
-use crate::engine::plain::{Kind, Plain, number_of};
+use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
+use crate::engine::protocol::Nature;
+use crate::engine::replies::number_of;
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
@@ -81,8 +83,13 @@ static RELEASE: Script = Script::step("fenced/release", script!("release"), &MAN
 static FORCE: Script = Script::new("fenced/force", script!("force"));
 static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua"));
 
-static KIND: Kind =
-    Kind { flavour: "fenced", acquire: &ACQUIRE, release: &RELEASE, force: &FORCE, tells: true, in_batch: false };
+static KIND: Kind = Kind {
+    nature: Nature { numbers: true, ..Nature::plain("fenced", &PLAIN_RENEWAL) },
+    acquire: &ACQUIRE,
+    release: &RELEASE,
+    force: &FORCE,
+    tells: true,
+};
 
 /// # Fenced locks
 impl Client {

@@ -11,11 +11,11 @@ use crate::engine::clock::{self, Refusals};
 use crate::engine::hold::{Grant, lease_until, valid_until};
 use crate::engine::home::Home;
 use crate::engine::ledger::{Book, Cap, End, Entry as _};
-use crate::engine::plain::TOO_LATE;
 use crate::engine::protocol::Renewed;
 use crate::engine::reaper::{Finished, Reaper};
 use crate::engine::release;
 use crate::engine::renewal::at_places;
+use crate::engine::replies::TOO_LATE;
 use crate::engine::transport::{Moment, Reply, nanos};
 use crate::error::{Error, Result};
 use crate::guard::Released;
@@ -124,7 +124,7 @@ impl Single {
                 let held = book.until(level).is_some_and(|until| engine.now().as_nanos() < until);
                 book.number(level).filter(|_| held).ok_or_else(|| why_ended(&book))?
             };
-            let renewal = hold.protocol.renewal();
+            let renewal = hold.protocol.nature().renewal;
             let mut refusals = Refusals::default();
             let uncap = |before| {
                 let mut book = hold.book();
@@ -157,7 +157,7 @@ impl Single {
                 let now_left = lease_until(sent, all);
                 let shorter = armed < now_left + now_left / 50 + Duration::from_millis(5);
                 // Where every hold has a lease of its own, the lock's may be longer than any of them.
-                let cuts = !kept && (shorter || hold.protocol.leases_apart());
+                let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
                 let asked = (sent + armed).as_nanos();
                 let (armed, last_ms, holds) = if cuts {
                     let n = hold.book().next_cut();
@@ -247,7 +247,7 @@ impl Single {
 
     /// As [`Guard::downgrade`](crate::Guard::downgrade).
     pub(super) async fn downgrade(self) -> Result<Self> {
-        let Some(weaker) = self.grant.hold.protocol.weaker() else {
+        let Some(weaker) = self.grant.hold.protocol.halves().and_then(|halves| halves.weaker()) else {
             let what = format!(
                 "the lock {:?} is held as {}: only a write lock can be downgraded",
                 self.name(),

@@ -225,7 +225,7 @@ impl MultiLock {
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
         let mut clients: Vec<(*const (), Vec<usize>)> = Vec::new();
         for at in missing.iter().filter(|at| !past.contains(at)) {
-            let Some(part) = part(&self.locks[*at]).filter(|part| part.protocol.in_batch()) else { continue };
+            let Some(part) = part(&self.locks[*at]).filter(|part| part.protocol.nature().in_batch) else { continue };
             let engine = Arc::as_ptr(part.client.engine()).cast::<()>();
             match clients.iter_mut().find(|(known, _)| *known == engine) {
                 Some((_, all)) => all.push(*at),

@@ -16,7 +16,8 @@
 
 use crate::client::Client;
 use crate::engine::names::LockName;
-use crate::engine::plain::{Kind, Plain};
+use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
+use crate::engine::protocol::Nature;
 use crate::engine::script::Script;
 use crate::object::Lock;
 
@@ -46,8 +47,13 @@ pub(crate) static ACQUIRE: Script = Script::step("reentrant/acquire", script!("a
 pub(crate) static RELEASE: Script = Script::step("reentrant/release", script!("release"), &MANY, 2);
 pub(crate) static FORCE: Script = Script::new("reentrant/force", script!("force"));
 
-static KIND: Kind =
-    Kind { flavour: "reentrant", acquire: &ACQUIRE, release: &RELEASE, force: &FORCE, tells: true, in_batch: true };
+static KIND: Kind = Kind {
+    nature: Nature { in_batch: true, ..Nature::plain("reentrant", &PLAIN_RENEWAL) },
+    acquire: &ACQUIRE,
+    release: &RELEASE,
+    force: &FORCE,
+    tells: true,
+};
 
 /// # Reentrant locks
 impl Client {

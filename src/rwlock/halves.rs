@@ -5,11 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::engine::names::{Half, LockName};
-use crate::engine::plain::{TOO_LATE, plain_forced, plain_released, plain_stated};
-use crate::engine::protocol::{About, Ask, Attempt, Forced, Giving, HoldId, Protocol, Release, Renewal, Turn};
+use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Renewal, Turn};
 use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply};
-use crate::error::{Error, Result};
+use crate::engine::transport::{Arg, Call};
+
 use crate::owner::Owner;
 
 /// A file of this flavour's.
@@ -73,6 +72,10 @@ static RENEWAL: Renewal = Renewal {
     },
 };
 
+static READS: Nature = Nature { shared: true, leases_apart: true, ..Nature::plain("read", &RENEWAL) };
+static WRITES: Nature = Nature::plain("write", &RENEWAL);
+static WRITES_AND_MARKS: Nature = Nature { marks: true, ..Nature::plain("write", &RENEWAL) };
+
 /// So many covers of an owner are named as keys at the most: it may have thousands. Scripts look for the others before they
 /// write.
 const DECLARED: usize = 16;
@@ -113,22 +116,6 @@ fn call<const N: usize, const M: usize>(
     Call { script, keys, words }
 }
 
-fn acquired(script: &Script, reply: &Reply) -> Result<Attempt> {
-    match reply {
-        Reply::Nil => Ok(Attempt::Held),
-        Reply::Int(-1) => Ok(Attempt::Busy(None, 0)),
-        Reply::Int(-3) => Ok(Attempt::Gone),
-        Reply::Int(-5) => Ok(Attempt::HeldBack),
-        Reply::Int(-6) => Ok(Attempt::Deadlock),
-        Reply::Int(ms @ 0..) => Ok(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
-        Reply::List(parts) => match parts.as_slice() {
-            [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Attempt::TooLate(*at)),
-            odd => Err(Error::odd_reply(script.name, &odd)),
-        },
-        odd => Err(Error::odd_reply(script.name, odd)),
-    }
-}
-
 fn state(name: &LockName, mode: &'static str) -> Call {
     call(&STATE, name, [], [Arg::Text(Bytes::from_static(mode.as_bytes())), Arg::Text(name.tag())], [])
 }
@@ -153,24 +140,16 @@ impl Reading {
 }
 
 impl Protocol for Reading {
-    fn flavour(&self) -> &'static str {
-        "read"
-    }
-
     fn name(&self) -> &Arc<LockName> {
         &self.name
     }
 
-    fn other(&self) -> Option<&Arc<LockName>> {
-        Some(&self.other)
+    fn nature(&self) -> &'static Nature {
+        &READS
     }
 
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn leases_apart(&self) -> bool {
-        true
+    fn halves(&self) -> Option<&dyn Halves> {
+        Some(self)
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
@@ -180,10 +159,6 @@ impl Protocol for Reading {
         call(&READ, &self.name, covers(&self.name, ask.owner, 1).chain([waiting]), ask.words(), own)
     }
 
-    fn acquired(&self, reply: Reply) -> Result<Attempt> {
-        acquired(&READ, &reply)
-    }
-
     fn release(&self, giving: &Giving<'_>) -> Call {
         let channel = Arg::Text(self.name.channel.clone());
         let own = [Arg::Text(self.name.tag()), Arg::Int(giving.rest.least), Arg::Text(giving.publish.clone()), channel];
@@ -191,28 +166,26 @@ impl Protocol for Reading {
         call(&READ_RELEASE, &self.name, covers, giving.words(), own)
     }
 
-    fn released(&self, reply: Reply) -> Result<Release> {
-        plain_released(&READ_RELEASE, reply)
-    }
-
-    fn renewal(&self) -> &'static Renewal {
-        &RENEWAL
-    }
-
     fn force(&self, last_ms: i64, publish: Bytes) -> Call {
         force(&self.name, "read", "0", last_ms, publish)
-    }
-
-    fn forced(&self, reply: Reply) -> Result<Forced> {
-        plain_forced(&FORCE, &reply)
     }
 
     fn state(&self) -> Call {
         state(&self.name, "read")
     }
+}
 
-    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
-        plain_stated(&reply)
+impl Halves for Reading {
+    fn other(&self) -> &Arc<LockName> {
+        &self.other
+    }
+
+    fn weaker(&self) -> Option<Arc<dyn Protocol>> {
+        None
+    }
+
+    fn field(&self, owner: &Owner) -> Bytes {
+        owner.bytes()
     }
 }
 
@@ -233,77 +206,54 @@ impl Writing {
 }
 
 impl Protocol for Writing {
-    fn flavour(&self) -> &'static str {
-        "write"
-    }
-
     fn name(&self) -> &Arc<LockName> {
         &self.name
     }
 
-    fn other(&self) -> Option<&Arc<LockName>> {
-        Some(&self.other)
+    fn nature(&self) -> &'static Nature {
+        if self.mark > 0 { &WRITES_AND_MARKS } else { &WRITES }
     }
 
-    fn marks(&self) -> bool {
-        self.mark > 0
-    }
-
-    fn weaker(&self) -> Option<Arc<dyn Protocol>> {
-        Some(Arc::new(Reading::new(&self.other, &self.name)))
+    fn halves(&self) -> Option<&dyn Halves> {
+        Some(self)
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         let mark = if ask.turn == Turn::Once { 0 } else { self.mark };
-        let waiting = self.marks().then(|| Arg::Text(self.waiting.clone()));
+        let waiting = (self.mark > 0).then(|| Arg::Text(self.waiting.clone()));
         let others = covers(&self.name, ask.owner, 1).chain(waiting);
         call(&WRITE, &self.name, others, ask.words(), [Arg::Text(self.name.tag()), Arg::Int(mark)])
     }
 
-    fn acquired(&self, reply: Reply) -> Result<Attempt> {
-        acquired(&WRITE, &reply)
-    }
-
     fn release(&self, giving: &Giving<'_>) -> Call {
         let own = [self.name.tag(), giving.publish.clone(), self.name.channel.clone()].map(Arg::Text);
-        call(&WRITE_RELEASE, &self.name, covers(&self.name, giving.owner, 1), giving.words(), own)
-    }
-
-    fn released(&self, reply: Reply) -> Result<Release> {
-        plain_released(&WRITE_RELEASE, reply)
-    }
-
-    fn undo(&self, giving: &Giving<'_>, _nonce: &Bytes) -> Call {
-        let mut call = self.release(giving);
-        if self.marks() {
-            call.script = &LEAVE;
-            call.words.insert(call.keys, Arg::Text(self.waiting.clone()));
-            call.keys += 1;
+        let covers = covers(&self.name, giving.owner, 1);
+        if giving.waiter.is_some() && self.mark > 0 {
+            let waiting = Arg::Text(self.waiting.clone());
+            return call(&LEAVE, &self.name, covers.chain([waiting]), giving.words(), own);
         }
-        call
-    }
-
-    fn field(&self, owner: &Owner) -> Bytes {
-        Bytes::from([owner.text().as_bytes(), b":write"].concat())
-    }
-
-    fn renewal(&self) -> &'static Renewal {
-        &RENEWAL
+        call(&WRITE_RELEASE, &self.name, covers, giving.words(), own)
     }
 
     fn force(&self, last_ms: i64, publish: Bytes) -> Call {
         force(&self.name, "write", "1", last_ms, publish)
     }
 
-    fn forced(&self, reply: Reply) -> Result<Forced> {
-        plain_forced(&FORCE, &reply)
-    }
-
     fn state(&self) -> Call {
         state(&self.name, "write")
     }
+}
 
-    fn stated(&self, reply: Reply) -> Result<(i64, Vec<(String, u64)>)> {
-        plain_stated(&reply)
+impl Halves for Writing {
+    fn other(&self) -> &Arc<LockName> {
+        &self.other
+    }
+
+    fn weaker(&self) -> Option<Arc<dyn Protocol>> {
+        Some(Arc::new(Reading::new(&self.other, &self.name)))
+    }
+
+    fn field(&self, owner: &Owner) -> Bytes {
+        Bytes::from([owner.text().as_bytes(), b":write"].concat())
     }
 }

@@ -16,12 +16,18 @@ use std::sync::Arc;
 use crate::client::Client;
 use crate::config::Backoff;
 use crate::engine::names::LockName;
-use crate::engine::plain::{Kind, Plain};
+use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
+use crate::engine::protocol::Nature;
 use crate::object::Lock;
 use crate::reentrant::{ACQUIRE, FORCE, RELEASE};
 
-static KIND: Kind =
-    Kind { flavour: "spin", acquire: &ACQUIRE, release: &RELEASE, force: &FORCE, tells: false, in_batch: true };
+static KIND: Kind = Kind {
+    nature: Nature { in_batch: true, ..Nature::plain("spin", &PLAIN_RENEWAL) },
+    acquire: &ACQUIRE,
+    release: &RELEASE,
+    force: &FORCE,
+    tells: false,
+};
 
 /// # Spin locks
 impl Client {

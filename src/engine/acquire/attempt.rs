@@ -96,7 +96,7 @@ impl Request {
             lease: self.lease,
             station: self.station.clone(),
             alone: self.alone,
-            numbers: self.protocol.numbers(),
+            numbers: self.protocol.nature().numbers,
             // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
             first: self.new && target.number == self.number,
             used_again: self.fresh && self.number > 0,
@@ -196,7 +196,7 @@ impl Attempt {
     /// An owner has to do with a name as one flavour at a time.
     fn check_flavour(&self) -> Result<(), Failed> {
         let protocol = self.protocol();
-        if protocol.numbers() == self.numbers {
+        if protocol.nature().numbers == self.numbers {
             return Ok(());
         }
         let what = format!(
@@ -241,7 +241,7 @@ impl Attempt {
         let protocol = self.protocol();
         let lease = self.lease.unwrap_or(engine.options.watchdog);
         // Coming in again never shortens what the holds before it were promised.
-        let comes_in = before.count > 0 && !protocol.leases_apart();
+        let comes_in = before.count > 0 && !protocol.nature().leases_apart;
         let hold_id = self.target.id();
         // A last moment costs nothing where the server's clock is known. Without one, a copy that comes late is good for
         // nobody; but it may take a place in a queue.
@@ -268,7 +268,7 @@ impl Attempt {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
                 Failed { doubt, ..Error::from_fault(&fault, &protocol.name().plain).into() }
             })?;
-            match protocol.acquired(reply).map_err(|error| self.odd(error))? {
+            match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // Not carried out: the server's clock was not known, or stepped.
                 Answer::TooLate(at) => refusals.add(&engine.clock, at, engine.now())?,
                 answer => return Ok((sent, answer)),

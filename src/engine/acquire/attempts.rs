@@ -151,7 +151,7 @@ impl<'a> Attempts<'a> {
     pub(super) fn held_back(&self) -> Option<Duration> {
         let engine = &self.request.engine;
         let left = || engine.options.hold_back.saturating_sub(self.request.deadline.waited());
-        self.request.protocol.is_shared().then(left)
+        self.request.protocol.nature().shared.then(left)
     }
 
     /// How to wait for the next attempt.

@@ -36,8 +36,8 @@ impl Request {
                 }
             }
         }
-        let shared = self.protocol.is_shared();
-        let may_hand = self.fresh && self.lease.is_none() && !shared && !self.protocol.numbers();
+        let shared = self.protocol.nature().shared;
+        let may_hand = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().numbers;
         let win = if shared {
             Win::Shared
         } else if may_hand {
@@ -114,7 +114,7 @@ impl Attempt for LockAttempt<'_> {
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
         }
-        if self.request.protocol.is_shared() {
+        if self.request.protocol.nature().shared {
             place.note_held_back(self.attempts.found == Found::HeldBack);
         }
         let pause = self.attempts.pause();

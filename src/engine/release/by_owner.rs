@@ -121,7 +121,15 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let rest = rest_of_others(engine);
     let call = |last_ms| {
         let (mine, publish) = (Bytes::new(), engine.topology.publish(hold.name()));
-        hold.protocol.release(&Giving { owner: &hold.owner, hold: &HoldId::Any, rest, mine, last_ms, publish })
+        hold.protocol.release(&Giving {
+            owner: &hold.owner,
+            hold: &HoldId::Any,
+            rest,
+            mine,
+            last_ms,
+            publish,
+            waiter: None,
+        })
     };
     let too_late = |release: &Release| match release {
         Release::TooLate(at) => Some(*at),

@@ -49,15 +49,23 @@ async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release
     let id = target.id();
     let call = || {
         let publish = engine.topology.publish(hold.name());
-        let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish };
-        hold.protocol.undo(&giving, nonce)
+        let giving = Giving {
+            owner: &hold.owner,
+            hold: &id,
+            rest,
+            mine: Bytes::new(),
+            last_ms: 0,
+            publish,
+            waiter: Some(nonce),
+        };
+        hold.protocol.release(&giving)
     };
     repeat(engine, &hold.protocol, until, call).await.outcome
 }
 
 /// True when one who waits stands in Redis, so that it may have to be undone although it may have got nothing.
 pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
-    protocol.queue().is_some() || protocol.marks()
+    protocol.queue().is_some() || protocol.nature().marks
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of the acquire of this hold took the lock once

@@ -1,0 +1,128 @@
+//! What scripts answer, for all flavours: one table a kind of command.
+
+use super::protocol::{Attempt, Forced, Protocol, Release};
+use super::transport::Reply;
+use crate::error::{Error, Result};
+
+/// With the server's time: the command came after its last moment, and nothing was done.
+pub(crate) const TOO_LATE: i64 = -7;
+
+impl dyn Protocol {
+    fn odd(&self, command: &str, reply: &Reply) -> Error {
+        Error::odd_reply(&format!("{}/{command}", self.nature().flavour), reply)
+    }
+
+    /// Reads what an acquire came to.
+    ///
+    /// | reply | meaning |
+    /// |---|---|
+    /// | nil; `[number]` where sections have numbers | held |
+    /// | ms; -1; with the server's time behind it where there is a queue | busy, until then; without an end |
+    /// | -2 | held: it was passed on before |
+    /// | -3 | the hold beside which it was to come in is gone |
+    /// | -4 | no place in the queue any more |
+    /// | -5 | free, but others come first |
+    /// | -6 | the owner would wait for itself |
+    /// | `[-7, time]` | came too late |
+    pub(crate) fn acquired(&self, reply: &Reply) -> Result<Attempt> {
+        let numbers = self.nature().numbers;
+        let attempt = match reply {
+            Reply::Nil if !numbers => Some(Attempt::Held),
+            Reply::Int(-1) => Some(Attempt::Busy(None, 0)),
+            Reply::Int(-2) => Some(Attempt::Passed),
+            Reply::Int(-3) => Some(Attempt::Gone),
+            Reply::Int(-4) => Some(Attempt::Displaced),
+            Reply::Int(-5) => Some(Attempt::HeldBack),
+            Reply::Int(-6) => Some(Attempt::Deadlock),
+            Reply::Int(ms @ 0..) => Some(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Attempt::TooLate(*at)),
+                [Reply::Int(ms), Reply::Int(at)] if self.queue().is_some() => {
+                    Some(Attempt::Busy(u64::try_from(*ms).ok(), *at))
+                }
+                [number] if numbers => number_of(number).map(Attempt::Numbered),
+                _ => None,
+            },
+            _ => None,
+        };
+        attempt.ok_or_else(|| self.odd("acquire", reply))
+    }
+
+    /// Reads what a release came to.
+    ///
+    /// | reply | meaning |
+    /// |---|---|
+    /// | n > 0 | so many holds are left |
+    /// | -n, 0 | free, and so many were told |
+    /// | `[0, text]` | free, and the server refused to tell anybody |
+    /// | `[-1]` | nothing left of this owner's, but others hold it |
+    /// | nil; text | not held; by this one |
+    /// | `[-2, n]` | this hold was not there, so many others of its owner are |
+    /// | `[-8, id]` | of any hold: this one is to be named |
+    /// | `[-7, time]` | came too late |
+    pub(crate) fn released(&self, reply: Reply) -> Result<Release> {
+        let release = match &reply {
+            Reply::Nil => Some(Release::NotHeld(None)),
+            Reply::Text(owner) => Some(Release::NotHeld(Some(String::from_utf8_lossy(owner).into_owned()))),
+            Reply::Int(left) => match (u32::try_from(*left), u32::try_from(left.saturating_neg())) {
+                (_, Ok(told)) => Some(Release::Free(told)),
+                (Ok(left), _) => Some(Release::Left(left)),
+                _ => None,
+            },
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(0), Reply::Text(reason)] => {
+                    Some(Release::Untold(String::from_utf8_lossy(reason).into_owned()))
+                }
+                [Reply::Int(-1)] => Some(Release::Others),
+                [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Release::TooLate(*at)),
+                [Reply::Int(-2), Reply::Int(others)] => {
+                    Some(Release::NotThere(u32::try_from(*others).unwrap_or(u32::MAX)))
+                }
+                [Reply::Int(-8), Reply::Text(id)] => Some(Release::Which(id.clone())),
+                _ => None,
+            },
+        };
+        release.ok_or_else(|| self.odd("release", &reply))
+    }
+
+    /// Reads what freeing the lock by force came to: 1, or `[1, text]` where nobody could be told, it was held; 0 it was free;
+    /// 2 its other half is held; `[-7, time]` it came too late.
+    pub(crate) fn forced(&self, reply: &Reply) -> Result<Forced> {
+        match reply {
+            Reply::Int(0) => Ok(Forced::Free),
+            Reply::Int(1) => Ok(Forced::Freed),
+            Reply::Int(2) => Ok(Forced::Other),
+            Reply::List(parts) => match parts.as_slice() {
+                [Reply::Int(1), Reply::Text(_)] => Ok(Forced::Freed),
+                [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Forced::TooLate(*at)),
+                _ => Err(self.odd("force", reply)),
+            },
+            _ => Err(self.odd("force", reply)),
+        }
+    }
+
+    /// Reads who holds the lock: the milliseconds left as `PTTL` gives them, then the holders with their counts.
+    pub(crate) fn stated(&self, reply: &Reply) -> Result<(i64, Vec<(String, u64)>)> {
+        let odd = || self.odd("state", reply);
+        let Reply::List(parts) = reply else { return Err(odd()) };
+        let Some((Reply::Int(ttl), fields)) = parts.split_first() else { return Err(odd()) };
+        let mut holders = Vec::with_capacity(fields.len() / 2);
+        for pair in fields.chunks(2) {
+            let [Reply::Text(owner), Reply::Text(count)] = pair else { return Err(odd()) };
+            // A count that is no number is somebody's forgery; the lock is held all the same.
+            let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
+            holders.push((String::from_utf8_lossy(owner).into_owned(), count));
+        }
+        Ok((*ttl, holders))
+    }
+}
+
+/// A section's number: from 1.
+pub(crate) fn number_of(reply: &Reply) -> Option<u64> {
+    let number = match reply {
+        Reply::Int(number) => u64::try_from(*number).ok(),
+        Reply::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+        Reply::Nil | Reply::List(_) => None,
+    };
+    number.filter(|number| *number > 0)
+}
