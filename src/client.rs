@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::home::Home;
 use crate::engine::names::LockName;
 use crate::engine::node::Node;
-use crate::engine::node::connect::Target;
+use crate::engine::node::connect::Endpoint;
 use crate::engine::renewal::{self, Which};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call, Reply, Transport};
@@ -57,7 +57,7 @@ impl Client {
 
     /// Options for a connection to this URL.
     pub fn builder(url: &str) -> Builder {
-        Builder { target: Target { url: Secret(url.to_owned()), ..Target::default() }, options: Options::default() }
+        Builder { target: Endpoint { url: Secret(url.to_owned()), ..Endpoint::default() }, options: Options::default() }
     }
 
     /// A client over any transport, on the current runtime.
@@ -211,7 +211,7 @@ pub struct Renewed {
 #[derive(Clone, Debug)]
 #[must_use = "call connect()"]
 pub struct Builder {
-    target: Target,
+    target: Endpoint,
     options: Options,
 }
 

@@ -39,7 +39,7 @@ struct Request {
     /// The number of the hold that is to be acquired; 0 where the owner will never have another.
     number: u64,
     /// With a queue in Redis: where the owner is told that its turn has come.
-    station: Option<Arc<LockName>>,
+    inbox: Option<Arc<LockName>>,
     deadline: Deadline,
     /// True when the wait ran out while an attempt was under way: that is no error.
     ran_out: AtomicBool,
@@ -69,15 +69,15 @@ async fn run(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -
     }
     let once = deadline.is_once();
     let queues = !once && protocol.queue().is_some();
-    let (owner, station) = match given {
+    let (owner, inbox) = match given {
         Some(owner) => (owner, None),
         None => match queues.then(|| engine.registry.spare(protocol.name())).flatten() {
-            Some((owner, station)) => (owner, Some(station)),
+            Some((owner, inbox)) => (owner, Some(inbox)),
             None => (engine.owner(), None),
         },
     };
     // An owner that is used again needs an id for its hold: what was sent for the one before may come in late.
-    let listed = !fresh || station.is_some();
+    let listed = !fresh || inbox.is_some();
     let mut request = Request {
         engine: Arc::clone(engine),
         protocol: Arc::clone(protocol),
@@ -87,7 +87,7 @@ async fn run(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -
         alone: how.alone,
         new: fresh || how.new,
         number: if listed { engine.hold_number() } else { 0 },
-        station,
+        inbox,
         deadline,
         ran_out: AtomicBool::new(false),
     };
@@ -128,7 +128,7 @@ impl Request {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(
                     Tried::Busy(_)
-                    | Tried::Standing(_)
+                    | Tried::Queued(_)
                     | Tried::Marked(..)
                     | Tried::Displaced
                     | Tried::Met
@@ -160,7 +160,7 @@ impl Request {
     fn call(&self) {
         let registry = &self.engine.registry;
         if self.protocol.queue().is_some() {
-            return registry.wake(&self.protocol.name().station(self.owner.text()));
+            return registry.wake(&self.protocol.name().inbox(self.owner.text()));
         }
         registry.call(self.protocol.name(), &self.owner);
         if let Some(other) = self.protocol.other().filter(|_| !self.protocol.nature().shared) {

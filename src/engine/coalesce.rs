@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::reaper::Reaper;
 use super::script::Script;
 use super::sync::Mutex;
-use super::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
+use super::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use super::world::World;
 use crate::config::Options;
 
@@ -260,7 +260,7 @@ impl Transport for Coalesced {
         self.core.inner.unsubscribe(channel)
     }
 
-    fn listen(&self, ear: Weak<dyn Ear>) {
+    fn listen(&self, ear: Weak<dyn Listener>) {
         self.core.inner.listen(ear);
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Hold {
     /// Puts the commands that change the count in the server into one order.
     pub(crate) order: tokio::sync::Mutex<()>,
     /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
-    pub(crate) station: OnceLock<Arc<LockName>>,
+    pub(crate) inbox: OnceLock<Arc<LockName>>,
     /// The number of the section, where sections have one; else 0.
     number: AtomicU64,
 }
@@ -46,7 +46,7 @@ impl Hold {
             book: Mutex::new(Book::default()),
             changed: Notify::new(),
             order: tokio::sync::Mutex::new(()),
-            station: OnceLock::new(),
+            inbox: OnceLock::new(),
             number: AtomicU64::new(0),
         })
     }

@@ -51,7 +51,7 @@ use queue::Queues;
 use reaper::{Finished, Reaper};
 use registry::Registry;
 use topology::Topology;
-use transport::{Call, Ear, Moment, Reply, Transport};
+use transport::{Call, Listener, Moment, Reply, Transport};
 
 /// How many parts the table of holds is locked in.
 const SHARDS: usize = 16;
@@ -97,7 +97,7 @@ impl Engine {
         let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
         let registry = Arc::new(registry);
         for node in topology.nodes() {
-            let ear: Arc<dyn Ear> = Arc::<Registry>::clone(&registry);
+            let ear: Arc<dyn Listener> = Arc::<Registry>::clone(&registry);
             node.listen(Arc::downgrade(&ear));
         }
         let watchdog = options.watchdog;
@@ -287,7 +287,7 @@ impl Engine {
     }
 
     /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
-    pub(crate) fn bereave(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, owner: &Owner, number: u64) {
+    pub(crate) fn released_elsewhere(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, owner: &Owner, number: u64) {
         if let Some(hold) = self.holds.get(&(Arc::clone(protocol.name()), owner.clone())) {
             self.gone(&hold, &[number]);
         }

@@ -99,7 +99,7 @@ impl LockName {
 
     /// Where one owner is told that its turn for this lock has come (protocol §9.7). Stands for itself: nobody else waits
     /// there.
-    pub(crate) fn station(self: &Arc<Self>, owner: &str) -> Arc<Self> {
+    pub(crate) fn inbox(self: &Arc<Self>, owner: &str) -> Arc<Self> {
         let mut channel = Vec::with_capacity(self.channel.len() + 1 + owner.len());
         channel.extend_from_slice(&self.channel);
         channel.push(b':');
@@ -253,7 +253,7 @@ mod tests {
             assert_eq!(name.queue(), format!("redisson_lock_queue{suffix}"));
             assert_eq!(name.deadlines(), format!("redisson_lock_timeout{suffix}"));
             assert_eq!(name.counter(), format!("redisson_lock_token{suffix}"));
-            assert_eq!(name.station("u:1").channel, format!("{channel}:u:1"));
+            assert_eq!(name.inbox("u:1").channel, format!("{channel}:u:1"));
             let (read, write) = LockName::halves(prefix, plain);
             assert!(read != write && read != name && write != name);
             for half in [&read, &write] {

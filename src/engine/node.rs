@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::sync::Mutex;
-use super::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
+use super::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use super::world::{Machine, World};
 use fault::fault;
 
@@ -49,7 +49,7 @@ pub(crate) struct Node {
     next: AtomicUsize,
     subscriber: Client,
     channels: Arc<Mutex<HashSet<Bytes>>>,
-    ear: Arc<OnceLock<Weak<dyn Ear>>>,
+    ear: Arc<OnceLock<Weak<dyn Listener>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     connections: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
@@ -204,7 +204,7 @@ impl Transport for Node {
         })
     }
 
-    fn listen(&self, ear: Weak<dyn Ear>) {
+    fn listen(&self, ear: Weak<dyn Listener>) {
         // Set once, by the engine that owns this node.
         let _ = self.ear.set(ear);
     }
@@ -259,7 +259,7 @@ fn text(channel: &Bytes) -> String {
 }
 
 /// Tells the ear of every message. Does nothing else, so that it never falls behind for long.
-async fn dispatch(subscriber: Client, ear: Arc<OnceLock<Weak<dyn Ear>>>) {
+async fn dispatch(subscriber: Client, ear: Arc<OnceLock<Weak<dyn Listener>>>) {
     let mut messages = subscriber.message_rx();
     loop {
         let message = messages.recv().await;
@@ -283,7 +283,7 @@ async fn dispatch(subscriber: Client, ear: Arc<OnceLock<Weak<dyn Ear>>>) {
 async fn keep_listening(
     subscriber: Client,
     channels: Arc<Mutex<HashSet<Bytes>>>,
-    ear: Arc<OnceLock<Weak<dyn Ear>>>,
+    ear: Arc<OnceLock<Weak<dyn Listener>>>,
     ping_interval: Duration,
 ) {
     let mut reconnects = subscriber.reconnect_rx();
@@ -319,7 +319,7 @@ async fn keep_listening(
 }
 
 /// Tells the ear when a connection for commands is back, and breaks one that was taken for dead.
-async fn keep_line(line: Arc<Line>, ear: Arc<OnceLock<Weak<dyn Ear>>>) {
+async fn keep_line(line: Arc<Line>, ear: Arc<OnceLock<Weak<dyn Listener>>>) {
     let mut reconnects = line.client.reconnect_rx();
     let mut errors = line.client.error_rx();
     loop {

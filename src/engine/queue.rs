@@ -29,24 +29,24 @@ const MOST: usize = 500;
 
 /// One waiter's place.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct QueueEntry {
     target: Arc<Target>,
-    station: Arc<LockName>,
+    inbox: Arc<LockName>,
     /// When the last command was sent that was answered: it stands in the queue.
     confirmed: AtomicU64,
     /// The server's time of that answer, in ms.
     at: AtomicI64,
 }
 
-impl Standing {
+impl QueueEntry {
     /// When the last command was sent that was answered: it stands in the queue.
     pub(crate) fn confirmed(&self) -> Moment {
         Moment::from_nanos(self.confirmed.load(Ordering::Relaxed))
     }
 
     /// Where the waiter is told that its turn has come.
-    pub(crate) fn station(&self) -> &Arc<LockName> {
-        &self.station
+    pub(crate) fn inbox(&self) -> &Arc<LockName> {
+        &self.inbox
     }
 
     fn protocol(&self) -> &Arc<dyn Protocol> {
@@ -61,23 +61,23 @@ impl Standing {
 
 /// A place that is kept until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct EntryHandle {
     queues: Arc<Queues>,
-    standing: Arc<Standing>,
+    entry: Arc<QueueEntry>,
 }
 
-impl Stand {
-    pub(crate) fn standing(&self) -> &Standing {
-        &self.standing
+impl EntryHandle {
+    pub(crate) fn entry(&self) -> &QueueEntry {
+        &self.entry
     }
 }
 
-impl Drop for Stand {
+impl Drop for EntryHandle {
     fn drop(&mut self) {
-        let key = self.standing.target.hold.key();
-        let mut standing = self.queues.standing.lock();
-        if standing.get(&key).is_some_and(|found| Arc::ptr_eq(found, &self.standing)) {
-            standing.remove(&key);
+        let key = self.entry.target.hold.key();
+        let mut entries = self.queues.entries.lock();
+        if entries.get(&key).is_some_and(|found| Arc::ptr_eq(found, &self.entry)) {
+            entries.remove(&key);
         }
     }
 }
@@ -88,7 +88,7 @@ type Due = (Arc<dyn Protocol>, Moment);
 /// A client's places in queues, and what it has to look after in them.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    standing: Mutex<HashMap<Key, Arc<Standing>, ReadyHash>>,
+    entries: Mutex<HashMap<Key, Arc<QueueEntry>, ReadyHash>>,
     /// Waiters that left a mark in Redis without a place in a queue.
     marked: Mutex<HashMap<Key, Arc<Target>, ReadyHash>>,
     /// Locks that this client passed on or told somebody of, and when to look whether they were taken.
@@ -100,22 +100,22 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// Keeps a place that an answer to a command sent at `sent` has confirmed.
-    pub(crate) fn stand(
+    pub(crate) fn keep(
         self: &Arc<Self>,
         target: &Arc<Target>,
-        station: Arc<LockName>,
+        inbox: Arc<LockName>,
         sent: Moment,
         at: i64,
-    ) -> Stand {
-        let standing = Arc::new(Standing {
+    ) -> EntryHandle {
+        let entry = Arc::new(QueueEntry {
             target: Arc::clone(target),
-            station,
+            inbox,
             confirmed: AtomicU64::new(sent.as_nanos()),
             at: AtomicI64::new(at),
         });
-        self.standing.lock().insert(target.hold.key(), Arc::clone(&standing));
+        self.entries.lock().insert(target.hold.key(), Arc::clone(&entry));
         self.kick.notify_one();
-        Stand { queues: Arc::clone(self), standing }
+        EntryHandle { queues: Arc::clone(self), entry }
     }
 
     /// A waiter has left a mark.
@@ -134,9 +134,9 @@ impl Queues {
 
     /// Everybody who has left something in Redis by waiting.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
-        let standing = self.standing.lock();
+        let entries = self.entries.lock();
         let marked = self.marked.lock();
-        standing.values().map(|standing| &standing.target).chain(marked.values()).map(Arc::clone).collect()
+        entries.values().map(|entry| &entry.target).chain(marked.values()).map(Arc::clone).collect()
     }
 
     /// This client passed a lock on, or told somebody to take it: looks after its first lease whether that was done.
@@ -165,7 +165,7 @@ impl Queues {
     /// How long there is nothing to do; None: until the next kick.
     fn rest(&self, now: Moment, beat: Duration) -> Option<Duration> {
         let next = self.after.lock().values().map(|(_, due)| due.since(now)).min();
-        if self.passed.load(Ordering::Relaxed) || !self.standing.lock().is_empty() {
+        if self.passed.load(Ordering::Relaxed) || !self.entries.lock().is_empty() {
             return Some(next.map_or(beat, |next| next.min(beat)));
         }
         next
@@ -224,15 +224,15 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
 }
 
 /// What one command is about: locks, each with the waiters to be refreshed in its queue.
-type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<Standing>>)>;
+type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<QueueEntry>>)>;
 
 /// Refreshes every place if it is time, and looks after the locks that are due.
 async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
     let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
     if whole {
-        let mut standing: Vec<_> = engine.queues.standing.lock().values().cloned().collect();
-        standing.sort_by(|a, b| a.protocol().name().key.cmp(&b.protocol().name().key));
-        for same in standing.chunk_by(|a, b| a.protocol().name() == b.protocol().name()) {
+        let mut entries: Vec<_> = engine.queues.entries.lock().values().cloned().collect();
+        entries.sort_by(|a, b| a.protocol().name().key.cmp(&b.protocol().name().key));
+        for same in entries.chunk_by(|a, b| a.protocol().name() == b.protocol().name()) {
             for part in same.chunks(MOST) {
                 locks.extend(part.first().map(|first| (Arc::clone(first.protocol()), part.to_vec())));
             }
@@ -258,19 +258,19 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
 fn batches(engine: &Engine, locks: Batch) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut waiters = 0;
-    for (protocol, standing) in locks {
+    for (protocol, entries) in locks {
         let fits = batches.last().is_some_and(|batch| {
             batch.len() < engine.options.watchdog_batch
-                && waiters + standing.len() <= MOST
+                && waiters + entries.len() <= MOST
                 && batch.first().is_some_and(|(first, _)| first.flavour() == protocol.flavour())
         });
         if !fits {
             batches.push(Vec::new());
             waiters = 0;
         }
-        waiters += standing.len();
+        waiters += entries.len();
         if let Some(batch) = batches.last_mut() {
-            batch.push((protocol, standing));
+            batch.push((protocol, entries));
         }
     }
     batches
@@ -282,10 +282,10 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
     let keys = words.len();
     words.extend(queue.args(engine.topology.publish(first.name())));
-    for (protocol, standing) in &batch {
+    for (protocol, entries) in &batch {
         words.extend(protocol.queue().map(|queue| Arg::Text(queue.channels.clone())));
-        words.push(Arg::Int(i64::try_from(standing.len()).unwrap_or(i64::MAX)));
-        for one in standing {
+        words.push(Arg::Int(i64::try_from(entries.len()).unwrap_or(i64::MAX)));
+        for one in entries {
             words.extend([
                 Arg::Text(one.target.hold.owner.bytes()),
                 Arg::Int(one.at.load(Ordering::Relaxed)),
@@ -301,10 +301,10 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     };
     if let Err(error) = outcome {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
-        for standing in batch.iter().flat_map(|(_, standing)| standing) {
+        for entry in batch.iter().flat_map(|(_, entries)| entries) {
             // Whoever has not heard anything for so long finds out what is wrong by itself.
-            if engine.now().since(standing.confirmed()) > engine.options.poll_cap {
-                engine.registry.wake(&standing.station);
+            if engine.now().since(entry.confirmed()) > engine.options.poll_cap {
+                engine.registry.wake(&entry.inbox);
             }
         }
     }
@@ -316,7 +316,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
     let Reply::List(answers) = reply else { return Err(odd()) };
     let mut answers = answers.iter();
     let Some(Reply::Int(at)) = answers.next() else { return Err(odd()) };
-    for (protocol, standing) in batch {
+    for (protocol, entries) in batch {
         let now = engine.now();
         match (answers.next(), answers.next()) {
             (Some(Reply::Int(1)), _) => engine.queues.look_after(protocol, now),
@@ -331,26 +331,26 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
             (Some(Reply::Text(reason)), _) => {
                 let reason = String::from_utf8_lossy(reason);
                 tracing::warn!(lock.name = %protocol.name().plain, %reason, "the server refused to keep a queue");
-                for one in standing {
+                for one in entries {
                     answers.next();
-                    engine.registry.wake(&one.station);
+                    engine.registry.wake(&one.inbox);
                 }
                 continue;
             }
             _ => return Err(odd()),
         }
-        for one in standing {
+        for one in entries {
             match answers.next() {
                 Some(Reply::Int(1)) => one.confirm(sent, *at),
                 // Not there: its attempt to stay will tell, in order with its other commands.
-                Some(Reply::Int(0)) => engine.registry.wake(&one.station),
+                Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),
                 Some(Reply::Int(left)) => {
                     let lease = Duration::from_millis(left.unsigned_abs());
-                    let standing = engine.queues.standing.lock();
+                    let entries = engine.queues.entries.lock();
                     // Under the lock, and only for the very place that was asked about: its owner may have been in since,
                     // and wait anew.
-                    if standing.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
-                        engine.registry.pass(&one.station, Passed { lease, since: Some(sent) });
+                    if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
+                        engine.registry.pass(&one.inbox, Passed { lease, since: Some(sent) });
                     }
                 }
                 _ => return Err(odd()),

@@ -20,17 +20,17 @@ use super::names::{LockName, ReadyHash, shard};
 use super::reaper::{Finished, Reaper};
 use super::sync::{Mutex, MutexGuard};
 use super::topology::Topology;
-use super::transport::{Ear, Moment};
+use super::transport::{Listener, Moment};
 use crate::config::Options;
 use crate::owner::Owner;
 
-mod place;
 mod slot;
 mod spare;
+mod waiter;
 
-pub(crate) use place::{Nap, Place, Until, Win};
 pub(crate) use slot::Passed;
 use slot::{Listening, Seat, Slot};
+pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
 
 const SHARDS: usize = 16;
 
@@ -90,11 +90,11 @@ impl Registry {
         &self.shards[shard(name, SHARDS)]
     }
 
-    /// Takes a place in the local queue of a name; at once with the turn when nobody is before it. `takes`: it may be
+    /// Enters the local queue of a name; at once with the turn when nobody is before it. `takes`: it may be
     /// handed a lock that another owner of this client took as this flavour.
-    pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<&'static str>) -> Place {
+    pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<&'static str>) -> Waiter {
         let mut shard = self.shard(name).lock();
-        let mut place = Place {
+        let mut waiter = Waiter {
             registry: Arc::clone(self),
             name: Arc::clone(name),
             seat: None,
@@ -106,12 +106,12 @@ impl Registry {
         };
         let Some(slot) = shard.get_mut(name) else {
             shard.insert(Arc::clone(name), Slot { turn: true, ..Slot::default() });
-            return place;
+            return waiter;
         };
         slot.idle_since = None;
         let seat = Arc::new(Seat { takes, state: Mutex::default(), notify: Notify::new() });
-        place.seat = Some(Arc::clone(&seat));
-        place.count();
+        waiter.seat = Some(Arc::clone(&seat));
+        waiter.count();
         if slot.turn {
             slot.queue.push_back(seat);
         } else {
@@ -119,7 +119,7 @@ impl Registry {
             slot.turn = true;
             slot.contender = Some(seat);
         }
-        place
+        waiter
     }
 
     /// Passes a hold that nobody relies on any more to the contender, if there is one that takes it and it is not yet
@@ -186,9 +186,9 @@ impl Registry {
         }
     }
 
-    /// Whoever waits at a station has been passed the lock.
-    pub(crate) fn pass(&self, station: &LockName, passed: Passed) {
-        self.seat(station, |seat| {
+    /// Whoever waits at a inbox has been passed the lock.
+    pub(crate) fn pass(&self, inbox: &LockName, passed: Passed) {
+        self.seat(inbox, |seat| {
             seat.state.lock().passed = Some(passed);
             seat.wake();
         });
@@ -356,7 +356,7 @@ impl Registry {
     }
 }
 
-impl Ear for Registry {
+impl Listener for Registry {
     fn message(&self, channel: &[u8], payload: &[u8]) {
         for n in 0.. {
             let Some(name) = self.channels.nth(channel, n) else { return };

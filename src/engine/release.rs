@@ -163,8 +163,8 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
                 engine.queues.look_after(&hold.protocol, engine.now());
             }
             let clean = !acquire_doubted && !release_doubted && !hold.owner.is_known();
-            if let Some(station) = hold.station.get().filter(|_| clean) {
-                engine.registry.keep(&hold.owner, station);
+            if let Some(inbox) = hold.inbox.get().filter(|_| clean) {
+                engine.registry.keep(&hold.owner, inbox);
             }
             Ok(Released::Free)
         }

@@ -105,12 +105,12 @@ struct Signs {
 }
 
 impl Signs {
-    fn ask(&self, now: Moment) -> Asked<'_> {
+    fn ask(&self, now: Moment) -> Pending<'_> {
         if self.under_way.load(Ordering::Relaxed) == 0 {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        Asked { signs: self, sent: now, is_over: false }
+        Pending { signs: self, sent: now, is_over: false }
     }
 
     fn are_missing(&self, now: Moment) -> bool {
@@ -132,13 +132,13 @@ impl Signs {
 }
 
 /// One command under way.
-struct Asked<'a> {
+struct Pending<'a> {
     signs: &'a Signs,
     sent: Moment,
     is_over: bool,
 }
 
-impl Asked<'_> {
+impl Pending<'_> {
     fn answered(mut self, now: Moment) {
         self.is_over = true;
         let Signs { heard, usual, missed, .. } = self.signs;
@@ -163,7 +163,7 @@ impl Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Pending<'_> {
     fn drop(&mut self) {
         self.signs.under_way.fetch_sub(1, Ordering::Relaxed);
     }
@@ -171,7 +171,7 @@ impl Drop for Asked<'_> {
 
 /// A command under way, with the clock that tells whether its answer was overdue when it was given up.
 struct UnderWay<'a> {
-    asked: Option<Asked<'a>>,
+    asked: Option<Pending<'a>>,
     world: &'a dyn World,
 }
 

@@ -126,7 +126,7 @@ impl fmt::Debug for Fault {
 }
 
 /// Who is told of messages. The registry is the one implementation outside tests.
-pub(crate) trait Ear: Send + Sync {
+pub(crate) trait Listener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
 
@@ -151,7 +151,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()>;
 
     /// Sets who hears messages. Called once, before the first subscription.
-    fn listen(&self, ear: Weak<dyn Ear>);
+    fn listen(&self, ear: Weak<dyn Listener>);
 
     /// Which server it is, as far as can be told without asking it: the same text for the same server at the same address.
     fn address(&self) -> &str;

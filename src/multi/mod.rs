@@ -71,7 +71,7 @@ impl MultiLock {
     #[must_use]
     pub fn of(locks: Vec<Arc<dyn DistLock>>) -> Self {
         // The order, of the same locks always the same: by key, by server, by flavour.
-        let mut locks: Vec<_> = locks.into_iter().map(|lock| (Place::of(&lock), lock)).collect();
+        let mut locks: Vec<_> = locks.into_iter().map(|lock| (SortKey::of(&lock), lock)).collect();
         locks.sort_by(|(a, _), (b, _)| a.cmp(b));
         // Of a lock of somebody else's making nobody knows whether it is the same.
         locks.dedup_by(|(a, _), (b, _)| a.flavour.is_some() && a == b);
@@ -151,14 +151,14 @@ impl fmt::Debug for MultiLock {
 
 /// Where a lock lives: what makes two of them the same, and their order.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SortKey {
     key: Bytes,
     server: String,
     /// None for one that this crate did not make.
     flavour: Option<&'static str>,
 }
 
-impl Place {
+impl SortKey {
     fn of(lock: &Arc<dyn DistLock>) -> Self {
         match part(lock) {
             Some(part) => {
@@ -175,7 +175,7 @@ impl Place {
 }
 
 /// Refuses what cannot be taken together.
-fn check(locks: &[(Place, Arc<dyn DistLock>)]) -> Result<()> {
+fn check(locks: &[(SortKey, Arc<dyn DistLock>)]) -> Result<()> {
     if locks.is_empty() {
         return Err(Error::config("a multi lock needs locks: the list is empty"));
     }

@@ -29,7 +29,7 @@ struct Together {
 }
 
 /// What it brought to ask for all that were missing.
-enum Asked {
+enum Answers {
     /// All are held.
     All,
     /// The first that somebody else holds.
@@ -71,10 +71,10 @@ impl MultiLock {
         loop {
             let waited_for = got.len();
             let busy = match self.ask_all(&asked, &asker, &mut got, together, deadline).await {
-                Ok(Asked::All) => None,
-                Ok(Asked::Busy(at)) => Some(at),
+                Ok(Answers::All) => None,
+                Ok(Answers::Busy(at)) => Some(at),
                 // Given back in the background. Where attempts before it failed, that says more.
-                Ok(Asked::RanOut) => return last.map_or(Ok(None), Err),
+                Ok(Answers::RanOut) => return last.map_or(Ok(None), Err),
                 Err(error) => {
                     self.give_back(&mut got, 0, &mut asker, deadline).await;
                     if together && error.crosses_slots() {
@@ -164,7 +164,7 @@ impl MultiLock {
         got: &mut Got,
         together: bool,
         deadline: &Deadline,
-    ) -> Result<Asked> {
+    ) -> Result<Answers> {
         let owner = &asker.owner;
         let mut missing: Vec<usize> = (0..self.locks.len()).filter(|at| !got.contains_key(at)).collect();
         let mut batches = FuturesUnordered::new();
@@ -216,8 +216,8 @@ impl MultiLock {
         };
         match failed {
             Some(error) => Err(error),
-            None if late && busy.is_none() => cut_off(&self.locks, deadline).map(|()| Asked::RanOut),
-            None => Ok(busy.map_or(Asked::All, Asked::Busy)),
+            None if late && busy.is_none() => cut_off(&self.locks, deadline).map(|()| Answers::RanOut),
+            None => Ok(busy.map_or(Answers::All, Answers::Busy)),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::owner::Owner;
 const SILENCE: Duration = Duration::from_millis(10);
 
 /// What is asked for.
-pub(super) struct Wish {
+pub(super) struct Request {
     /// None: a new one every round.
     pub(super) owner: Option<Owner>,
     pub(super) asked: Acquire,
@@ -87,7 +87,7 @@ impl RedLock {
     /// Asks all servers at once, but for the one that has granted it already, and those that have not answered yet.
     pub(super) async fn round(
         &self,
-        wish: &Wish,
+        request: &Request,
         owner: &Owner,
         first: Option<(usize, Guard)>,
         late: &mut Late,
@@ -111,15 +111,15 @@ impl RedLock {
                 round.failed += 1;
                 continue;
             }
-            let how = how(&owner.at(at), &wish.asked, &wish.deadline).wait(Duration::ZERO);
+            let how = how(&owner.at(at), &request.asked, &request.deadline).wait(Duration::ZERO);
             open.insert(at);
             round.asking.push(ask(lock, at, how));
         }
         round.granted.extend(first);
-        let within = if wish.deadline.is_once() {
+        let within = if request.deadline.is_once() {
             self.node_timeout
         } else {
-            wish.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
+            request.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
         };
         let mut timer = std::pin::pin!(tokio::time::sleep(within));
         let (began, mut heard) = (Instant::now(), Duration::ZERO);

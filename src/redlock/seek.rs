@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 
 use super::RedLock;
 use super::look::{Look, Looks};
-use super::round::{Late, Round, Wish};
+use super::round::{Late, Request, Round};
 use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Result, Step};
 use crate::group::{Held, PAUSES, ask, deadline, how, is_silent, patience};
@@ -24,7 +24,7 @@ impl RedLock {
         self.check()?;
         let deadline = deadline(&self.nodes, &asked);
         let owner = asked.owner.clone().or_else(Owner::current);
-        let wish = Wish { owner, asked, deadline: deadline.clone() };
+        let request = Request { owner, asked, deadline: deadline.clone() };
         let needed = self.quorum();
         let most_away = self.nodes.len() - needed;
         let (mut late, mut looks) = (Late::default(), Looks::default());
@@ -32,9 +32,9 @@ impl RedLock {
         let mut patience = Patience::new(patience(&self.nodes));
         let mut splits = 0_u32;
         let mut known_busy = false;
-        let mut owner = wish.owner.clone().unwrap_or_else(Owner::of_group);
+        let mut owner = request.owner.clone().unwrap_or_else(Owner::of_group);
         loop {
-            let round = self.round(&wish, &owner, first.take(), &mut late).await?;
+            let round = self.round(&request, &owner, first.take(), &mut late).await?;
             if round.held() >= needed {
                 return Ok(Some(self.held(owner, round, late)));
             }
@@ -55,7 +55,7 @@ impl RedLock {
                 return away.map_or(Ok(None), Err);
             }
             self.give_back(granted, &mut late, &deadline).await;
-            let next = wish.owner.clone().unwrap_or_else(Owner::of_group);
+            let next = request.owner.clone().unwrap_or_else(Owner::of_group);
             if let Some(error) = away {
                 known_busy = false;
                 let pause = pause(&**deadline.world(), PAUSES, patience.failures());
@@ -79,7 +79,7 @@ impl RedLock {
                     late.beside(tokio::time::sleep(deadline.at_most(deadline.world().jitter(span)))).await;
                 }
                 if !busy.is_empty() {
-                    first = self.wait(busy, &wish, &next, &mut looks, &mut late).await?;
+                    first = self.wait(busy, &request, &next, &mut looks, &mut late).await?;
                     if first.is_none() && deadline.is_over() {
                         return self.ran_out(&deadline);
                     }
@@ -134,7 +134,7 @@ impl RedLock {
     async fn wait(
         &self,
         busy: Vec<usize>,
-        wish: &Wish,
+        request: &Request,
         owner: &Owner,
         looks: &mut Looks,
         late: &mut Late,
@@ -142,14 +142,14 @@ impl RedLock {
         let Some(mut at) = self.first_of(&busy) else { return Ok(None) };
         looks.begin(self.is_settled(at));
         loop {
-            if wish.deadline.is_over() {
+            if request.deadline.is_over() {
                 return Ok(None);
             }
-            let mut how = how(&owner.at(at), &wish.asked, &wish.deadline);
-            how.wait = wish.deadline.left();
+            let mut how = how(&owner.at(at), &request.asked, &request.deadline);
+            how.wait = request.deadline.left();
             let elsewhere = async {
                 loop {
-                    tokio::time::sleep(looks.pause(&**wish.deadline.world())).await;
+                    tokio::time::sleep(looks.pause(&**request.deadline.world())).await;
                     match self.look(at, &busy, looks).await {
                         Look::Stay => {}
                         Look::Free => return None,

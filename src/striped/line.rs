@@ -39,7 +39,7 @@ struct Line {
 }
 
 /// A place in a line, left when dropped.
-struct Place {
+struct Ticket {
     line: Arc<Line>,
     told: oneshot::Receiver<Result<Grant>>,
 }
@@ -58,7 +58,7 @@ impl Drop for Serving {
     }
 }
 
-impl Drop for Place {
+impl Drop for Ticket {
     fn drop(&mut self) {
         self.told.close();
         self.line.left.notify_one();
@@ -80,15 +80,15 @@ impl Lines {
         deadline: &Deadline,
     ) -> Result<Option<Grant>> {
         loop {
-            let mut place = self.enter(segments, begin, lease, deadline);
+            let mut ticket = self.enter(segments, begin, lease, deadline);
             let told = match deadline.left() {
-                None => (&mut place.told).await,
-                Some(rest) => match tokio::time::timeout(rest, &mut place.told).await {
+                None => (&mut ticket.told).await,
+                Some(rest) => match tokio::time::timeout(rest, &mut ticket.told).await {
                     Ok(told) => told,
                     Err(_) => {
-                        place.told.close();
+                        ticket.told.close();
                         // At the very end: success wins.
-                        return match place.told.try_recv() {
+                        return match ticket.told.try_recv() {
                             Ok(told) => told.map(Some),
                             Err(_) => cut_off(segments, deadline).map(|()| None),
                         };
@@ -108,20 +108,20 @@ impl Lines {
         begin: usize,
         lease: Option<Duration>,
         deadline: &Deadline,
-    ) -> Place {
+    ) -> Ticket {
         let (tell, told) = oneshot::channel();
         let waiter = Waiter { tell, deadline: deadline.clone() };
         let mut lines = self.0.lock();
         if let Some(line) = lines.get(&lease) {
             line.waiting.lock().push_back(waiter);
-            return Place { line: Arc::clone(line), told };
+            return Ticket { line: Arc::clone(line), told };
         }
         let line = Arc::new(Line::default());
         line.waiting.lock().push_back(waiter);
         lines.insert(lease, Arc::clone(&line));
         drop(lines);
         tokio::spawn(Arc::clone(self).serve(Arc::clone(&line), Arc::clone(segments), begin, lease));
-        Place { line, told }
+        Ticket { line, told }
     }
 
     /// Asks for every segment for as long as anybody waits, and hands on what is granted.

@@ -13,7 +13,7 @@ use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::names::LockName;
 use crate::engine::protocol::{Ask, Attempt as Answer, HoldId, Protocol, Turn};
-use crate::engine::queue::Stand;
+use crate::engine::queue::EntryHandle;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, nanos};
@@ -27,7 +27,7 @@ pub(super) enum Tried {
     Passed(Grant),
     Busy(Option<u64>),
     /// Busy, and the owner has a place in the queue.
-    Standing(Placed),
+    Queued(InQueue),
     /// Busy, and the owner has left a mark that it waits.
     Marked(Option<u64>, Undo),
     /// Others are to come first.
@@ -41,8 +41,8 @@ pub(super) enum Tried {
 }
 
 /// A place in a queue in Redis.
-pub(super) struct Placed {
-    pub(super) stand: Stand,
+pub(super) struct InQueue {
+    pub(super) entry: EntryHandle,
     pub(super) undo: Undo,
 }
 
@@ -94,7 +94,7 @@ impl Request {
         let attempt = Attempt {
             target: Arc::clone(target),
             lease: self.lease,
-            station: self.station.clone(),
+            inbox: self.inbox.clone(),
             alone: self.alone,
             numbers: self.protocol.nature().numbers,
             // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
@@ -136,7 +136,7 @@ struct Attempt {
     target: Arc<Target>,
     /// None: the watchdog's.
     lease: Option<Duration>,
-    station: Option<Arc<LockName>>,
+    inbox: Option<Arc<LockName>>,
     /// True when the owner must hold nothing yet.
     alone: bool,
     /// True when the lock that was asked for gives every section a number.
@@ -282,8 +282,8 @@ impl Attempt {
         let waits = self.turn != Turn::Once;
         match answer {
             Answer::Busy(ttl, at) if waits && protocol.queue().is_some() => {
-                let placed = self.stand(ttl, at, sent)?;
-                Ok(Tried::Standing(placed))
+                let queued = self.keep_entry(ttl, at, sent)?;
+                Ok(Tried::Queued(queued))
             }
             Answer::Busy(ttl, _) if waits && release::waits_in_redis(protocol) => {
                 let mark = Undo::mark(&self.target);
@@ -301,17 +301,17 @@ impl Attempt {
     }
 
     /// The owner has a place in the queue.
-    fn stand(&self, ttl: Option<u64>, at: i64, sent: Moment) -> Result<Placed, Failed> {
+    fn keep_entry(&self, ttl: Option<u64>, at: i64, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let undo = Undo::new(&self.target, false);
-        let station = self.station.clone().unwrap_or_else(|| hold.name().station(hold.owner.text()));
-        let stand = engine.queues.stand(&self.target, station, sent, at);
+        let inbox = self.inbox.clone().unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
+        let entry = engine.queues.keep(&self.target, inbox, sent, at);
         if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
             engine.queues.look_in(self.protocol(), engine.now(), ttl);
         }
         // Closing gives up the places that it finds; what comes in behind it is given up here.
         engine.check_open()?;
-        Ok(Placed { stand, undo })
+        Ok(InQueue { entry, undo })
     }
 
     /// The owner was to come in again, and has nothing there any more.

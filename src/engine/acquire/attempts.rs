@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Request;
-use super::attempt::{Failed, Placed, Tried};
+use super::attempt::{Failed, InQueue, Tried};
 use super::undo::Undo;
 use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::protocol::Turn;
@@ -17,14 +17,14 @@ pub(super) struct Attempts<'a> {
     request: &'a Request,
     pub(super) target: Arc<Target>,
     /// For how long to sleep before the next attempt.
-    nap: Duration,
+    pause_for: Duration,
     /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
     pub(super) doubt: Option<Undo>,
     /// A mark in Redis that this waits.
     mark: Option<Undo>,
     pub(super) turn: Turn,
     /// The place in a queue in Redis.
-    pub(super) place: Option<Placed>,
+    pub(super) entry: Option<InQueue>,
     pub(super) found: Found,
     pub(super) patience: Patience,
     /// Why the last attempt failed, if it did.
@@ -44,15 +44,15 @@ pub(super) enum Found {
 
 impl<'a> Attempts<'a> {
     pub(super) fn new(request: &'a Request) -> Self {
-        let nap = request.engine.options.poll_cap;
+        let pause_for = request.engine.options.poll_cap;
         Self {
             request,
             target: request.target(),
-            nap,
+            pause_for,
             doubt: None,
             mark: None,
             turn: Turn::Join,
-            place: None,
+            entry: None,
             found: Found::Nothing,
             patience: Patience::new(request.engine.patience()),
             failed: None,
@@ -83,35 +83,35 @@ impl<'a> Attempts<'a> {
                 self.settle();
                 return Ok(Some(grant));
             }
-            Ok(Tried::Standing(placed)) => {
-                self.nap = request.engine.options.poll_cap;
-                self.stand(placed);
+            Ok(Tried::Queued(queued)) => {
+                self.pause_for = request.engine.options.poll_cap;
+                self.stands(queued);
             }
             Ok(Tried::Marked(ttl, mark)) => {
-                self.nap = request.until_free(ttl);
+                self.pause_for = request.until_free(ttl);
                 Undo::keep(&mut self.mark, mark);
             }
             Ok(Tried::HeldBack) => {
                 self.found = Found::HeldBack;
-                self.nap = held_back.unwrap_or(FLOOR).min(request.engine.options.poll_cap);
+                self.pause_for = held_back.unwrap_or(FLOOR).min(request.engine.options.poll_cap);
             }
             Ok(Tried::Displaced) => {
                 self.found = Found::Displaced;
             }
             Ok(Tried::Met) => {
                 // Given up.
-                self.place = None;
+                self.entry = None;
                 self.found = Found::Displaced;
             }
             Ok(Tried::Busy(ttl)) => {
-                self.nap = request.until_free(ttl);
+                self.pause_for = request.until_free(ttl);
             }
             Ok(Tried::Gone) => {
                 // Even a fresh owner is known by now: its release may still be under way.
                 let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                 let (number, nonce) = (self.target.number, self.target.nonce.clone());
                 self.target = Target::reserve(&request.engine, hold, number, nonce);
-                self.nap = Duration::from_millis(1);
+                self.pause_for = Duration::from_millis(1);
                 self.found = Found::Gone;
             }
             Err(Failed { error, doubt, last, spent, cut_off }) => {
@@ -135,7 +135,7 @@ impl<'a> Attempts<'a> {
                     request.ran_out.store(earlier.is_none(), Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }
-                self.nap = request.engine.pause(self.patience.failures());
+                self.pause_for = request.engine.pause(self.patience.failures());
                 let now = request.deadline.elapsed();
                 let enough = if spent { self.patience.came_late(now) } else { self.patience.failed(now) };
                 if last || enough || !error.is_retryable() || request.deadline.is_over() {
@@ -157,18 +157,18 @@ impl<'a> Attempts<'a> {
     /// How to wait for the next attempt.
     pub(super) fn pause(&self) -> Pause {
         let news = if self.is_failing() { News::Connection } else { News::Announced };
-        Pause { most: self.nap, news }
+        Pause { most: self.pause_for, news }
     }
 
     /// True when this has a place in the queue.
-    pub(super) fn is_standing(&self) -> bool {
-        self.place.is_some()
+    pub(super) fn is_queued(&self) -> bool {
+        self.entry.is_some()
     }
 
     /// The place is confirmed.
-    pub(super) fn stand(&mut self, placed: Placed) {
+    pub(super) fn stands(&mut self, queued: InQueue) {
         self.turn = Turn::Stay;
-        if let Some(Placed { undo, .. }) = self.place.replace(placed) {
+        if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
             // The same place, confirmed.
             Undo::settle(&mut Some(undo));
         }
@@ -176,7 +176,7 @@ impl<'a> Attempts<'a> {
 
     /// The place is gone, and nothing is held. Returns what may come in late.
     pub(super) fn displaced(&mut self) -> Option<Undo> {
-        if let Some(Placed { undo, .. }) = self.place.take() {
+        if let Some(InQueue { undo, .. }) = self.entry.take() {
             Undo::settle(&mut Some(undo));
         }
         self.doubt.take()
@@ -186,7 +186,7 @@ impl<'a> Attempts<'a> {
     pub(super) fn settle(&mut self) {
         Undo::settle(&mut self.doubt);
         Undo::settle(&mut self.mark);
-        if let Some(Placed { undo, .. }) = self.place.take() {
+        if let Some(InQueue { undo, .. }) = self.entry.take() {
             Undo::settle(&mut Some(undo));
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Request;
 use super::attempts::{Attempts, Found};
 use crate::engine::hold::Grant;
-use crate::engine::registry::{Place, Win};
+use crate::engine::registry::{HeldAs, Waiter};
 use crate::engine::wait::{self, Asked, Attempt, Beside, News, Pause, Waited};
 use crate::error::Result;
 
@@ -39,20 +39,20 @@ impl Request {
         let shared = self.protocol.nature().shared;
         let may_hand = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().numbers;
         let win = if shared {
-            Win::Shared
+            HeldAs::Shared
         } else if may_hand {
-            Win::Passable
+            HeldAs::Passable
         } else {
-            Win::Alone
+            HeldAs::Alone
         };
-        let mut place = self.engine.registry.enter(self.protocol.name(), may_hand.then(|| self.protocol.flavour()));
+        let mut waiter = self.engine.registry.enter(self.protocol.name(), may_hand.then(|| self.protocol.flavour()));
         if self.may_meet_itself() {
-            place.name(&self.owner);
+            waiter.name(&self.owner);
         }
         let mut attempt = LockAttempt { request: self, attempts, looks: 0 };
-        match wait::wait(&self.engine, &self.deadline, &mut place, &mut attempt).await? {
+        match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut attempt).await? {
             Waited::Done(grant) => {
-                place.won(&grant.hold, self.engine.now(), win);
+                waiter.won(&grant.hold, self.engine.now(), win);
                 Ok(Some(grant))
             }
             Waited::Over | Waited::Displaced => attempt.attempts.give_up(),
@@ -74,48 +74,48 @@ impl LockAttempt<'_> {
 impl Attempt for LockAttempt<'_> {
     type Output = Grant;
 
-    async fn ask_beside(&mut self, place: &mut Place) -> Result<Beside<Grant>> {
-        let joins = place.joins();
+    async fn ask_beside(&mut self, waiter: &mut Waiter) -> Result<Beside<Grant>> {
+        let joins = waiter.joins();
         // Its owner may have come in since it asked, by another acquire.
         let again = !joins && self.request.is_in();
         let held_back = self.attempts.held_back();
         let mut most = held_back.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
-        if joins || again || (held_back == Some(Duration::ZERO) && place.is_held_back()) {
+        if joins || again || (held_back == Some(Duration::ZERO) && waiter.is_held_back()) {
             if let Some(grant) = self.attempts.ask().await? {
                 return Ok(Beside::Done(grant));
             }
             if again {
                 most = most.min(self.attempts.pause().most);
             } else if joins {
-                place.rejoin();
+                waiter.rejoin();
                 return Ok(Beside::Again);
             } else {
                 // Not even so: somebody else holds it.
-                place.note_held_back(false);
+                waiter.note_held_back(false);
                 return Ok(Beside::Again);
             }
         }
         Ok(Beside::Wait(most))
     }
 
-    fn received(&mut self, place: &Place) -> Option<Grant> {
-        place.handed().filter(|grant| grant.until().is_some())
+    fn received(&mut self, waiter: &Waiter) -> Option<Grant> {
+        waiter.handed().filter(|grant| grant.until().is_some())
     }
 
-    fn rests(&mut self, place: &Place, woken: bool, _steady: bool) -> Option<Pause> {
+    fn rests(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
         // What this process passes on is not announced: a message means that somebody else changed something.
         let engine = &self.request.engine;
-        let left = place.held_here(engine.now()).filter(|_| !woken)?;
+        let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
         let pause = Pause { most: left.min(engine.options.poll_cap), ..self.attempts.pause() };
         Some(self.backed_off(pause))
     }
 
-    async fn ask(&mut self, place: &mut Place, _listening: bool) -> Result<Asked<Grant>> {
+    async fn ask(&mut self, waiter: &mut Waiter, _listening: bool) -> Result<Asked<Grant>> {
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
         }
         if self.request.protocol.nature().shared {
-            place.note_held_back(self.attempts.found == Found::HeldBack);
+            waiter.note_held_back(self.attempts.found == Found::HeldBack);
         }
         let pause = self.attempts.pause();
         Ok(Asked::Busy(self.backed_off(pause)))

@@ -9,7 +9,7 @@ use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
 use crate::engine::names::LockName;
 use crate::engine::protocol::Turn;
-use crate::engine::registry::{Place, Win};
+use crate::engine::registry::{HeldAs, Waiter};
 use crate::engine::wait::{self, Asked, Attempt, Beside, News, Patience, Pause, Waited};
 use crate::error::Result;
 
@@ -17,7 +17,7 @@ use crate::error::Result;
 struct QueueAttempt<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    station: Arc<LockName>,
+    inbox: Arc<LockName>,
     /// True when the next attempt would be the first since the place was entered.
     is_first: bool,
     /// True when it was asked before the turn.
@@ -32,7 +32,7 @@ impl Request {
             let mut attempts = Attempts::new(self);
             (attempts.doubt, attempts.patience) = (doubt.take(), patience);
             // Alone and for the first time, a place is needed only if the lock is not free.
-            if self.fresh && self.station.is_none() {
+            if self.fresh && self.inbox.is_none() {
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
                 }
@@ -40,18 +40,17 @@ impl Request {
                     return attempts.give_up();
                 }
             }
-            let station = attempts.place.as_ref().map(|placed| Arc::clone(placed.stand.standing().station()));
-            let station = station.or_else(|| self.station.clone());
-            let station = station.unwrap_or_else(|| self.protocol.name().station(self.owner.text()));
-            let mut place = self.engine.registry.enter(&station, None);
-            place.expects(&attempts.target.nonce);
-            let mut attempt =
-                QueueAttempt { request: self, attempts, station, is_first: true, has_asked_beside: false };
-            let waited = wait::wait(&self.engine, &self.deadline, &mut place, &mut attempt).await?;
+            let inbox = attempts.entry.as_ref().map(|queued| Arc::clone(queued.entry.entry().inbox()));
+            let inbox = inbox.or_else(|| self.inbox.clone());
+            let inbox = inbox.unwrap_or_else(|| self.protocol.name().inbox(self.owner.text()));
+            let mut waiter = self.engine.registry.enter(&inbox, None);
+            waiter.expects(&attempts.target.nonce);
+            let mut attempt = QueueAttempt { request: self, attempts, inbox, is_first: true, has_asked_beside: false };
+            let waited = wait::wait(&self.engine, &self.deadline, &mut waiter, &mut attempt).await?;
             let mut attempts = attempt.attempts;
             match waited {
                 Waited::Done(grant) => {
-                    place.won(&grant.hold, self.engine.now(), Win::Alone);
+                    waiter.won(&grant.hold, self.engine.now(), HeldAs::Alone);
                     return Ok(Some(grant));
                 }
                 Waited::Over => return attempts.give_up(),
@@ -68,7 +67,7 @@ impl Request {
             tracing::debug!(lock.name = %self.protocol.name().plain, "lost its place in the queue, and takes another");
             if self.fresh {
                 // A message that the old owner was passed the lock may be on its way still.
-                (self.owner, self.station, self.number) = (self.engine.owner(), None, 0);
+                (self.owner, self.inbox, self.number) = (self.engine.owner(), None, 0);
             } else {
                 // Undone now, the place that is taken next would be lost with it.
                 doubt = old;
@@ -83,7 +82,7 @@ impl Request {
 impl Attempt for QueueAttempt<'_> {
     type Output = Grant;
 
-    async fn ask_beside(&mut self, _place: &mut Place) -> Result<Beside<Grant>> {
+    async fn ask_beside(&mut self, _waiter: &mut Waiter) -> Result<Beside<Grant>> {
         if std::mem::replace(&mut self.has_asked_beside, true) {
             return Ok(Beside::Wait(Duration::MAX));
         }
@@ -101,31 +100,31 @@ impl Attempt for QueueAttempt<'_> {
         Ok(Beside::Wait(Duration::MAX))
     }
 
-    fn received(&mut self, place: &Place) -> Option<Grant> {
-        self.passed(place)
+    fn received(&mut self, waiter: &Waiter) -> Option<Grant> {
+        self.passed(waiter)
     }
 
-    fn rests(&mut self, place: &Place, woken: bool, steady: bool) -> Option<Pause> {
+    fn rests(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause> {
         let pause = self.attempts.pause();
         if std::mem::take(&mut self.is_first) {
             // A place that was taken before anybody listened: what has happened since is found out by asking, once messages
             // come in.
-            return (self.attempts.is_standing() && !place.is_listening()).then_some(pause);
+            return (self.attempts.is_queued() && !waiter.is_listening()).then_some(pause);
         }
         let confirmed = steady && !woken && pause.news != News::Connection && self.is_confirmed();
         confirmed.then_some(pause)
     }
 
-    async fn ask(&mut self, place: &mut Place, listening: bool) -> Result<Asked<Grant>> {
+    async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         if listening {
             // The answer may be overtaken by the message that the turn has come.
-            place.sit();
+            waiter.sit();
         }
         if let Some(grant) = self.attempts.ask().await? {
             // No message for this owner may come later: it was never passed the lock, or the message is here.
-            let clear = place.has_heard() || (listening && self.attempts.found == Found::Nothing);
+            let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Nothing);
             if clear && !grant.hold.book().doubted() {
-                let _ = grant.hold.station.set(Arc::clone(&self.station));
+                let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
             }
             return Ok(Asked::Done(grant));
         }
@@ -141,21 +140,21 @@ impl QueueAttempt<'_> {
     fn is_confirmed(&self) -> bool {
         let engine = &self.request.engine;
         let now = engine.now();
-        let confirmed = self.attempts.place.as_ref().map(|placed| placed.stand.standing().confirmed());
+        let confirmed = self.attempts.entry.as_ref().map(|queued| queued.entry.entry().confirmed());
         confirmed.is_some_and(|confirmed| now.since(confirmed) < engine.options.poll_cap)
     }
 
     /// The lock, if the server has passed it on to this waiter. Only to an owner that nobody else knows, for as long as
     /// the watchdog keeps it; any other asks, and is told in order with its other commands.
-    fn passed(&mut self, place: &Place) -> Option<Grant> {
-        let passed = place.passed()?;
+    fn passed(&mut self, waiter: &Waiter) -> Option<Grant> {
+        let passed = waiter.passed()?;
         let (request, attempts) = (self.request, &mut self.attempts);
         let engine = &request.engine;
-        let standing = attempts.place.as_ref()?.stand.standing();
+        let entry = attempts.entry.as_ref()?.entry.entry();
         if !request.fresh || request.lease.is_some() || engine.check_open().is_err() {
             return None;
         }
-        let since = passed.since.unwrap_or_else(|| standing.confirmed());
+        let since = passed.since.unwrap_or_else(|| entry.confirmed());
         let until = valid_until(since, passed.lease.min(engine.options.watchdog));
         if until.since(engine.now()) < engine.options.beat() {
             return None;
@@ -175,8 +174,8 @@ impl QueueAttempt<'_> {
             return None;
         }
         engine.queues.passed();
-        if !doubted && place.has_heard() {
-            let _ = hold.station.set(Arc::clone(&self.station));
+        if !doubted && waiter.has_heard() {
+            let _ = hold.inbox.set(Arc::clone(&self.inbox));
         }
         Some(grant)
     }

@@ -25,14 +25,14 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// Where to connect, and as whom.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Target {
+pub(crate) struct Endpoint {
     pub(crate) url: Secret,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
     pub(crate) database: Option<u8>,
 }
 
-impl Target {
+impl Endpoint {
     /// Reads the URL. Errors never repeat it: it may hold a password.
     fn config(&self) -> Result<Config> {
         let url = self.url.0.as_str();
@@ -116,7 +116,7 @@ const fn kind(kind: &ErrorKind) -> &'static str {
 
 impl Node {
     /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can.
-    pub(crate) async fn connect(target: &Target, options: &Options, lazily: bool) -> Result<Self> {
+    pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool) -> Result<Self> {
         let config = target.config()?;
         let address = address(&config);
         let connection = ConnectionConfig {

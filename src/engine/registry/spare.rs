@@ -8,7 +8,7 @@ use crate::engine::names::{LockName, ReadyHash};
 use crate::engine::sync::Mutex;
 use crate::owner::Owner;
 
-/// An owner, and the station where messages for it come in.
+/// An owner, and the inbox where messages for it come in.
 pub(crate) type Spare = (Owner, Arc<LockName>);
 
 /// Owners whose last use ended cleanly, so that no message for them can be on its way, by lock.
@@ -16,12 +16,12 @@ pub(crate) type Spare = (Owner, Arc<LockName>);
 pub(super) struct Spares(Mutex<HashMap<Arc<LockName>, Vec<Spare>, ReadyHash>>);
 
 impl Spares {
-    /// A station has no subscription any more.
-    pub(super) fn forget(&self, station: &LockName) {
-        let Some(name) = &station.lock else { return };
+    /// A inbox has no subscription any more.
+    pub(super) fn forget(&self, inbox: &LockName) {
+        let Some(name) = &inbox.lock else { return };
         let mut spares = self.0.lock();
         if let Some(owners) = spares.get_mut(name) {
-            owners.retain(|(_, other)| **other != *station);
+            owners.retain(|(_, other)| **other != *inbox);
             if owners.is_empty() {
                 spares.remove(name);
             }
@@ -49,11 +49,11 @@ impl Registry {
     }
 
     /// The use of an owner has ended cleanly.
-    pub(crate) fn keep(&self, owner: &Owner, station: &Arc<LockName>) {
-        if let Some(name) = &station.lock
-            && self.is_spare(station)
+    pub(crate) fn keep(&self, owner: &Owner, inbox: &Arc<LockName>) {
+        if let Some(name) = &inbox.lock
+            && self.is_spare(inbox)
         {
-            self.spares.0.lock().entry(Arc::clone(name)).or_default().push((owner.clone(), Arc::clone(station)));
+            self.spares.0.lock().entry(Arc::clone(name)).or_default().push((owner.clone(), Arc::clone(inbox)));
         }
     }
 }

@@ -139,7 +139,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let Release::Which(id) = release else {
         if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
             // A guard of this client's may have relied on the one that is not listed.
-            engine.bereave(&hold.protocol, &hold.owner, 0);
+            engine.released_elsewhere(&hold.protocol, &hold.owner, 0);
         }
         return Ok(release);
     };
@@ -148,7 +148,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     }
     let release = give_named(target, &HoldId::Listed(id.clone())).await?;
     if let (Some(number), false) = (engine.number_of(&id), matches!(release, Release::NotThere(_))) {
-        engine.bereave(&hold.protocol, &hold.owner, number);
+        engine.released_elsewhere(&hold.protocol, &hold.owner, number);
     }
     Ok(release)
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::core::{Core, Fate, Outcome, Parcel, Request};
-use crate::engine::transport::{Ear, Fault, FaultKind};
+use crate::engine::transport::{Fault, FaultKind, Listener};
 
 #[derive(Debug)]
 pub(super) enum What {
@@ -61,8 +61,8 @@ impl Eq for Event {}
 
 /// News for a client, to be told without the lock.
 pub(super) enum News {
-    Message(Weak<dyn Ear>, Bytes, Bytes),
-    Back(Weak<dyn Ear>),
+    Message(Weak<dyn Listener>, Bytes, Bytes),
+    Back(Weak<dyn Listener>),
 }
 
 /// What the driver is to do next.

@@ -13,7 +13,7 @@ use super::core::{Outcome, Request, Sent};
 use super::faults::{Chaos, Mishap};
 use super::line::Line;
 use super::server::{Shared, drive};
-use crate::engine::transport::{Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+use crate::engine::transport::{Call, Fault, FaultKind, Listener, Moment, Reply, Transport};
 use crate::engine::world::World;
 
 /// The connections of one client. Clones are the same connections.
@@ -138,7 +138,7 @@ impl Transport for SimLink {
         self.clone().request(Request::Unsubscribe(channel)).map(drop).boxed()
     }
 
-    fn listen(&self, ear: Weak<dyn Ear>) {
+    fn listen(&self, ear: Weak<dyn Listener>) {
         self.with(|line| line.ear = Some(ear));
     }
 

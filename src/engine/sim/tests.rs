@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Reply, Transport};
+use crate::engine::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::reentrant::{ACQUIRE, RELEASE};
 
 mod late;
@@ -61,7 +61,7 @@ impl Diary {
     }
 }
 
-impl Ear for Diary {
+impl Listener for Diary {
     fn message(&self, channel: &[u8], payload: &[u8]) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         self.0.lock().push(format!("{}={}", text(channel), text(payload)));

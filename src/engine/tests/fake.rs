@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::engine::names::LockName;
 use crate::engine::script::Script;
 use crate::engine::sync::Mutex;
-use crate::engine::transport::{Arg, Call, Ear, Fault, FaultKind, Moment, Reply, Transport};
+use crate::engine::transport::{Arg, Call, Fault, FaultKind, Listener, Moment, Reply, Transport};
 use crate::engine::world::World;
 
 /// How long a command takes to the server, and its reply back.
@@ -82,7 +82,7 @@ struct State {
 pub(super) struct Fake {
     begin: Instant,
     state: Mutex<State>,
-    ear: OnceLock<Weak<dyn Ear>>,
+    ear: OnceLock<Weak<dyn Listener>>,
     numbers: Mutex<Numbers>,
     /// While false, subscribing and unsubscribing wait.
     gate: Mutex<bool>,
@@ -190,7 +190,7 @@ impl Fake {
         }
     }
 
-    pub(super) fn ear(&self) -> Arc<dyn Ear> {
+    pub(super) fn ear(&self) -> Arc<dyn Listener> {
         self.ear.get().unwrap().upgrade().unwrap()
     }
 
@@ -421,7 +421,7 @@ impl Transport for Arc<Fake> {
         .boxed()
     }
 
-    fn listen(&self, ear: Weak<dyn Ear>) {
+    fn listen(&self, ear: Weak<dyn Listener>) {
         assert!(self.ear.set(ear).is_ok(), "told twice");
     }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::fake::Fake;
 use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
 use crate::engine::names::LockName;
-use crate::engine::registry::{Nap, Until};
+use crate::engine::registry::{Parked, Until};
 
 #[tokio::test(start_paused = true)]
 async fn first_come_first_served() {
@@ -76,7 +76,7 @@ async fn a_hundred_thousand_waiters_that_left_leave_no_heap_behind() {
         drop(registry.enter(&name, Some("reentrant")));
     }
     assert!(registry.queued(&name) < 100, "{}", registry.queued(&name));
-    // All at once, the first first, the last first, and every second one: each time `last` keeps its place.
+    // All at once, the first first, the last first, and every second one: each time `last` keeps its waiter.
     for way in 0..3 {
         let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, Some("reentrant"))).collect();
         assert_eq!(registry.waiting(), 100_001);
@@ -198,9 +198,9 @@ async fn a_subscription_is_carried_through_whenever_its_waiter_leaves() {
     let name = LockName::new("", "x");
     let registry = Arc::clone(&client.engine().registry);
     for polls in 0..3 {
-        let mut place = registry.enter(&name, Some("reentrant"));
-        place.sit();
-        let mut listen = Box::pin(place.listen(secs(1)));
+        let mut waiter = registry.enter(&name, Some("reentrant"));
+        waiter.sit();
+        let mut listen = Box::pin(waiter.listen(secs(1)));
         if polls == 0 {
             // A task that has used up its turn: the subscription is asked for, and then tokio lets nothing go on.
             while futures::poll!(Box::pin(tokio::task::consume_budget())).is_ready() {}
@@ -212,7 +212,7 @@ async fn a_subscription_is_carried_through_whenever_its_waiter_leaves() {
             tokio::time::sleep(ms(1)).await;
         }
         drop(listen);
-        drop(place);
+        drop(waiter);
         no_trace(&client, &fake).await;
         assert_eq!(fake.subscriptions().0.len(), polls + 1);
     }
@@ -225,27 +225,27 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     let (client, fake) = client(|_| ());
     let name = LockName::new("", "x");
     let registry = Arc::clone(&client.engine().registry);
-    let mut place = registry.enter(&name, Some("reentrant"));
-    place.sit();
-    place.listen(secs(1)).await;
-    assert!(place.is_listening() && place.handed().is_none());
+    let mut waiter = registry.enter(&name, Some("reentrant"));
+    waiter.sit();
+    waiter.listen(secs(1)).await;
+    assert!(waiter.is_listening() && waiter.handed().is_none());
     // While the contender is busy asking, a release is announced.
     fake.publish("x");
-    assert_eq!(place.nap(secs(5), Until::Message).await, Nap::Woken);
-    assert!(place.handed().is_none());
+    assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::Woken);
+    assert!(waiter.handed().is_none());
     // That look answers every message so far.
-    assert_eq!(place.nap(secs(5), Until::Message).await, Nap::Over);
+    assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::TimedOut);
     // Those behind it are not even woken.
     let behind = registry.enter(&name, Some("reentrant"));
-    let mut nap = Box::pin(behind.nap(secs(5), Until::Turn));
-    assert!(futures::poll!(&mut nap).is_pending());
+    let mut parked = Box::pin(behind.park(secs(5), Until::Turn));
+    assert!(futures::poll!(&mut parked).is_pending());
     fake.publish("x");
-    assert!(futures::poll!(&mut nap).is_pending());
+    assert!(futures::poll!(&mut parked).is_pending());
     fake.ear().missed();
-    assert!(futures::poll!(&mut nap).is_ready(), "after a break everybody looks up");
-    drop(nap);
+    assert!(futures::poll!(&mut parked).is_ready(), "after a break everybody looks up");
+    drop(parked);
     drop(behind);
-    drop(place);
+    drop(waiter);
     drop(registry);
     no_trace(&client, &fake).await;
     done(client, &fake).await;

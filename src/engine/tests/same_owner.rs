@@ -11,7 +11,7 @@ use super::fake::{Fake, Fate};
 use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::names::LockName;
-use crate::engine::registry::{Nap, Until};
+use crate::engine::registry::{Parked, Until};
 use crate::engine::release;
 use crate::engine::sync::Mutex;
 use crate::{Acquire, Client, Guard, Owner};
@@ -70,9 +70,9 @@ async fn a_hundred_thousand_who_waited_as_one_owner_leave_in_any_order() {
     let contender = registry.enter(&name, None);
     for way in 0..2 {
         let enter = || {
-            let mut place = registry.enter(&name, None);
-            place.name(&me);
-            place
+            let mut waiter = registry.enter(&name, None);
+            waiter.name(&me);
+            waiter
         };
         let places: Vec<_> = (0..100_000).map(|_| enter()).collect();
         registry.call(&name, &me);
@@ -192,7 +192,7 @@ async fn what_a_contender_was_woken_for_is_looked_at_by_the_next() {
     fake.publish("x");
     drop(first);
     assert!(next.has_turn() && next.is_woken());
-    assert_eq!(next.nap(secs(1), Until::Message).await, Nap::Woken);
+    assert_eq!(next.park(secs(1), Until::Message).await, Parked::Woken);
     drop(next);
     drop(registry);
     no_trace(&client, &fake).await;

@@ -22,7 +22,7 @@ pub(crate) use pace::{FLOOR, pause};
 pub(crate) use patience::Patience;
 
 use super::Engine;
-use super::registry::{Nap, Place, Until};
+use super::registry::{Parked, Until, Waiter};
 use crate::error::{Error, Result, Step};
 
 /// What asking brought.
@@ -68,17 +68,18 @@ pub(crate) trait Attempt {
     type Output;
 
     /// Before the turn: asks where that makes sense without it.
-    fn ask_beside(&mut self, place: &mut Place) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
+    fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
     /// What came to the seat without being asked for. Forgets earlier wake-ups: what comes next answers them.
-    fn received(&mut self, place: &Place) -> Option<Self::Output>;
+    fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
     /// For how long there is no need to ask. `woken`: something has come since the last attempt; `steady`: messages have
     /// reached this seat since before the last pause.
-    fn rests(&mut self, place: &Place, woken: bool, steady: bool) -> Option<Pause>;
+    fn rests(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
 
     /// Asks the server. `listening`: messages reach this seat.
-    fn ask(&mut self, place: &mut Place, listening: bool) -> impl Future<Output = Result<Asked<Self::Output>>> + Send;
+    fn ask(&mut self, waiter: &mut Waiter, listening: bool)
+    -> impl Future<Output = Result<Asked<Self::Output>>> + Send;
 }
 
 /// What waiting came to.
@@ -98,50 +99,50 @@ pub(crate) enum Waited<T> {
 pub(crate) async fn wait<A: Attempt>(
     engine: &Arc<Engine>,
     deadline: &Deadline,
-    place: &mut Place,
+    waiter: &mut Waiter,
     attempt: &mut A,
 ) -> Result<Waited<A::Output>> {
-    while !place.has_turn() {
+    while !waiter.has_turn() {
         engine.check_open()?;
-        let most = match attempt.ask_beside(place).await? {
+        let most = match attempt.ask_beside(waiter).await? {
             Beside::Done(output) => return Ok(Waited::Done(output)),
             Beside::Again => continue,
             Beside::Wait(most) => most,
         };
-        let nap = place.nap(deadline.at_most(most), Until::Turn).await;
-        if nap == Nap::Over && deadline.is_over() {
+        let parked = waiter.park(deadline.at_most(most), Until::Turn).await;
+        if parked == Parked::TimedOut && deadline.is_over() {
             // Whoever has the turn has no answer either: nobody knows who holds it.
-            let silent = engine.topology.is_silent(place.lock_name(), deadline.judged_at());
+            let silent = engine.topology.is_silent(waiter.lock_name(), deadline.judged_at());
             return if silent { Err(Error::Timeout { step: Step::Command }) } else { Ok(Waited::Over) };
         }
     }
-    contend(engine, deadline, place, attempt).await
+    contend(engine, deadline, waiter, attempt).await
 }
 
 /// Speaks to Redis, as the one of this process whose turn it is.
 async fn contend<A: Attempt>(
     engine: &Arc<Engine>,
     deadline: &Deadline,
-    place: &mut Place,
+    waiter: &mut Waiter,
     attempt: &mut A,
 ) -> Result<Waited<A::Output>> {
     let mut pace = Pace::new(deadline.began());
     let poll_cap = engine.options.poll_cap;
     // The contender before may have left before it looked.
-    let mut woken = place.is_woken();
+    let mut woken = waiter.is_woken();
     let mut was_listening = false;
     loop {
-        place.give_way().await;
-        if let Some(output) = attempt.received(place) {
+        waiter.give_way().await;
+        if let Some(output) = attempt.received(waiter) {
             return Ok(Waited::Done(output));
         }
         engine.check_open()?;
-        let listening = place.is_listening();
-        let mut pause = match attempt.rests(place, woken, was_listening && listening) {
+        let listening = waiter.is_listening();
+        let mut pause = match attempt.rests(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
             None => {
                 pace.spend(engine.now());
-                match attempt.ask(place, listening).await? {
+                match attempt.ask(waiter, listening).await? {
                     Asked::Done(output) => return Ok(Waited::Done(output)),
                     Asked::Displaced => return Ok(Waited::Displaced),
                     Asked::Busy(pause) => pause,
@@ -149,23 +150,23 @@ async fn contend<A: Attempt>(
             }
         };
         was_listening = listening;
-        place.sit();
+        waiter.sit();
         if pause.news == News::Announced && !listening {
             // Until messages come in it polls, at the end of what is waited for at the latest.
             let due = engine.now() + pause.most.min(poll_cap / 10);
-            place.listen(deadline.at_most(due.since(engine.now()))).await;
-            if place.is_listening() && !deadline.is_over() {
+            waiter.listen(deadline.at_most(due.since(engine.now()))).await;
+            if waiter.is_listening() && !deadline.is_over() {
                 // The news may have slipped in between.
                 continue;
             }
             pause.most = due.since(engine.now());
         }
-        woken = place.nap(deadline.at_most(pause.most), Until::Message).await == Nap::Woken;
+        woken = waiter.park(deadline.at_most(pause.most), Until::Message).await == Parked::Woken;
         if woken && !pace.allows(engine.now()) {
-            place.nap(deadline.at_most(FLOOR + engine.jitter(FLOOR)), Until::Handed).await;
+            waiter.park(deadline.at_most(FLOOR + engine.jitter(FLOOR)), Until::Handed).await;
         }
         if deadline.is_over() {
-            return Ok(attempt.received(place).map_or(Waited::Over, Waited::Done));
+            return Ok(attempt.received(waiter).map_or(Waited::Over, Waited::Done));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A waiter's place in the local queue of a name.
+//! A waiter in the local queue of a name.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,16 +20,16 @@ use crate::owner::Owner;
 /// some 0.3 ms on a quiet machine, and several times that on a busy one.
 const WAY: Duration = Duration::from_millis(3);
 
-/// Why a place's nap ended.
+/// Why a parked waiter goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nap {
+pub(crate) enum Parked {
     /// Something came: the turn, a lock that was handed over, a message.
     Woken,
     /// The time was up.
-    Over,
+    TimedOut,
 }
 
-/// What ends a nap before its time.
+/// What a parked waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The turn, leave to ask without it, or the end of the client.
@@ -44,9 +44,9 @@ pub(crate) enum Until {
     Handed,
 }
 
-/// What a place won.
+/// How the lock is held that a waiter got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Win {
+pub(crate) enum HeldAs {
     /// The lock, for itself.
     Alone,
     /// The lock, which may be handed to the next when it is given back.
@@ -55,9 +55,9 @@ pub(crate) enum Win {
     Shared,
 }
 
-/// A place in the local queue of a name. Dropped, it leaves the queue, and passes the turn on if it had it.
+/// A waiter in the local queue of a name. Dropped, it leaves the queue, and passes the turn on if it had it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Waiter {
     pub(super) registry: Arc<Registry>,
     pub(super) name: Arc<LockName>,
     /// None while it was alone from the start: then it has the turn.
@@ -66,11 +66,11 @@ pub(crate) struct Place {
     pub(super) named: Option<Named>,
     pub(super) counted: bool,
     pub(super) left: bool,
-    /// What a message has to carry that says that the lock was passed on to this place.
+    /// What a message has to carry that says that the lock was passed on to this waiter.
     pub(super) nonce: Bytes,
 }
 
-impl Place {
+impl Waiter {
     pub(super) fn count(&mut self) {
         if !std::mem::replace(&mut self.counted, true) {
             self.registry.waiting.fetch_add(1, Ordering::Relaxed);
@@ -83,12 +83,12 @@ impl Place {
         &self.name
     }
 
-    /// True when it is this place's turn to speak to Redis.
+    /// True when it is this waiter's turn to speak to Redis.
     pub(crate) fn has_turn(&self) -> bool {
         self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)
     }
 
-    /// True when this place may ask beside one that came in, without a turn.
+    /// True when this waiter may ask beside one that came in, without a turn.
     pub(crate) fn joins(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
     }
@@ -129,7 +129,7 @@ impl Place {
         }
     }
 
-    /// Only a message that carries this nonce passes the lock on to this place.
+    /// Only a message that carries this nonce passes the lock on to this waiter.
     pub(crate) fn expects(&mut self, nonce: &Bytes) {
         self.nonce = nonce.clone();
         if let Some(seat) = &self.seat {
@@ -146,7 +146,7 @@ impl Place {
         let seat = Arc::new(Seat { takes: self.takes, state, notify: Notify::new() });
         self.seat = Some(Arc::clone(&seat));
         self.count();
-        // The slot stands while this place has the turn.
+        // The slot stands while this waiter has the turn.
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
             slot.contender = Some(seat);
         }
@@ -169,8 +169,7 @@ impl Place {
         state.handed.take()
     }
 
-    /// The lock that the server passed on to this place, if it did; and whether a message said so. Forgets earlier
-    /// wake-ups.
+    /// The lock that the server passed on to this waiter, if it did. Forgets earlier wake-ups.
     pub(crate) fn passed(&self) -> Option<Passed> {
         let mut state = self.seat.as_ref()?.state.lock();
         state.woken = false;
@@ -182,18 +181,18 @@ impl Place {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().woken)
     }
 
-    /// True when a message said that the lock was passed on to this place.
+    /// True when a message said that the lock was passed on to this waiter.
     pub(crate) fn has_heard(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().heard)
     }
 
-    /// True when messages reach this place.
+    /// True when messages reach this waiter.
     pub(crate) fn is_listening(&self) -> bool {
         let shard = self.registry.shard(&self.name).lock();
         shard.get(&self.name).is_some_and(|slot| slot.listening == Listening::Live)
     }
 
-    /// Has messages reach this place. Done when they do, when it was woken or a lock was handed over meanwhile, when they
+    /// Has messages reach this waiter. Done when they do, when it was woken or a lock was handed over meanwhile, when they
     /// cannot be had, or when `limit` is over; the subscription goes on then.
     pub(crate) async fn listen(&self, limit: Duration) {
         let Some(seat) = &self.seat else { return };
@@ -203,7 +202,7 @@ impl Place {
                     Subscribing::Done => return,
                     // Somebody else is just changing the subscription, ending it perhaps: once more after that.
                     Subscribing::Elsewhere => {
-                        self.nap(Duration::MAX, Until::Change).await;
+                        self.park(Duration::MAX, Until::Change).await;
                         if !seat.state.lock().changed {
                             return;
                         }
@@ -212,7 +211,7 @@ impl Place {
                         tokio::select! {
                             biased;
                             () = job => {}
-                            _ = self.nap(Duration::MAX, Until::Message) => {}
+                            _ = self.park(Duration::MAX, Until::Message) => {}
                         }
                         return;
                     }
@@ -234,7 +233,7 @@ impl Place {
             }
             seat.state.lock().changed = false;
         }
-        self.nap(WAY, Until::Way).await;
+        self.park(WAY, Until::Way).await;
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
             slot.yielding = false;
         }
@@ -250,8 +249,8 @@ impl Place {
     }
 
     /// Waits for `until`, for `limit` at the most.
-    pub(crate) async fn nap(&self, limit: Duration, until: Until) -> Nap {
-        let Some(seat) = &self.seat else { return Nap::Woken };
+    pub(crate) async fn park(&self, limit: Duration, until: Until) -> Parked {
+        let Some(seat) = &self.seat else { return Parked::Woken };
         let woken = async {
             loop {
                 {
@@ -273,18 +272,18 @@ impl Place {
         };
         if limit == Duration::MAX {
             woken.await;
-            return Nap::Woken;
+            return Parked::Woken;
         }
         match tokio::time::timeout(limit, woken).await {
-            Ok(()) => Nap::Woken,
-            Err(_) => Nap::Over,
+            Ok(()) => Parked::Woken,
+            Err(_) => Parked::TimedOut,
         }
     }
 
-    /// This place won the lock: passes the turn on, and notes the hold if it may be handed over later.
-    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, win: Win) {
-        let stray = self.leave(win == Win::Shared, |slot| {
-            if win == Win::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
+    /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
+    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, win: HeldAs) {
+        let stray = self.leave(win == HeldAs::Shared, |slot| {
+            if win == HeldAs::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
                 slot.local = Some(Local { hold: Arc::clone(hold), passed: 0, since: now });
             }
         });
@@ -337,7 +336,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Waiter {
     fn drop(&mut self) {
         let stray = self.leave(false, |_| {});
         drop(stray);
