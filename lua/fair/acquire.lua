@@ -4,7 +4,7 @@
 --        2 lease in ms; coming in again, one that is longer now is left alone
 --        3 hold (`common/holds.lua`): '' or an id
 --        4 a hold that the owner must have still, '' = none
---        5 last moment in ms of the server's time; 0 = none
+--        5 last moment in ms of the server's time, for what is listed and for a place in the queue; 0 = none
 --        6 1 = the owner must have no other hold
 --        7 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
 --        8 what the waiter is registered by
@@ -113,13 +113,16 @@ if turn == '2' then
   end
   if not registered(KEYS, owner) then register(KEYS, owner, ARGV[8]) end
 elseif turn == '1' then
+  -- A copy that comes late would take a place for nobody.
+  local last = tonumber(ARGV[5])
+  if last > 0 and at > last then return {-7, at} end
   if not redis.call('zscore', KEYS[3], owner) then
     local due = at + wait
-    local last = redis.call('lindex', KEYS[2], -1)
-    if last then
-      local before = tonumber(redis.call('zscore', KEYS[3], last) or 0)
+    local tail = redis.call('lindex', KEYS[2], -1)
+    if tail then
+      local before = tonumber(redis.call('zscore', KEYS[3], tail) or 0)
       -- Up to here no waiter of Java can be ahead.
-      if not ours(last) or before >= due + 1 then due = due + room(KEYS, at, wait) end
+      if not ours(tail) or before >= due + 1 then due = due + room(KEYS, at, wait) end
     end
     redis.call('zadd', KEYS[3], stamped(due, at), owner)
     redis.call('rpush', KEYS[2], owner)

@@ -123,8 +123,7 @@ impl Request {
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
         let turn = if goes_first { Turn::Stay } else { Turn::Once };
         loop {
-            let target = self.target();
-            match self.bounded(&target, self.attempt(&target, false, turn)).await {
+            match self.bounded(self.attempt(&self.target(), false, turn)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(
                     Tried::Busy(_)

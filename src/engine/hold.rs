@@ -121,11 +121,6 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// True when its owner may have other holds, whose commands come before or behind.
-    pub(crate) const fn is_reserved(&self) -> bool {
-        self.reserved
-    }
-
     /// For an owner that nobody else knows.
     pub(crate) fn fresh(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
         Self::fresh_by(engine, hold, 0, Bytes::new())

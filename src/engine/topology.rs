@@ -15,6 +15,9 @@ use super::world::World;
 const SILENT: Duration = Duration::from_millis(100);
 const SLOWER: u64 = 4;
 
+/// For how long an overdue answer counts that nobody waits for any more.
+const MEMORY: Duration = Duration::from_secs(1);
+
 /// The servers of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
@@ -100,6 +103,8 @@ struct Signs {
     heard: AtomicU64,
     /// Since when a command that ended without its answer was waited for; 0 once there is another answer.
     missed: AtomicU64,
+    /// Until when that says something.
+    told_until: AtomicU64,
     /// How long an answer usually takes, in ns: a mean in which each counts for an eighth. 0 before the first.
     usual: AtomicU64,
 }
@@ -114,7 +119,8 @@ impl Signs {
     }
 
     fn are_missing(&self, now: Moment) -> bool {
-        let missed = self.missed.load(Ordering::Relaxed);
+        let is_known = now.as_nanos() < self.told_until.load(Ordering::Relaxed);
+        let missed = if is_known { self.missed.load(Ordering::Relaxed) } else { 0 };
         if missed == 0 && self.under_way.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -124,10 +130,11 @@ impl Signs {
         now.since(Moment::from_nanos(since)) > SILENT.max(usual)
     }
 
-    fn miss(&self, sent: Moment) {
+    fn miss(&self, sent: Moment, until: u64) {
         let since = sent.as_nanos().max(self.heard.load(Ordering::Relaxed)).max(1);
         // The first of several.
         let _ = self.missed.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
+        self.told_until.fetch_max(until, Ordering::Relaxed);
     }
 }
 
@@ -141,9 +148,10 @@ struct Pending<'a> {
 impl Pending<'_> {
     fn answered(mut self, now: Moment) {
         self.is_over = true;
-        let Signs { heard, usual, missed, .. } = self.signs;
+        let Signs { heard, usual, missed, told_until, .. } = self.signs;
         heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
         missed.store(0, Ordering::Relaxed);
+        told_until.store(0, Ordering::Relaxed);
         let (took, before) = (nanos(now.since(self.sent)), usual.load(Ordering::Relaxed));
         let mean = if before == 0 { took } else { before - before / 8 + took / 8 };
         usual.store(mean, Ordering::Relaxed);
@@ -152,13 +160,14 @@ impl Pending<'_> {
     /// Ended without an answer.
     fn failed(mut self) {
         self.is_over = true;
-        self.signs.miss(self.sent);
+        self.signs.miss(self.sent, u64::MAX);
     }
 
-    /// Given up: that says something only where the answer was overdue.
+    /// Given up by whoever asked: that says something only where the answer was overdue, and for a while: it may have come
+    /// since.
     fn given_up(&self, now: Moment) {
         if !self.is_over && self.signs.are_missing(now) {
-            self.signs.miss(self.sent);
+            self.signs.miss(self.sent, (now + MEMORY).as_nanos());
         }
     }
 }
@@ -216,11 +225,13 @@ mod tests {
             } else {
                 asked.failed();
             }
-            let next = signs.ask(at(from + 5_000));
-            assert!(signs.are_missing(at(from + 5_001)), "{given_up}");
-            signs.ask(at(from + 5_000)).answered(at(from + 5_010));
-            assert!(!signs.are_missing(at(from + 5_100)), "{given_up}");
-            next.answered(at(from + 5_100));
+            assert!(signs.are_missing(at(from + 1_199)), "{given_up}");
+            assert_eq!(signs.are_missing(at(from + 1_201)), !given_up, "nobody knows whether it came");
+            let next = signs.ask(at(from + 1_000));
+            assert!(signs.are_missing(at(from + 1_001)), "{given_up}");
+            signs.ask(at(from + 1_000)).answered(at(from + 1_010));
+            assert!(!signs.are_missing(at(from + 1_100)), "{given_up}");
+            next.answered(at(from + 1_100));
         }
         // A slow one is given the time that it takes.
         for n in 0..50 {

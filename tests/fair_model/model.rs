@@ -471,6 +471,9 @@ impl Model {
             }
             self.due.insert(owner.into(), self.deadline(self.room()));
         }
+        if let Some(late) = self.too_late(ask.last).filter(|_| ask.turn == 1) {
+            return late;
+        }
         if ask.turn == 1 && !self.due.contains_key(owner) {
             let crowded = self.queue.last().is_some_and(|last| {
                 // Behind one of ours that needs no room nobody does.

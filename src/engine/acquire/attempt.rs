@@ -17,7 +17,7 @@ use crate::engine::queue::EntryHandle;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, nanos};
-use crate::engine::wait::GRACE;
+use crate::engine::wait::{GRACE, within};
 use crate::error::{Deadlock, Error, Result, Step};
 
 /// What one attempt brought.
@@ -108,23 +108,14 @@ impl Request {
 
     /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
     /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
-    pub(super) async fn bounded(
-        &self,
-        target: &Target,
-        attempt: Finished<Result<Tried, Failed>>,
-    ) -> Result<Tried, Failed> {
+    pub(super) async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         let most = self.engine.options.command_timeout;
         let left = match self.deadline.left_to_answer() {
             None => return attempt.await,
             Some(_) if self.deadline.is_once() => most.saturating_add(GRACE).saturating_sub(self.deadline.elapsed()),
             Some(left) => left,
         };
-        // An attempt ends by itself, after two commands where the server has lost the script; only that of an owner that has
-        // held before may have others before it.
-        if !target.is_reserved() && left >= most.saturating_mul(2) {
-            return attempt.await;
-        }
-        tokio::time::timeout(left, attempt).await.unwrap_or_else(|_| {
+        within(left, attempt).await.unwrap_or_else(|| {
             let cut_off = !self.engine.topology.is_silent(self.protocol.name(), self.deadline.judged_at());
             Err(Failed { last: true, cut_off, ..Error::Timeout { step: Step::Command }.into() })
         })

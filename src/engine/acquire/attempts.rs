@@ -1,4 +1,4 @@
-//! One acquire's attempts, across errors and doubts, and their pace.
+//! One acquire's attempts, across errors and doubts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use super::attempt::{Failed, InQueue, Tried};
 use super::undo::Undo;
 use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::protocol::Turn;
-use crate::engine::wait::{FLOOR, News, Patience, Pause};
-use crate::error::{Error, Result};
+use crate::engine::wait::{News, Patience, Pause};
+use crate::error::{Error, Result, Step};
 
 /// One acquire's attempts, across errors and doubts.
 pub(super) struct Attempts<'a> {
@@ -68,7 +68,7 @@ impl<'a> Attempts<'a> {
             // Long enough: those who wait for the other half are not let go first any more.
             self.turn = Turn::Stay;
         }
-        let tried = request.bounded(&self.target, request.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
+        let tried = request.bounded(request.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
             self.failed = None;
             self.patience.answered();
@@ -93,7 +93,7 @@ impl<'a> Attempts<'a> {
             }
             Ok(Tried::HeldBack) => {
                 self.found = Found::HeldBack;
-                self.pause_for = held_back.unwrap_or(FLOOR).min(request.engine.options.poll_cap);
+                self.pause_for = held_back.unwrap_or(Duration::MAX).min(request.engine.options.poll_cap);
             }
             Ok(Tried::Displaced) => {
                 self.found = Found::Displaced;
@@ -195,9 +195,14 @@ impl<'a> Attempts<'a> {
         self.failed.is_some()
     }
 
-    /// The wait is over. Only what is known is told as busy.
+    /// The wait is over: an error where the last attempt failed.
     pub(super) fn give_up(&mut self) -> Result<Option<Grant>> {
         self.failed.take().map_or(Ok(None), Err)
+    }
+
+    /// As `give_up`, at a silent server.
+    pub(super) fn give_up_unanswered(&mut self) -> Result<Option<Grant>> {
+        Err(self.failed.take().unwrap_or(Error::Timeout { step: Step::Command }))
     }
 }
 

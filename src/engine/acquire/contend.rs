@@ -55,6 +55,7 @@ impl Request {
                 waiter.won(&grant.hold, self.engine.now(), win);
                 Ok(Some(grant))
             }
+            Waited::Silent => attempt.attempts.give_up_unanswered(),
             Waited::Over | Waited::Displaced => attempt.attempts.give_up(),
         }
     }

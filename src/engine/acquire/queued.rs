@@ -54,6 +54,7 @@ impl Request {
                     return Ok(Some(grant));
                 }
                 Waited::Over => return attempts.give_up(),
+                Waited::Silent => return attempts.give_up_unanswered(),
                 Waited::Displaced => {}
             }
             // Nothing is left to be undone of the place, but perhaps of an attempt whose reply was lost.

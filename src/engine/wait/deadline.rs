@@ -1,13 +1,35 @@
 //! How long an acquire may take.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::engine::transport::Moment;
 use crate::engine::world::World;
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 pub(crate) const GRACE: Duration = Duration::from_millis(15);
+
+/// A limit that is found overdue by so much was passed in a standstill: answers may be here that nobody has read.
+const OVERDUE: Duration = Duration::from_millis(25);
+
+/// The time to read them. A command takes as long for the same reason (`node.rs`), and ends before this.
+const RECOVERY: Duration = Duration::from_millis(60);
+
+/// What some work brings if it is done in time; None if not. After a standstill it has a moment more.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    let due = Instant::now().checked_add(limit);
+    if let Ok(output) = tokio::time::timeout(limit, &mut work).await {
+        return Some(output);
+    }
+    if due.is_none_or(|due| due.elapsed() < OVERDUE) {
+        return None;
+    }
+    tokio::time::timeout(RECOVERY, work).await.ok()
+}
 
 /// The wait of one acquire: when it began, when it ends.
 #[derive(Clone, Debug)]

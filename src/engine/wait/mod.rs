@@ -16,14 +16,14 @@ mod deadline;
 mod pace;
 mod patience;
 
-pub(crate) use deadline::{Deadline, GRACE};
+pub(crate) use deadline::{Deadline, GRACE, within};
 use pace::Pace;
 pub(crate) use pace::{FLOOR, pause};
 pub(crate) use patience::Patience;
 
 use super::Engine;
 use super::registry::{Parked, Until, Waiter};
-use crate::error::{Error, Result, Step};
+use crate::error::Result;
 
 /// What asking brought.
 pub(crate) enum Asked<T> {
@@ -88,14 +88,15 @@ pub(crate) enum Waited<T> {
     Done(T),
     /// The wait ran out.
     Over,
+    /// The wait ran out, and the server is silent: nobody knows who has what is waited for.
+    Silent,
     /// To begin anew.
     Displaced,
 }
 
 /// Waits, first for the turn among those of this process, then for what the attempt is about.
 ///
-/// *Errors*: those of the attempt; `Closed` as soon as the client closes; `Timeout` where the wait ends and the server is
-/// silent.
+/// *Errors*: those of the attempt; `Closed` as soon as the client closes.
 pub(crate) async fn wait<A: Attempt>(
     engine: &Arc<Engine>,
     deadline: &Deadline,
@@ -111,9 +112,7 @@ pub(crate) async fn wait<A: Attempt>(
         };
         let parked = waiter.park(deadline.at_most(most), Until::Turn).await;
         if parked == Parked::TimedOut && deadline.is_over() {
-            // Whoever has the turn has no answer either: nobody knows who holds it.
-            let silent = engine.topology.is_silent(waiter.lock_name(), deadline.judged_at());
-            return if silent { Err(Error::Timeout { step: Step::Command }) } else { Ok(Waited::Over) };
+            return Ok(over(engine, deadline, waiter));
         }
     }
     contend(engine, deadline, waiter, attempt).await
@@ -163,10 +162,19 @@ async fn contend<A: Attempt>(
         }
         woken = waiter.park(deadline.at_most(pause.most), Until::Message).await == Parked::Woken;
         if woken && !pace.allows(engine.now()) {
+            if let Some(output) = attempt.received(waiter) {
+                return Ok(Waited::Done(output));
+            }
             waiter.park(deadline.at_most(FLOOR + engine.jitter(FLOOR)), Until::Handed).await;
         }
         if deadline.is_over() {
-            return Ok(attempt.received(waiter).map_or(Waited::Over, Waited::Done));
+            return Ok(attempt.received(waiter).map_or_else(|| over(engine, deadline, waiter), Waited::Done));
         }
     }
+}
+
+/// The end of the wait. Only what is known is told as busy.
+fn over<T>(engine: &Engine, deadline: &Deadline, waiter: &Waiter) -> Waited<T> {
+    let silent = engine.topology.is_silent(waiter.lock_name(), deadline.judged_at());
+    if silent { Waited::Silent } else { Waited::Over }
 }

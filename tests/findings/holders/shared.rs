@@ -322,7 +322,7 @@ async fn f14_an_expired_watchdog_ends_no_longer_lease() {
         let lock = client.lock(flavour, "x");
         let me = client.owner();
         let watched = enter(&*lock, &me).await;
-        let leased = lock.acquire(Acquire::new().owner(&me).lease(secs(60))).await.unwrap().unwrap();
+        let leased = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
         proxy.blackhole(true);
         let lost = tokio::time::timeout(secs(10), watched.lost()).await.expect("not renewed, and not told");
         assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
@@ -332,11 +332,12 @@ async fn f14_an_expired_watchdog_ends_no_longer_lease() {
         proxy.heal();
         drop(watched);
         eventually("one is left", secs(20), async || {
-            matches!(bed.admin.hgetall("x").await.values().max(), Some(count) if count == "1" || count == "write" || count == "read")
+            let count = |value: &String| value.parse::<u32>().ok();
+            bed.admin.hgetall("x").await.values().filter_map(count).max() == Some(1)
         })
         .await;
         assert!(leased.is_held(), "{flavour}");
-        assert!(bed.admin.pttl("x").await > 50_000, "{flavour}");
+        assert!(bed.admin.pttl("x").await > 300_000, "{flavour}");
         assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
         leased.unlock().await.unwrap();
         client.shutdown(secs(5)).await.unwrap();
