@@ -294,6 +294,10 @@ impl Attempt {
     /// The owner has a place in the queue.
     fn keep_entry(&self, ttl: Option<u64>, at: i64, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
+        if !engine.clock.is_known(engine.now()) {
+            // So that what comes after has a last moment.
+            engine.clock.learn(at, engine.now());
+        }
         let undo = Undo::new(&self.target, false);
         let inbox = self.inbox.clone().unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
         let entry = engine.queues.keep(&self.target, inbox, sent, at);
