@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 mod attempt;
 mod attempts;
 pub(crate) mod batch;
-mod contend;
+mod local;
 mod queued;
 mod undo;
 

@@ -116,7 +116,7 @@ pub(crate) enum Turn {
 
 /// What one attempt to acquire brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(crate) enum Answer {
     /// The owner holds the lock.
     Held,
     /// The owner holds the lock: it was passed on to it before it asked.

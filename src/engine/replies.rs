@@ -1,6 +1,6 @@
 //! What scripts answer, for all flavours: one table a kind of command.
 
-use super::protocol::{Attempt, Forced, Protocol, Release};
+use super::protocol::{Answer, Forced, Protocol, Release};
 use super::transport::Reply;
 use crate::error::{Error, Result};
 
@@ -24,23 +24,23 @@ impl dyn Protocol {
     /// | -5 | free, but others come first |
     /// | -6 | the owner would wait for itself |
     /// | `[-7, time]` | came too late |
-    pub(crate) fn acquired(&self, reply: &Reply) -> Result<Attempt> {
+    pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
         let numbers = self.nature().numbers;
         let attempt = match reply {
-            Reply::Nil if !numbers => Some(Attempt::Held),
-            Reply::Int(-1) => Some(Attempt::Busy(None, 0)),
-            Reply::Int(-2) => Some(Attempt::Passed),
-            Reply::Int(-3) => Some(Attempt::Gone),
-            Reply::Int(-4) => Some(Attempt::Displaced),
-            Reply::Int(-5) => Some(Attempt::HeldBack),
-            Reply::Int(-6) => Some(Attempt::Deadlock),
-            Reply::Int(ms @ 0..) => Some(Attempt::Busy(Some(ms.unsigned_abs()), 0)),
+            Reply::Nil if !numbers => Some(Answer::Held),
+            Reply::Int(-1) => Some(Answer::Busy(None, 0)),
+            Reply::Int(-2) => Some(Answer::Passed),
+            Reply::Int(-3) => Some(Answer::Gone),
+            Reply::Int(-4) => Some(Answer::Displaced),
+            Reply::Int(-5) => Some(Answer::HeldBack),
+            Reply::Int(-6) => Some(Answer::Deadlock),
+            Reply::Int(ms @ 0..) => Some(Answer::Busy(Some(ms.unsigned_abs()), 0)),
             Reply::List(parts) => match parts.as_slice() {
-                [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Attempt::TooLate(*at)),
+                [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Answer::TooLate(*at)),
                 [Reply::Int(ms), Reply::Int(at)] if self.queue().is_some() => {
-                    Some(Attempt::Busy(u64::try_from(*ms).ok(), *at))
+                    Some(Answer::Busy(u64::try_from(*ms).ok(), *at))
                 }
-                [number] if numbers => number_of(number).map(Attempt::Numbered),
+                [number] if numbers => number_of(number).map(Answer::Numbered),
                 _ => None,
             },
             _ => None,

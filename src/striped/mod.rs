@@ -25,7 +25,7 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
 use crate::engine::home;
-use crate::engine::wait::{Deadline, GRACE};
+use crate::engine::wait::Deadline;
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, Asking, ask, cut_off, deadline, each, part};
@@ -185,10 +185,8 @@ impl Striped {
 
     /// What is left for answers. Asked once, all segments together take no longer than a command may.
     fn left(&self, deadline: &Deadline) -> Option<Duration> {
-        if !deadline.is_once() {
-            return deadline.left_to_answer();
-        }
-        self.command_timeout().map(|most| most.saturating_add(GRACE).saturating_sub(deadline.elapsed()))
+        // Nobody knows how long locks of somebody else's making take.
+        deadline.left_to_answer_within(self.command_timeout().unwrap_or(Duration::MAX))
     }
 
     /// What some work brings, if it is done within the wait.

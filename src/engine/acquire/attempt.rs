@@ -12,12 +12,12 @@ use crate::engine::clock::Refusals;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::names::LockName;
-use crate::engine::protocol::{Ask, Attempt as Answer, HoldId, Protocol, Turn};
+use crate::engine::protocol::{Answer, Ask, HoldId, Protocol, Turn};
 use crate::engine::queue::EntryHandle;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, nanos};
-use crate::engine::wait::{GRACE, within};
+use crate::engine::wait::within;
 use crate::error::{Deadlock, Error, Result, Step};
 
 /// What one attempt brought.
@@ -109,11 +109,8 @@ impl Request {
     /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
     /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
     pub(super) async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
-        let most = self.engine.options.command_timeout;
-        let left = match self.deadline.left_to_answer() {
-            None => return attempt.await,
-            Some(_) if self.deadline.is_once() => most.saturating_add(GRACE).saturating_sub(self.deadline.elapsed()),
-            Some(left) => left,
+        let Some(left) = self.deadline.left_to_answer_within(self.engine.options.command_timeout) else {
+            return attempt.await;
         };
         within(left, attempt).await.unwrap_or_else(|| {
             let cut_off = !self.engine.topology.is_silent(self.protocol.name(), self.deadline.judged_at());

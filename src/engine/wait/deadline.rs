@@ -94,6 +94,14 @@ impl Deadline {
         Some(end.saturating_sub(self.elapsed()))
     }
 
+    /// As `left_to_answer`; for one attempt without a wait, what is left of `once`, which an answer may take.
+    pub(crate) fn left_to_answer_within(&self, once: Duration) -> Option<Duration> {
+        if !self.is_once() {
+            return self.left_to_answer();
+        }
+        Some(once.saturating_add(GRACE).saturating_sub(self.elapsed()))
+    }
+
     /// The moment at which answers cease to count, or now where that is earlier: a standstill of this process after it says
     /// nothing about a server.
     pub(crate) fn judged_at(&self) -> Moment {
