@@ -4,11 +4,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path as File, PathBuf};
 use std::time::Instant;
 
-use distlock::{DistLock as _, Error, Lost, Released};
+use distlock::{Acquire, DistLock as _, Error, Lost, Released};
 use distlock_support::RedisServer;
 
 use crate::bed::{QUICK, eventually, ms, secs};
-use crate::rig::{Five, Path, patient, quick, run};
+use crate::rig::{Five, Path, by_all, patient, quick, run};
 
 /// Five servers, each with a time of day of its own, and the files that shift them.
 fn shifted(dir: &File) -> Option<(Five, Vec<PathBuf>)> {
@@ -41,8 +41,7 @@ async fn a_step_forward_on_a_minority_is_harmless_and_on_a_majority_told_at_the_
     let Some((five, files)) = shifted(dir.path()) else { return };
     run(five, async |five| {
         let (user, other) = (five.warm(Path::Proxied, quick).await, five.warm(Path::Direct, patient).await);
-        let guard = user.red("x").lock().await.unwrap();
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        let guard = by_all(&user.red("x"), Acquire::new()).await;
         shift(&files[0], 15_000);
         shift(&files[3], 15_000);
         let stepped = Instant::now();

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{DistLock as _, Error, Lost};
+use distlock::{Acquire, Error, Lost};
 
-use crate::bed::{QUICK, eventually, ms, secs};
-use crate::rig::{Away, PROMPT, Path, five, quick};
+use crate::bed::{QUICK, ms, secs};
+use crate::rig::{Away, PROMPT, Path, by_all, five, quick};
 
 /// Three of five go in the hold: told by the local clock before the last of their leases ends in the server. The cut-off
 /// servers can still be asked how long that is.
@@ -13,8 +13,7 @@ use crate::rig::{Away, PROMPT, Path, five, quick};
 async fn three_that_are_cut_off_end_it_before_their_leases_do() {
     five(async |five| {
         let user = five.warm(Path::Proxied, quick).await;
-        let guard = user.red("x").lock().await.unwrap();
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        let guard = by_all(&user.red("x"), Acquire::new()).await;
         // Over some renewals.
         tokio::time::sleep(QUICK / 2).await;
         let expiring = guard.expiring();
@@ -61,8 +60,7 @@ async fn three_that_are_stopped_end_it() {
 async fn three_that_go(way: Away) {
     five(async |five| {
         let user = five.warm(Path::Proxied, quick).await;
-        let guard = user.red("x").lock().await.unwrap();
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        let guard = by_all(&user.red("x"), Acquire::new()).await;
         // First two, which is no matter; over more than a watchdog.
         five.take(1, way);
         five.take(4, way);
@@ -92,8 +90,7 @@ async fn three_that_go(way: Away) {
 async fn keys_that_are_deleted_on_a_majority_are_told_within_a_third() {
     five(async |five| {
         let user = five.warm(Path::Proxied, quick).await;
-        let guard = user.red("x").lock().await.unwrap();
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        let guard = by_all(&user.red("x"), Acquire::new()).await;
         for at in [0, 4] {
             assert_eq!(five.admin(at).await.cmd::<u64>(&["DEL", "x"]).await, 1);
         }

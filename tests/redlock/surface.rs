@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Acquire, Client, Deadlock, DistLock, Error, Flavour, NotHeld, Owner, RedLock, Released};
 
 use crate::bed::{eventually, ms, secs};
-use crate::rig::{Away, Five, Path, SOON, User, five, long, patient};
+use crate::rig::{Away, Five, Path, SOON, User, by_all, five, long, patient};
 
 async fn everywhere(five: &Five, name: &str) {
     eventually("it is on all servers", secs(5), async || five.having(name).await.len() == 5).await;
@@ -19,11 +19,11 @@ async fn an_owner_comes_in_again() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let (lock, me) = (user.red("x"), user.clients[0].owner());
-        let first = lock.acquire(long().owner(&me)).await.unwrap().expect("nobody has it");
+        let first = by_all(&lock, long().owner(&me)).await;
         everywhere(five, "x").await;
-        eventually("all have granted it", secs(5), async || first.members().len() == 5).await;
-        let second = lock.acquire(long().owner(&me)).await.unwrap().expect("it is ours");
-        eventually("all have granted it", secs(5), async || second.members().len() == 5).await;
+
+        let second = by_all(&lock, long().owner(&me)).await;
+
         let mut names = Vec::new();
         for at in 0..5 {
             let fields = five.admin(at).await.hgetall("x").await;
@@ -102,15 +102,13 @@ async fn queries_say_what_most_servers_say() {
 async fn an_owner_travels_as_text() {
     five(async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
-        let guard = user.red("x").acquire(long()).await.unwrap().expect("nobody has it");
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        let guard = by_all(&user.red("x"), long()).await;
         let text = guard.into_owner().to_string();
         everywhere(five, "x").await;
         let lock = other.red("x");
         let owner: Owner = text.parse().unwrap();
         assert!(lock.is_held_by(&owner).await.unwrap() && lock.try_lock().await.unwrap().is_none());
-        let again = lock.acquire(long().owner(&owner)).await.unwrap().expect("it comes in again");
-        eventually("all have granted it", secs(5), async || again.members().len() == 5).await;
+        let again = by_all(&lock, long().owner(&owner)).await;
         assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
         assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
         assert_eq!(five.having("x").await, [0; 0]);
@@ -127,8 +125,7 @@ async fn over_every_flavour() {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         for flavour in Flavour::ALL {
             let (lock, rival) = (user.over(*flavour, "x"), other.over(*flavour, "x"));
-            let guard = lock.acquire(long()).await.unwrap().expect("nobody has it");
-            eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+            let guard = by_all(&lock, long()).await;
             assert!(lock.is_locked().await.unwrap(), "{flavour}");
             assert_eq!(guard.token(), None, "{flavour}");
             let tokens = guard.members().iter().filter(|member| member.token.is_some()).count();

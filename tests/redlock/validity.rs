@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, DistLock as _, Error, Guard, Lost};
 use distlock_support::proxy::Mode;
 
-use crate::bed::{Counter, eventually, ms, secs};
-use crate::rig::{Away, Five, Path, SOON, five, patient, quick};
+use crate::bed::{Counter, ms, secs};
+use crate::rig::{Away, Five, Path, SOON, by_all, five, patient, quick};
 
 fn delay(five: &Five, at: &[usize], up: Duration, down: Duration) {
     for at in at {
@@ -69,8 +69,7 @@ async fn leases_are_what_was_asked_for() {
 
         // What is given back of a lost one is under way still, and a server that has it yet would be missing below.
         five.clean(SOON).await;
-        let guard = lock.lock_leased(ms(2000)).await.unwrap();
-        eventually("all have granted it", SOON, async || guard.members().len() == 5).await;
+        let guard = by_all(&lock, Acquire::new().lease(ms(2000))).await;
         guard.extend(secs(20)).await.unwrap();
         assert!(guard.remaining() > secs(15), "{guard:?}");
         assert_honest(five, &guard).await;

@@ -1,8 +1,10 @@
 use std::sync::Arc;
 
-use distlock::{DistLock, Error, Lost, RedLock};
+use std::time::Duration;
 
-use super::rig::{Away, Path, SOON, five, quick};
+use distlock::{Acquire, DistLock, Error, Lost, RedLock};
+
+use super::rig::{Away, Path, SOON, by_all, five, quick};
 use crate::bed::{eventually, ms, reentrant, secs};
 
 /// 19: three of five lose the key. The guard is told, and the two votes that are left are given back although it lives on.
@@ -10,8 +12,7 @@ use crate::bed::{eventually, ms, reentrant, secs};
 async fn finding_19_a_lost_redlock_gives_its_last_votes_back() {
     five(async |five| {
         let user = five.warm(Path::Direct, quick).await;
-        let guard = user.red("x").lock().await.unwrap();
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        let guard = by_all(&user.red("x"), Acquire::new()).await;
         for at in [0, 1, 2] {
             let () = five.admin(at).await.cmd(&["DEL", "x"]).await;
         }
@@ -37,8 +38,7 @@ async fn finding_19_a_lost_redlock_gives_its_last_votes_back() {
         let members = guard.members();
         assert!(members.len() == 5 && members.iter().all(|member| !member.is_held), "{members:?}");
         // Another one has it, and keeps it when the first lets go.
-        let next = user.red("x").try_lock().await.unwrap().expect("free");
-        eventually("all have granted it", secs(5), async || next.members().len() == 5).await;
+        let next = by_all(&user.red("x"), Acquire::new().wait(Duration::ZERO)).await;
         let told = guard.unlock().await.unwrap_err();
         assert!(gone(&told), "{told:?}");
         assert!(next.is_held() && five.having("x").await.len() == 5);
@@ -52,8 +52,7 @@ async fn finding_19_a_lost_redlock_gives_its_last_votes_back() {
 async fn finding_19_a_redlock_lost_in_extend_gives_its_votes_back() {
     five(async |five| {
         let user = five.warm(Path::Direct, quick).await;
-        let guard = user.red("x").lock().await.unwrap();
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        let guard = by_all(&user.red("x"), Acquire::new()).await;
         for at in [0, 1, 2] {
             five.take(at, Away::Stopped);
         }

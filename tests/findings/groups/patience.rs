@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Client, DistLock, Flavour, MultiLock, Prefer, Striped};
 use distlock_support::{Action, Matcher, Proxy};
 
-use super::rig::{Path, five, patient};
+use super::rig::{Path, by_all, five, patient};
 use crate::bed::{enter, eventually, idle, ms, reentrant, rw, secs, waiter};
 
 /// How long a reader is held back, and then some.
@@ -80,8 +80,7 @@ async fn finding_18_a_redlock_reader_is_held_back_once() {
         let user = five.warm(Path::Direct, patient).await;
         let other = five.warm(Path::Direct, |url| patient(url).prefer(Prefer::Writers)).await;
         let readers = five.warm(Path::Direct, patient).await;
-        let first = readers.over(Flavour::Read, "x").lock().await.unwrap();
-        eventually("all have granted it", secs(5), async || first.members().len() == 5).await;
+        let first = by_all(&readers.over(Flavour::Read, "x"), Acquire::new()).await;
         let mut writers = Vec::new();
         for at in [0, 1, 2, 3] {
             writers.push(waiter(other.clients[at].rw("x").write()));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, DistLock, Error, Flavour, RedLock};
 use futures::future::join_all;
 
-use super::rig::{Five, Path, User, five, long, patient};
+use super::rig::{Five, Path, User, by_all, five, long, patient};
 use crate::bed::{Counter, eventually, ms, secs, waiter};
 
 /// A vote of somebody who died, on one server.
@@ -109,8 +109,7 @@ async fn finding_22_who_waits_behind_the_other_half_sees_it() {
     five(async |five| {
         let (holder, user) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         for (held, wanted) in [(Flavour::Read, Flavour::Write), (Flavour::Write, Flavour::Read)] {
-            let guard = holder.over(held, "x").acquire(long()).await.unwrap().expect("free");
-            eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+            let guard = by_all(&holder.over(held, "x"), long()).await;
             let waiting = waiter(user.over(wanted, "x"));
             // Its own waiting begins, and its scripts are known.
             tokio::time::sleep(ms(1_800)).await;
