@@ -115,7 +115,7 @@ impl Signs {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        Pending { signs: self, sent: now, is_over: false }
+        Pending { signs: self, sent: now }
     }
 
     fn are_missing(&self, now: Moment) -> bool {
@@ -142,31 +142,31 @@ impl Signs {
 struct Pending<'a> {
     signs: &'a Signs,
     sent: Moment,
-    is_over: bool,
 }
 
 impl Pending<'_> {
-    fn answered(mut self, now: Moment) {
-        self.is_over = true;
+    fn answered(self, now: Moment) {
         let Signs { heard, usual, missed, told_until, .. } = self.signs;
-        heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
-        missed.store(0, Ordering::Relaxed);
-        told_until.store(0, Ordering::Relaxed);
+        // Every command comes by here: a plain store, for it does not matter which of two answers in a moment was the last.
+        heard.store(now.as_nanos(), Ordering::Relaxed);
+        if missed.load(Ordering::Relaxed) != 0 {
+            missed.store(0, Ordering::Relaxed);
+            told_until.store(0, Ordering::Relaxed);
+        }
         let (took, before) = (nanos(now.since(self.sent)), usual.load(Ordering::Relaxed));
         let mean = if before == 0 { took } else { before - before / 8 + took / 8 };
         usual.store(mean, Ordering::Relaxed);
     }
 
     /// Ended without an answer.
-    fn failed(mut self) {
-        self.is_over = true;
+    fn failed(self) {
         self.signs.miss(self.sent, u64::MAX);
     }
 
     /// Given up by whoever asked: that says something only where the answer was overdue, and for a while: it may have come
     /// since.
     fn given_up(&self, now: Moment) {
-        if !self.is_over && self.signs.are_missing(now) {
+        if self.signs.are_missing(now) {
             self.signs.miss(self.sent, (now + MEMORY).as_nanos());
         }
     }

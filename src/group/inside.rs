@@ -44,10 +44,15 @@ pub(crate) fn parts(locks: &[Arc<dyn DistLock>]) -> Vec<Part<'_>> {
     all
 }
 
+/// The first of the parts that these locks come down to.
+pub(crate) fn first_part(locks: &[Arc<dyn DistLock>]) -> Option<Part<'_>> {
+    locks.iter().find_map(|lock| match inside(&**lock)? {
+        Inside::One(part) => Some(part),
+        Inside::Many(locks) => first_part(locks),
+    })
+}
+
 /// The runtime on which work on behalf of all these locks is done: that of the first that has one.
 pub(crate) fn home(locks: &[Arc<dyn DistLock>]) -> Option<&Home> {
-    locks.iter().find_map(|lock| match inside(&**lock)? {
-        Inside::One(part) => Some(part.client.engine().home()),
-        Inside::Many(locks) => home(locks),
-    })
+    first_part(locks).map(|part| part.client.engine().home())
 }

@@ -19,7 +19,7 @@ mod held;
 mod inside;
 
 pub(crate) use held::Held;
-pub(crate) use inside::{Inside, Part, home, part, parts};
+pub(crate) use inside::{Inside, Part, first_part, home, part, parts};
 
 /// Attempts at several locks under way, each with the number of its lock. Dropped, they are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
@@ -43,8 +43,7 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
 
 /// The deadline of an acquire of several locks, on the clock of the first that has one.
 pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline {
-    let part = parts(locks).into_iter().next();
-    let world = part
+    let world = first_part(locks)
         .map_or_else(|| Arc::new(Machine) as Arc<dyn World>, |part| Arc::clone(part.client.engine().topology.world()));
     Deadline::new(&world, asked.wait, asked.waited)
 }
