@@ -17,7 +17,7 @@
 --        -6          the owner holds it already (only for ARGV 6)
 --        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
 --                    at = the server's time in ms
---        {-7, at}    too late, nothing was done
+--        {-7, at}    too late, nothing was done for this owner
 -- Idempotent. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines and registrations of ours.
 
 local owner, hold, earlier, turn = ARGV[1], ARGV[3], ARGV[4], ARGV[7]

@@ -186,7 +186,7 @@ impl Registry {
         }
     }
 
-    /// Whoever waits at a inbox has been passed the lock.
+    /// Whoever waits at an inbox has been passed the lock.
     pub(crate) fn pass(&self, inbox: &LockName, passed: Passed) {
         self.seat(inbox, |seat| {
             seat.state.lock().passed = Some(passed);

@@ -66,7 +66,7 @@ impl Topology {
     }
 
     /// True when answers of a name's server were due at that moment, and none had come for longer than they take. A command
-    /// that ended without one leaves them due until there is another.
+    /// that failed leaves its answer due until there is another; one that was given up, for [`MEMORY`].
     pub(crate) fn is_silent(&self, _name: &LockName, at: Moment) -> bool {
         self.signs.are_missing(at)
     }
@@ -101,9 +101,10 @@ struct Signs {
     asked: AtomicU64,
     /// When the last answer came.
     heard: AtomicU64,
-    /// Since when a command that ended without its answer was waited for; 0 once there is another answer.
+    /// Since when a command that ended without its answer was waited for; 0 once there is another answer. It says something
+    /// until `told_until` only.
     missed: AtomicU64,
-    /// Until when that says something.
+    /// For good where the command failed, for [`MEMORY`] where whoever asked gave up.
     told_until: AtomicU64,
     /// How long an answer usually takes, in ns: a mean in which each counts for an eighth. 0 before the first.
     usual: AtomicU64,
@@ -132,8 +133,10 @@ impl Signs {
 
     fn miss(&self, sent: Moment, until: u64) {
         let since = sent.as_nanos().max(self.heard.load(Ordering::Relaxed)).max(1);
-        // The first of several.
-        let _ = self.missed.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
+        // The first of several, unless that says nothing any more.
+        if self.missed.load(Ordering::Relaxed) == 0 || since >= self.told_until.load(Ordering::Relaxed) {
+            self.missed.store(since, Ordering::Relaxed);
+        }
         self.told_until.fetch_max(until, Ordering::Relaxed);
     }
 }
@@ -233,6 +236,12 @@ mod tests {
             assert!(!signs.are_missing(at(from + 1_100)), "{given_up}");
             next.answered(at(from + 1_100));
         }
+        // What was given up long ago says nothing about a failure of now.
+        let asked = signs.ask(at(38_000));
+        asked.given_up(at(38_900));
+        drop(asked);
+        signs.ask(at(39_950)).failed();
+        assert!(!signs.are_missing(at(39_999)) && signs.are_missing(at(40_900)));
         // A slow one is given the time that it takes.
         for n in 0..50 {
             signs.ask(at(40_000 + n * 400)).answered(at(40_400 + n * 400));

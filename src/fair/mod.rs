@@ -46,7 +46,6 @@ use crate::engine::plain::{PLAIN_RENEWAL, plain_state};
 use crate::engine::protocol::{self, Ask, Giving, Nature, Protocol, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call};
-
 use crate::object::Lock;
 
 /// A script behind what all scripts of this flavour share.

@@ -9,7 +9,7 @@ use futures::stream::FuturesUnordered;
 
 use super::{HOLD, MultiLock};
 use crate::engine::acquire::batch::{Batch, batch};
-use crate::engine::wait::{Deadline, Patience, pause};
+use crate::engine::wait::{Deadline, Patience, pause, within};
 use crate::error::{Error, Lost, Result};
 use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
 use crate::guard::Guard;
@@ -104,13 +104,13 @@ impl MultiLock {
                     let older = got.values().map(|guard| guard.extending(lease)).collect::<FuturesUnordered<_>>();
                     let extended = enough(older, self.locks.len(), true);
                     let left = deadline.left_to_answer().unwrap_or(Duration::MAX);
-                    match tokio::time::timeout(left, extended).await {
-                        Ok(Ok(_)) => {}
-                        Ok(Err(error)) => {
+                    match within(left, extended).await {
+                        Some(Ok(_)) => {}
+                        Some(Err(error)) => {
                             tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
                         }
                         // Given back in the background.
-                        Err(_) => return cut_off(&self.locks, deadline).map(|()| None),
+                        None => return cut_off(&self.locks, deadline).map(|()| None),
                     }
                 }
                 let size = self.locks.len();
@@ -212,7 +212,7 @@ impl MultiLock {
                 answers.await;
                 false
             }
-            Some(left) => tokio::time::timeout(left, answers).await.is_err(),
+            Some(left) => within(left, answers).await.is_none(),
         };
         match failed {
             Some(error) => Err(error),

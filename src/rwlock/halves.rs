@@ -8,7 +8,6 @@ use crate::engine::names::{Half, LockName};
 use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Renewal, Turn};
 use crate::engine::script::Script;
 use crate::engine::transport::{Arg, Call};
-
 use crate::owner::Owner;
 
 /// A file of this flavour's.

@@ -25,7 +25,7 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
 use crate::engine::home;
-use crate::engine::wait::Deadline;
+use crate::engine::wait::{self, Deadline};
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, Asking, ask, cut_off, deadline, each, part};
@@ -193,7 +193,7 @@ impl Striped {
     async fn within<T>(&self, deadline: &Deadline, work: impl Future<Output = T>) -> Option<T> {
         match self.left(deadline) {
             None => Some(work.await),
-            Some(left) => tokio::time::timeout(left, work).await.ok(),
+            Some(left) => wait::within(left, work).await,
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) type Spare = (Owner, Arc<LockName>);
 pub(super) struct Spares(Mutex<HashMap<Arc<LockName>, Vec<Spare>, ReadyHash>>);
 
 impl Spares {
-    /// A inbox has no subscription any more.
+    /// An inbox has no subscription any more.
     pub(super) fn forget(&self, inbox: &LockName) {
         let Some(name) = &inbox.lock else { return };
         let mut spares = self.0.lock();

@@ -15,7 +15,7 @@ pub(crate) const GRACE: Duration = Duration::from_millis(15);
 /// A limit that is found overdue by so much was passed in a standstill: answers may be here that nobody has read.
 const OVERDUE: Duration = Duration::from_millis(25);
 
-/// The time to read them. A command takes as long for the same reason (`node.rs`), and ends before this.
+/// The time to read them: a little more than a command has whose own limit passed in the same standstill (`node.rs`).
 const RECOVERY: Duration = Duration::from_millis(60);
 
 /// What some work brings if it is done in time; None if not. After a standstill it has a moment more.

@@ -176,6 +176,6 @@ async fn contend<A: Attempt>(
 /// The end of the wait. Only what is known is told as busy.
 fn over<T>(engine: &Engine, deadline: &Deadline, waiter: &Waiter) -> Waited<T> {
     let silent = engine.topology.is_silent(waiter.lock_name(), deadline.judged_at());
-    // What this client holds itself it knows without asking.
+    // A hold of this process that may be handed over is known without asking.
     if silent && waiter.held_here(engine.now()).is_none() { Waited::Silent } else { Waited::Over }
 }
