@@ -54,18 +54,19 @@ pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
-/// True when a server of this lock was silent when the wait was to end.
-pub(crate) fn is_silent(lock: &Arc<dyn DistLock>, deadline: &Deadline) -> bool {
-    let at = deadline.judged_at();
-    parts(slice::from_ref(lock))
-        .into_iter()
-        .any(|part| part.client.engine().topology.is_silent(part.protocol.name(), at))
+/// True when more than `most` of these locks were at a silent server when the wait was to end.
+pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadline: &Deadline) -> bool {
+    let is_silent = |lock: &Arc<dyn DistLock>, at| {
+        let mut parts = parts(slice::from_ref(lock)).into_iter();
+        parts.any(|part| part.client.engine().topology.is_silent(part.protocol.name(), at))
+    };
+    deadline.finds_silent(|at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
 }
 
 /// What it means that an attempt at these locks was cut off by the end of the wait: that has run out, unless it was the one
 /// attempt of an acquire that does not wait, or a server was silent.
-pub(crate) fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
-    let unknown = deadline.is_once() || locks.iter().any(|lock| is_silent(lock, deadline));
+pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
+    let unknown = deadline.is_once() || are_silent(locks, 0, deadline).await;
     if unknown { Err(Error::Timeout { step: Step::Command }) } else { Ok(()) }
 }
 

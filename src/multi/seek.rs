@@ -110,7 +110,7 @@ impl MultiLock {
                             tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
                         }
                         // Given back in the background.
-                        None => return cut_off(&self.locks, deadline).map(|()| None),
+                        None => return cut_off(&self.locks, deadline).await.map(|()| None),
                     }
                 }
                 let size = self.locks.len();
@@ -216,7 +216,7 @@ impl MultiLock {
         };
         match failed {
             Some(error) => Err(error),
-            None if late && busy.is_none() => cut_off(&self.locks, deadline).map(|()| Answers::RanOut),
+            None if late && busy.is_none() => cut_off(&self.locks, deadline).await.map(|()| Answers::RanOut),
             None => Ok(busy.map_or(Answers::All, Answers::Busy)),
         }
     }

@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
 use super::RedLock;
-use crate::engine::wait::{Deadline, GRACE};
+use crate::engine::wait::{Deadline, GRACE, elapsed};
 use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
@@ -121,7 +121,7 @@ impl RedLock {
         } else {
             request.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
         };
-        let mut timer = std::pin::pin!(tokio::time::sleep(within));
+        let mut timer = std::pin::pin!(elapsed(within));
         let (began, mut heard) = (Instant::now(), Duration::ZERO);
         loop {
             let held = round.held();

@@ -10,7 +10,7 @@ use super::look::{Look, Looks};
 use super::round::{Late, Request, Round};
 use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Result, Step};
-use crate::group::{Held, PAUSES, ask, deadline, how, is_silent, patience};
+use crate::group::{Held, PAUSES, are_silent, ask, deadline, how, patience};
 use crate::guard::Guard;
 use crate::lock::Acquire;
 use crate::owner::Owner;
@@ -39,7 +39,7 @@ impl RedLock {
                 return Ok(Some(self.held(owner, round, late)));
             }
             if round.cut_off && known_busy {
-                return self.ran_out(&deadline);
+                return self.ran_out(&deadline).await;
             }
             let Round { granted, busy, failed, why, .. } = round;
             let came_late = why.as_ref().is_some_and(Error::is_too_late);
@@ -81,7 +81,7 @@ impl RedLock {
                 if !busy.is_empty() {
                     first = self.wait(busy, &request, &next, &mut looks, &mut late).await?;
                     if first.is_none() && deadline.is_over() {
-                        return self.ran_out(&deadline);
+                        return self.ran_out(&deadline).await;
                     }
                 }
             }
@@ -90,9 +90,8 @@ impl RedLock {
     }
 
     /// The wait is over: it ran out, unless too few servers have answered of late to know that somebody has the lock.
-    fn ran_out(&self, deadline: &Deadline) -> Result<Option<Guard>> {
-        let silent = self.nodes.iter().filter(|node| is_silent(node, deadline)).count();
-        if silent <= self.nodes.len() - self.quorum() {
+    async fn ran_out(&self, deadline: &Deadline) -> Result<Option<Guard>> {
+        if !are_silent(&self.nodes, self.nodes.len() - self.quorum(), deadline).await {
             return Ok(None);
         }
         Err(Error::NoQuorum {

@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use tokio::sync::{Notify, oneshot};
 
 use crate::engine::sync::Mutex;
-use crate::engine::wait::Deadline;
+use crate::engine::wait::{Deadline, within};
 use crate::error::Result;
 use crate::group::{Asking, ask, cut_off};
 use crate::guard::Guard;
@@ -83,14 +83,15 @@ impl Lines {
             let mut ticket = self.enter(segments, begin, lease, deadline);
             let told = match deadline.left() {
                 None => (&mut ticket.told).await,
-                Some(rest) => match tokio::time::timeout(rest, &mut ticket.told).await {
-                    Ok(told) => told,
-                    Err(_) => {
+                Some(rest) => match within(rest, &mut ticket.told).await {
+                    Some(told) => told,
+                    None => {
+                        let outcome = cut_off(segments, deadline).await;
                         ticket.told.close();
                         // At the very end: success wins.
                         return match ticket.told.try_recv() {
                             Ok(told) => told.map(Some),
-                            Err(_) => cut_off(segments, deadline).map(|()| None),
+                            Err(_) => outcome.map(|()| None),
                         };
                     }
                 },

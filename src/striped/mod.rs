@@ -127,7 +127,7 @@ impl Striped {
         let given = how.owner.clone().or_else(Owner::current);
         if let Some(owner) = given.as_ref().filter(|_| how.alone) {
             let Some(holds) = self.within(deadline, self.holds_any(owner)).await else {
-                return cut_off(&self.segments, deadline).map(|()| None);
+                return cut_off(&self.segments, deadline).await.map(|()| None);
             };
             if holds? {
                 return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });
@@ -144,7 +144,7 @@ impl Striped {
             match self.within(deadline, segment.acquire(once)).await {
                 Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
                 Some(outcome) => vain.note(outcome.map(drop))?,
-                None => vain.note(cut_off(slice::from_ref(segment), deadline))?,
+                None => vain.note(cut_off(slice::from_ref(segment), deadline).await)?,
             }
             let over =
                 if deadline.is_once() { self.left(deadline) == Some(Duration::ZERO) } else { deadline.is_over() };

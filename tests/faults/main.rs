@@ -21,3 +21,4 @@ mod rwlock;
 mod rwlock_kills;
 mod rwlock_refusal;
 mod secrets;
+mod standstill;

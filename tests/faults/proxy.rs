@@ -255,36 +255,6 @@ async fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
     }
 }
 
-/// Nor is a standstill of the client's own runtime the server's: its answers were there, and nobody to read them.
-#[tokio::test]
-async fn a_wait_that_ends_while_the_runtime_stands_still_has_run_out() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        let other = bed.client().await;
-        for kind in ["single", "multi", "striped"] {
-            let lock: Arc<dyn DistLock> = match kind {
-                "multi" => Arc::new(client.multi(["a", "b"])),
-                "striped" => Arc::new(client.striped("a", 1)),
-                _ => Arc::new(client.reentrant("a")),
-            };
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            let stands_still = async {
-                tokio::task::yield_now().await;
-                std::thread::sleep(ms(300));
-            };
-            let (outcome, ()) = tokio::join!(lock.lock_for(ms(20)), stands_still);
-            println!("{kind}: {outcome:?}");
-            // In it is, where the answer was read first.
-            assert!(outcome.is_ok(), "{kind}: {outcome:?}");
-            drop(outcome);
-            idle(&client).await;
-            let next = other.reentrant("a").try_lock().await.unwrap().expect("free");
-            next.unlock().await.unwrap();
-        }
-    })
-    .await;
-}
-
 /// A reply that takes longer than the lease it grants: no success, and nothing stays.
 #[tokio::test]
 async fn a_grant_that_comes_after_its_lease_is_none() {

@@ -112,10 +112,18 @@ impl Request {
         let Some(left) = self.deadline.left_to_answer_within(self.engine.options.command_timeout) else {
             return attempt.await;
         };
-        within(left, attempt).await.unwrap_or_else(|| {
-            let cut_off = !self.engine.topology.is_silent(self.protocol.name(), self.deadline.judged_at());
-            Err(Failed { last: true, cut_off, ..Error::Timeout { step: Step::Command }.into() })
-        })
+        let mut attempt = std::pin::pin!(attempt);
+        if let Some(tried) = within(left, &mut attempt).await {
+            return tried;
+        }
+        let name = self.protocol.name();
+        tokio::select! {
+            biased;
+            tried = attempt => tried,
+            silent = self.deadline.finds_silent(|at| self.engine.topology.is_silent(name, at)) => {
+                Err(Failed { last: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() })
+            }
+        }
     }
 }
 

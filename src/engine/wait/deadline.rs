@@ -18,17 +18,22 @@ const OVERDUE: Duration = Duration::from_millis(25);
 /// The time to read them: a little more than a command has whose own limit passed in the same standstill (`node.rs`).
 const RECOVERY: Duration = Duration::from_millis(60);
 
+/// Sleeps for so long; where the end is passed in a standstill, a moment longer.
+pub(crate) async fn elapsed(limit: Duration) {
+    let due = Instant::now().checked_add(limit);
+    tokio::time::sleep(limit).await;
+    if due.is_some_and(|due| due.elapsed() >= OVERDUE) {
+        tokio::time::sleep(RECOVERY).await;
+    }
+}
+
 /// What some work brings if it is done in time; None if not. After a standstill it has a moment more.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
-    let mut work = std::pin::pin!(work);
-    let due = Instant::now().checked_add(limit);
-    if let Ok(output) = tokio::time::timeout(limit, &mut work).await {
-        return Some(output);
+    tokio::select! {
+        biased;
+        output = work => Some(output),
+        () = elapsed(limit) => None,
     }
-    if due.is_none_or(|due| due.elapsed() < OVERDUE) {
-        return None;
-    }
-    tokio::time::timeout(RECOVERY, work).await.ok()
 }
 
 /// The wait of one acquire: when it began, when it ends.
@@ -102,11 +107,18 @@ impl Deadline {
         Some(once.saturating_add(GRACE).saturating_sub(self.elapsed()))
     }
 
-    /// The moment at which answers cease to count, or now where that is earlier: a standstill of this process after it says
-    /// nothing about a server.
-    pub(crate) fn judged_at(&self) -> Moment {
+    /// True when servers are found to be silent, as of the moment at which answers ceased to count, or of now where that is
+    /// earlier: a standstill of this process after it says nothing about them. Nor does one before it: what is here unread is
+    /// read first, and then they are looked at once more.
+    pub(crate) async fn finds_silent(&self, are_silent: impl Fn(Moment) -> bool) -> bool {
         let now = self.world.now();
-        self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE))
+        let at = self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE));
+        if !are_silent(at) {
+            return false;
+        }
+        let overdue = self.wait.map_or(Duration::ZERO, |wait| self.elapsed().saturating_sub(wait));
+        tokio::time::sleep(if overdue < OVERDUE { GRACE } else { RECOVERY }).await;
+        are_silent(at)
     }
 
     /// The world whose clock this is.

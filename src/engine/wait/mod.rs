@@ -16,7 +16,7 @@ mod deadline;
 mod pace;
 mod patience;
 
-pub(crate) use deadline::{Deadline, GRACE, within};
+pub(crate) use deadline::{Deadline, GRACE, elapsed, within};
 use pace::Pace;
 pub(crate) use pace::{FLOOR, pause};
 pub(crate) use patience::Patience;
@@ -112,7 +112,7 @@ pub(crate) async fn wait<A: Attempt>(
         };
         let parked = waiter.park(deadline.at_most(most), Until::Turn).await;
         if parked == Parked::TimedOut && deadline.is_over() {
-            return Ok(over(engine, deadline, waiter));
+            return Ok(over(engine, deadline, waiter, attempt).await);
         }
     }
     contend(engine, deadline, waiter, attempt).await
@@ -168,14 +168,22 @@ async fn contend<A: Attempt>(
             waiter.park(deadline.at_most(FLOOR + engine.jitter(FLOOR)), Until::Handed).await;
         }
         if deadline.is_over() {
-            return Ok(attempt.received(waiter).map_or_else(|| over(engine, deadline, waiter), Waited::Done));
+            return Ok(over(engine, deadline, waiter, attempt).await);
         }
     }
 }
 
-/// The end of the wait. Only what is known is told as busy.
-fn over<T>(engine: &Engine, deadline: &Deadline, waiter: &Waiter) -> Waited<T> {
-    let silent = engine.topology.is_silent(waiter.lock_name(), deadline.judged_at());
+/// The end of the wait. Success beats it, and only what is known is told as busy.
+async fn over<A: Attempt>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, attempt: &mut A) -> Waited<A::Output> {
+    if let Some(output) = attempt.received(waiter) {
+        return Waited::Done(output);
+    }
     // A hold of this process that may be handed over is known without asking.
-    if silent && waiter.held_here(engine.now()).is_none() { Waited::Silent } else { Waited::Over }
+    let is_unknown = |at| waiter.held_here(engine.now()).is_none() && engine.topology.is_silent(waiter.lock_name(), at);
+    let silent = deadline.finds_silent(is_unknown).await;
+    match attempt.received(waiter) {
+        Some(output) => Waited::Done(output),
+        None if silent => Waited::Silent,
+        None => Waited::Over,
+    }
 }

@@ -1,0 +1,128 @@
+//! Standstills of the client's own process: its answers were there, and nobody to read them. No server is called silent
+//! for that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Client, DistLock, Flavour, Guard, RedLock, Result};
+use distlock_support::proxy::{Mode, Proxy};
+use tokio::task::JoinHandle;
+
+use crate::bed::{Bed, eventually, idle, ms, reentrant, secs};
+use crate::rig::{brisk, warm};
+
+/// The end of the wait is passed while the one command is under way.
+#[tokio::test]
+async fn a_wait_that_ends_while_the_runtime_stands_still_has_run_out() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let other = bed.client().await;
+        for kind in ["single", "multi", "striped", "redlock"] {
+            let lock: Arc<dyn DistLock> = match kind {
+                "multi" => Arc::new(client.multi(["a", "b"])),
+                "striped" => Arc::new(client.striped("a", 1)),
+                "redlock" => Arc::new(RedLock::over(vec![client.clone()], Flavour::Reentrant, "a")),
+                _ => Arc::new(client.reentrant("a")),
+            };
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            let stands_still = async {
+                tokio::task::yield_now().await;
+                std::thread::sleep(ms(300));
+            };
+            let (outcome, ()) = tokio::join!(lock.lock_for(ms(20)), stands_still);
+            println!("{kind}: {outcome:?}");
+            // In it is, where the answer was read first.
+            assert!(outcome.is_ok(), "{kind}: {outcome:?}");
+            drop(outcome);
+            idle(&client).await;
+            let next = other.reentrant("a").try_lock().await.unwrap().expect("free");
+            next.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// The wait of whoever asks in these ways, while another client holds the lock.
+#[derive(Clone, Copy, Debug)]
+enum Waiter {
+    /// Waits for the end of the lease, or a message.
+    Rests,
+    /// Waits for its turn among those of this process.
+    IsBehind,
+    /// Is behind in the one line of a striped lock.
+    IsInLine,
+    /// Waits at one of several servers.
+    IsAtOne,
+}
+
+const WAITERS: [Waiter; 4] = [Waiter::Rests, Waiter::IsBehind, Waiter::IsInLine, Waiter::IsAtOne];
+
+/// The process stands still within the wait and beyond its end, with a command of another task under way.
+async fn stands_still_within(bed: &Bed, waiter: Waiter, wait: Duration, still: Duration) -> Result<Option<Guard>> {
+    let proxy = Proxy::start(bed.server.addr());
+    let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
+    warm(&client).await;
+    let other = bed.client().await;
+    let held: Arc<dyn DistLock> = match waiter {
+        Waiter::IsInLine => Arc::new(other.striped("a", 1).all()),
+        _ => Arc::new(other.reentrant("a")),
+    };
+    let held = held.lock().await.unwrap();
+    let lock: Arc<dyn DistLock> = match waiter {
+        Waiter::IsInLine => Arc::new(client.striped("a", 1)),
+        Waiter::IsAtOne => Arc::new(RedLock::over(vec![client.clone()], Flavour::Reentrant, "a")),
+        _ => Arc::new(client.reentrant("a")),
+    };
+    let first = matches!(waiter, Waiter::IsBehind | Waiter::IsInLine).then(|| wait_for(&lock, secs(60)));
+    if first.is_some() {
+        eventually("the first waits", secs(10), async || client.stats().waiting > 0).await;
+        idle_but_waiting(&client).await;
+    }
+    proxy.set_upstream_mode(Mode::Delay(ms(30)));
+    let waiting = wait_for(&lock, wait);
+    tokio::time::sleep(wait / 2).await;
+    idle_but_waiting(&client).await;
+    let asking = tokio::spawn({
+        let y = client.reentrant("y");
+        async move { y.try_lock().await.map(drop) }
+    });
+    tokio::task::yield_now().await;
+    std::thread::sleep(still);
+    let outcome = waiting.await.unwrap();
+    println!("{waiter:?}, {still:?}: {outcome:?}");
+    asking.await.unwrap().expect("the server is healthy");
+    if let Some(first) = first {
+        first.abort();
+        let _ = first.await;
+    }
+    held.unlock().await.unwrap();
+    idle(&client).await;
+    outcome
+}
+
+fn wait_for(lock: &Arc<dyn DistLock>, wait: Duration) -> JoinHandle<Result<Option<Guard>>> {
+    let lock = Arc::clone(lock);
+    tokio::spawn(async move { lock.lock_for(wait).await })
+}
+
+async fn idle_but_waiting(client: &Client) {
+    eventually("no command is under way", secs(10), async || client.stats().under_way == 0).await;
+}
+
+#[tokio::test]
+async fn a_standstill_within_a_wait_is_not_the_servers() {
+    reentrant(async |bed| {
+        let mut blamed = Vec::new();
+        for waiter in WAITERS {
+            // Far beyond the end, and just beyond.
+            for still in [500, 200, 160] {
+                let outcome = stands_still_within(bed, waiter, ms(300), ms(still)).await;
+                if !matches!(outcome, Ok(None)) {
+                    blamed.push((waiter, still, outcome));
+                }
+            }
+        }
+        assert!(blamed.is_empty(), "{blamed:?}");
+    })
+    .await;
+}
