@@ -61,7 +61,10 @@ impl Ways {
             let connect = |url: String| async move {
                 patient(&url).command_timeout(secs(1)).connect_timeout(secs(1)).connect_lazily().await.unwrap()
             };
-            let (refusing, hangs) = (connect(closed).await, connect(hanging[at].url()).await);
+            let refusing = connect(closed).await;
+            // Connected for good: it knows the server's clock, so that what hangs for longer than a command may take has no
+            // effect when it arrives, on a connection that has been given up, behind what undoes it on another.
+            let hangs = patient(&hanging[at].url()).command_timeout(secs(1)).connect().await.unwrap();
             let stands = Proxy::start(replica.addr());
             let read_only = connect(stands.url()).await;
             replicas.push(stands);
@@ -179,7 +182,7 @@ async fn granted_exactly_when_a_majority_can_be_had() {
         }
         println!("{granted} granted, {busy} busy, {none} without a quorum; the longest took {longest:?}");
         assert!(granted > 10 && busy > 10 && none > 10, "{granted}, {busy}, {none}");
-        // What hung arrives, if it was ever sent, and is undone.
+        // What hung arrives, if it was ever sent: too late, or it is undone.
         hanging.iter().for_each(|proxy| proxy.blackhole(false));
         // Nobody will ever listen there: no use in waiting for clean-ups.
         for clients in &ways.clients {
