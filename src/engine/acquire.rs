@@ -48,73 +48,77 @@ struct Request {
 /// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     let home = engine.home();
+    let mut request = Request::new(engine, protocol, how)?;
     if home.is_here() {
-        let mut acquiring = std::pin::pin!(run(engine, protocol, how));
+        let mut acquiring = std::pin::pin!(request.carry_out());
         return std::future::poll_fn(|context| home.poll(acquiring.as_mut(), context)).await;
     }
-    let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
-    home.bring(async move { run(&engine, &protocol, how).await }).await
-}
-
-async fn run(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
-    how.check()?;
-    protocol.name().check()?;
-    engine.check_open()?;
-    let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited);
-    let given = how.owner.or_else(Owner::current);
-    let fresh = given.is_none();
-    if let Some(owner) = &given {
-        // Who gave it may give it again: it is nobody else's, and not kept for others.
-        owner.reveal();
-    }
-    let once = deadline.is_once();
-    let queues = !once && protocol.queue().is_some();
-    let (owner, inbox) = match given {
-        Some(owner) => (owner, None),
-        None => match queues.then(|| engine.registry.spare(protocol.name())).flatten() {
-            Some((owner, inbox)) => (owner, Some(inbox)),
-            None => (engine.owner(), None),
-        },
-    };
-    // An owner that is used again needs an id for its hold: what was sent for the one before may come in late.
-    let listed = !fresh || inbox.is_some();
-    let mut request = Request {
-        engine: Arc::clone(engine),
-        protocol: Arc::clone(protocol),
-        owner,
-        lease: how.lease,
-        fresh,
-        alone: how.alone,
-        new: fresh || how.new,
-        number: if listed { engine.hold_number() } else { 0 },
-        inbox,
-        deadline,
-        ran_out: AtomicBool::new(false),
-    };
-    let name = &protocol.name().plain;
-    let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = protocol.flavour());
-    let acquiring = async {
-        if once {
-            request.once().await
-        } else if queues {
-            request.queue_up().await
-        } else {
-            request.wait().await
-        }
-    };
-    let outcome = match acquiring.instrument(span).await {
-        // The attempt goes on in the background, and is undone.
-        Err(_) if request.ran_out.load(Ordering::Relaxed) => Ok(None),
-        outcome => outcome,
-    };
-    if request.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
-        request.call();
-    }
-    request.note(&outcome);
-    outcome
+    home.bring(async move { request.carry_out().await }).await
 }
 
 impl Request {
+    fn new(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Self> {
+        how.check()?;
+        protocol.name().check()?;
+        engine.check_open()?;
+        let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited);
+        let given = how.owner.or_else(Owner::current);
+        let fresh = given.is_none();
+        if let Some(owner) = &given {
+            // Who gave it may give it again: it is nobody else's, and not kept for others.
+            owner.reveal();
+        }
+        let queues = !deadline.is_once() && protocol.queue().is_some();
+        let (owner, inbox) = match given {
+            Some(owner) => (owner, None),
+            None => match queues.then(|| engine.registry.spare(protocol.name())).flatten() {
+                Some((owner, inbox)) => (owner, Some(inbox)),
+                None => (engine.owner(), None),
+            },
+        };
+        // An owner that is used again needs an id for its hold: what was sent for the one before may come in late.
+        let listed = !fresh || inbox.is_some();
+        Ok(Self {
+            engine: Arc::clone(engine),
+            protocol: Arc::clone(protocol),
+            owner,
+            lease: how.lease,
+            fresh,
+            alone: how.alone,
+            new: fresh || how.new,
+            number: if listed { engine.hold_number() } else { 0 },
+            inbox,
+            deadline,
+            ran_out: AtomicBool::new(false),
+        })
+    }
+
+    /// Acquires, waiting as it is to.
+    async fn carry_out(&mut self) -> Result<Option<Grant>> {
+        let name = &self.protocol.name().plain;
+        let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = self.protocol.flavour());
+        let acquiring = async {
+            if self.deadline.is_once() {
+                self.once().await
+            } else if self.protocol.queue().is_some() {
+                // Much larger than the others, which would all take its room.
+                Box::pin(self.queue_up()).await
+            } else {
+                self.wait().await
+            }
+        };
+        let outcome = match acquiring.instrument(span).await {
+            // The attempt goes on in the background, and is undone.
+            Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
+            outcome => outcome,
+        };
+        if self.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
+            self.call();
+        }
+        self.note(&outcome);
+        outcome
+    }
+
     /// Asks once, past everybody who waits.
     async fn once(&self) -> Result<Option<Grant>> {
         // A part of an acquire that has waited for long enough lets nobody go first any more. To a shared lock, which has no

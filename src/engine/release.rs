@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 mod by_owner;
@@ -83,11 +84,11 @@ pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, 
     let (reaper, engine, hold) = (&engine.reaper, Arc::clone(engine), Arc::clone(hold));
     reaper.finish_surely(move || {
         let job = give_back(Arc::clone(&engine), Arc::clone(&hold), before, true);
-        Box::pin(async move {
-            if let Err(error) = job.await {
+        Box::pin(job.map(|outcome| {
+            if let Err(error) = outcome {
                 tracing::debug!(%error, "a dropped guard's lock was not released as held");
             }
-        })
+        }))
     });
 }
 
@@ -222,8 +223,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
 
 /// The rest of a release that was reported as failed. A function of its own, because an async one cannot name itself.
 fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
-    let job = give_back(Arc::clone(engine), Arc::clone(hold), before, true);
-    Box::pin(async move { drop(job.await) })
+    Box::pin(give_back(Arc::clone(engine), Arc::clone(hold), before, true).map(drop))
 }
 
 /// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.

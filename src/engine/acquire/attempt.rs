@@ -108,18 +108,17 @@ impl Request {
 
     /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
     /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
-    pub(super) async fn bounded(&self, attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
+    pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         let Some(left) = self.deadline.left_to_answer_within(self.engine.options.command_timeout) else {
             return attempt.await;
         };
-        let mut attempt = std::pin::pin!(attempt);
         if let Some(tried) = within(left, &mut attempt).await {
             return tried;
         }
         let name = self.protocol.name();
         tokio::select! {
             biased;
-            tried = attempt => tried,
+            tried = &mut attempt => tried,
             silent = self.deadline.finds_silent(|at| self.engine.topology.is_silent(name, at)) => {
                 Err(Failed { last: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() })
             }

@@ -20,9 +20,10 @@ struct LockAttempt<'a> {
 impl Request {
     /// Waits until the lock is had or the wait is over.
     pub(super) async fn wait(&self) -> Result<Option<Grant>> {
-        let mut attempts = Attempts::new(self);
+        let mut attempt = LockAttempt { request: self, attempts: Attempts::new(self), looks: 0 };
         if !self.new {
             // Who holds the lock already must not queue behind those who wait for it; an answer tells whether it does.
+            let attempts = &mut attempt.attempts;
             loop {
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
@@ -49,7 +50,6 @@ impl Request {
         if self.may_meet_itself() {
             waiter.name(&self.owner);
         }
-        let mut attempt = LockAttempt { request: self, attempts, looks: 0 };
         match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut attempt).await? {
             Waited::Done(grant) => {
                 waiter.won(&grant.hold, self.engine.now(), win);

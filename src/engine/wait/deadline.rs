@@ -20,9 +20,9 @@ const RECOVERY: Duration = Duration::from_millis(60);
 
 /// Sleeps for so long; where the end is passed in a standstill, a moment longer.
 pub(crate) async fn elapsed(limit: Duration) {
-    let due = Instant::now().checked_add(limit);
-    tokio::time::sleep(limit).await;
-    if due.is_some_and(|due| due.elapsed() >= OVERDUE) {
+    let Some(due) = Instant::now().checked_add(limit) else { return std::future::pending().await };
+    tokio::time::sleep_until(due).await;
+    if due.elapsed() >= OVERDUE {
         tokio::time::sleep(RECOVERY).await;
     }
 }
