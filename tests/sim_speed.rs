@@ -17,10 +17,10 @@ fn acquire_and_release_pairs_per_second() {
     let server = SimServer::new(1);
     let start = Instant::now();
     for _ in 0..PAIRS {
-        let taken = server.run(&acquire, &[b"orders:42"], &[owner, b"30000", b"", b"", b"0", b"0"]);
+        let taken = server.run(&acquire, &[b"orders:42"], &[owner, b"30000"]);
         assert_eq!(taken, SimReply::Nil);
         let channel = b"redisson_lock__channel:{orders:42}";
-        let freed = server.run(&release, &[b"orders:42"], &[owner, b"", b"30000", b"0", b"0", b"publish", channel]);
+        let freed = server.run(&release, &[b"orders:42"], &[owner, b"30000", b"publish", channel]);
         assert_eq!(freed, SimReply::Int(0));
     }
     let rate = f64::from(PAIRS) / start.elapsed().as_secs_f64();

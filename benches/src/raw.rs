@@ -154,11 +154,6 @@ impl Lock for RawLock {
             Value::Bytes(self.key.clone()),
             Value::Bytes(self.owner.clone()),
             lease(),
-            // The only hold of its owner, which has none before.
-            Value::Bytes(Bytes::new()),
-            Value::Bytes(Bytes::new()),
-            integer(0),
-            integer(0),
         ];
         let reply = self.raw.eval(words).await;
         assert!(reply.is_null(), "raw: the lock is busy, and nothing waits here: {reply:?}");
@@ -170,10 +165,7 @@ impl Lock for RawLock {
             Value::Integer(1),
             Value::Bytes(self.key.clone()),
             Value::Bytes(self.owner.clone()),
-            Value::Bytes(Bytes::new()),
             lease(),
-            Value::Bytes(Bytes::new()),
-            integer(0),
             Value::Bytes(Bytes::from_static(b"PUBLISH")),
             Value::Bytes(self.channel.clone()),
         ];

@@ -8,14 +8,14 @@ end
 -- Same state as Redisson's fenced lock (protocol 11.1), but: coming in again is not counted, and a counter that was given
 -- an end (Redisson's multi lock does so) has none any more.
 
-if ARGV[5] ~= '0' then
+if (ARGV[5] or '0') ~= '0' then
   load_holds()
   local late = too_late(ARGV[5])
   if late then return late end
 end
 local number
 if redis.call('exists', KEYS[1]) == 0 then
-  if ARGV[4] == '' then
+  if (ARGV[4] or '') == '' then
     -- First: a section without a number must not be, a number without a section may.
     number = redis.call('incr', KEYS[2])
     redis.pcall('persist', KEYS[2])

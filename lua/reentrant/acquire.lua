@@ -1,6 +1,6 @@
 -- Take the lock, or take it once more for the same owner.
 -- KEYS   1 the lock's hash
--- ARGV   1 owner
+-- ARGV   1 owner (what is empty, or 0, at the end may be left out)
 --        2 lease in ms; coming in again, one that is longer now is left alone
 --        3 hold (`common/holds.lua`): '' or an id
 --        4 a hold that the owner must have still, '' = none
@@ -14,10 +14,10 @@
 -- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(holds of this owner).
 -- Same state as Redisson's RLock (protocol 4.3), but for the list of holds.
 
-local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or ''
 if hold ~= '' then
   load_holds()
-  local late = too_late(ARGV[5])
+  local late = too_late(ARGV[5] or '0')
   if late then return late end
 end
 

@@ -16,7 +16,7 @@ end
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
-if ARGV[2] == '' then return 1 end
+if (ARGV[2] or '') == '' then return 1 end
 local told = redis.pcall(ARGV[2], ARGV[3], '0')
 if type(told) == 'table' and told.err then
   return {1, told.err}

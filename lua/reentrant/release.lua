@@ -1,12 +1,12 @@
 -- Give back one hold of the owner; the last one frees the lock and wakes a waiter of every client.
 -- KEYS   1 the lock's hash
--- ARGV   1 owner
---        2 hold (`common/holds.lua`)
---        3 lease in ms for what is left
---        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
---        6 publish command; empty = nobody is told
---        7 the lock's channel, where somebody is told
+-- ARGV   1 owner (what is empty, or 0, at the end may be left out)
+--        2 lease in ms for what is left
+--        3 publish command; empty = nobody is told
+--        4 the lock's channel, where somebody is told
+--        5 hold (`common/holds.lua`)
+--        6 the holds that the caller has left, one `,id` each; '' = unknown
+--        7 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 -- Reply  n         n holds are left
 --        -n        free; n clients were told (on this node)
 --        {0, text} free, but nobody could be told: the server's reason
@@ -19,7 +19,7 @@
 -- moment.
 -- Same state and message as Redisson's RLock (protocol 4.3), or its spin lock (4.5), without their latch key.
 
-local owner, hold = ARGV[1], ARGV[2]
+local owner, hold, mine, last = ARGV[1], ARGV[5] or '', ARGV[6] or '', ARGV[7] or '0'
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[2] then hold = '-' end
@@ -30,19 +30,19 @@ if not found[1] then
 end
 
 if hold ~= '' then
-  local ids, left = give_back(found[2] or '', tonumber(found[1]) or 0, hold, ARGV[5])
+  local ids, left = give_back(found[2] or '', tonumber(found[1]) or 0, hold, last)
   if not ids then return left end
   if left > 0 then
     drop(KEYS[1], owner, left, ids)
-    rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
+    rearm(KEYS[1], ARGV[2], left, ids, mine, last)
     return left
   end
 end
 
 redis.call('del', KEYS[1])
 local told = 0
-if ARGV[6] ~= '' then
-  told = redis.pcall(ARGV[6], ARGV[7], '0')
+if (ARGV[3] or '') ~= '' then
+  told = redis.pcall(ARGV[3], ARGV[4], '0')
   if type(told) == 'table' and told.err then
     return {0, told.err}
   end

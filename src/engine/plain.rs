@@ -63,22 +63,21 @@ impl Plain {
         self
     }
 
+    /// What is empty at the end goes without saying: every word costs its time here and there, and most calls need few.
     fn call<const N: usize>(&self, script: &'static Script, second: Option<&Bytes>, args: [Arg; N]) -> Call {
-        let mut words = Vec::with_capacity(N + 4);
+        let mut words = Vec::with_capacity(N + 2);
         words.push(Arg::Text(self.name.key.clone()));
         words.extend(second.cloned().map(Arg::Text));
         let keys = words.len();
-        words.extend(args);
+        let said = args.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
+        words.extend(args.into_iter().take(said));
         Call { script, keys, words }
     }
 
-    /// The command that announces a release, and the channel; an empty one where nobody is told.
-    fn telling(&self, publish: Bytes, words: &mut Vec<Arg>) {
-        if self.kind.tells {
-            words.extend([publish, self.name.channel.clone()].map(Arg::Text));
-        } else {
-            words.push(Arg::Text(Bytes::new()));
-        }
+    /// The command that announces a release, and the channel; empty ones where nobody is told.
+    fn telling(&self, publish: &Bytes) -> [Arg; 2] {
+        let told = |word: &Bytes| Arg::Text(if self.kind.tells { word.clone() } else { Bytes::new() });
+        [told(publish), told(&self.name.channel)]
     }
 }
 
@@ -100,15 +99,14 @@ impl Protocol for Plain {
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {
-        let mut call = self.call(self.kind.release, None, giving.words());
-        self.telling(giving.publish.clone(), &mut call.words);
-        call
+        let [owner, hold, lease, mine, last] = giving.words();
+        let [publish, channel] = self.telling(&giving.publish);
+        self.call(self.kind.release, None, [owner, lease, publish, channel, hold, mine, last])
     }
 
     fn force(&self, last_ms: i64, publish: Bytes) -> Call {
-        let mut call = self.call(self.kind.force, None, [Arg::Int(last_ms)]);
-        self.telling(publish, &mut call.words);
-        call
+        let [publish, channel] = self.telling(&publish);
+        self.call(self.kind.force, None, [Arg::Int(last_ms), publish, channel])
     }
 
     fn state(&self) -> Call {

@@ -64,6 +64,16 @@ pub(crate) enum Arg {
     Int(i64),
 }
 
+impl Arg {
+    /// True for the empty text and for 0.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::Int(int) => *int == 0,
+        }
+    }
+}
+
 /// One script call, ready to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {

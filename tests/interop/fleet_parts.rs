@@ -149,7 +149,8 @@ pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64
     let (mut dice, mut spans) = (Numbers::new(seed), Vec::new());
     while !end.over.load(Ordering::Relaxed) {
         let ask = Ask::roll(flavour, &mut dice);
-        let lock = in_java_of(&agent, flavour, &ask, thread);
+        // A lease of another thread's would be this one's too (protocol §7.4).
+        let lock = in_java_of(&agent, flavour, &ask, thread).fresh();
         let got = match start(&lock, flavour, &ask).await {
             Ok(got) => got,
             Err(error) if is_gone(&error) => break,

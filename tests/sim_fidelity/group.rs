@@ -38,16 +38,20 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     match d.roll(40) {
         n @ 0..14 => {
             let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
-            if n < 12 { call(FENCED, &[hash, counter], &args) } else { call(ACQUIRE, &[hash], &args) }
+            let args = &args[..d.said(2, args.len())];
+            if n < 12 { call(FENCED, &[hash, counter], args) } else { call(ACQUIRE, &[hash], args) }
         }
         14..22 => {
-            let args = [owner, d.given_back(), lease, d.of(&["-1", "0", "0", "1", "2"]), d.last(NOW), publish, channel];
-            call(RELEASE, &[hash], &args)
+            let args = [owner, lease, publish, channel, d.given_back(), d.of(&["-1", "0", "0", "1", "2"]), d.last(NOW)];
+            call(RELEASE, &[hash], &args[..d.said(4, args.len())])
         }
         // Where nobody is told there is no channel either.
-        22 => call(RELEASE, &[hash], &[owner, d.given_back(), lease, d.of(&["-1", "0", "1"]), d.last(NOW), s("")]),
+        22 => {
+            let args = [owner, lease, s(""), s(""), d.given_back(), d.of(&["-1", "0", "1"]), d.last(NOW)];
+            call(RELEASE, &[hash], &args[..d.said(2, args.len())])
+        }
         23 => call(FORCE, &[hash], &[d.last(NOW), publish, channel]),
-        24 => call(FORCE, &[hash], &[d.last(NOW), s("")]),
+        24 => call(FORCE, &[hash], &[d.last(NOW)]),
         25 => script(LAST, &[counter], &[]),
         26..31 => {
             let mut keys: Vec<String> = LOCKS.iter().map(|[hash, _]| s(hash)).collect();

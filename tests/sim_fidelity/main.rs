@@ -153,6 +153,11 @@ impl Dice {
         }
     }
 
+    /// How many of so many arguments are sent: what is empty at the end may be left out, and is then as if it were.
+    pub(crate) fn said(&mut self, least: usize, all: usize) -> usize {
+        if self.roll(4) == 0 { least + self.roll(all - least) } else { all }
+    }
+
     /// The hold that must be there still: mostly none.
     pub(crate) fn earlier(&mut self) -> String {
         match self.roll(8) {

@@ -43,12 +43,12 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     let words = match d.roll(62) {
         0..6 => {
             let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
-            return script(&told(ACQUIRE, NOW), &[lock], &args);
+            return script(&told(ACQUIRE, NOW), &[lock], &args[..d.said(2, args.len())]);
         }
         6..11 => {
             let left = ["-1", "0", "1", "2"][d.roll(4)].to_owned();
-            let args = [owner, d.given_back(), lease, left, d.last(NOW), publish, channel];
-            return script(&told(RELEASE, NOW), &[lock], &args);
+            let args = [owner, lease, publish, channel, d.given_back(), left, d.last(NOW)];
+            return script(&told(RELEASE, NOW), &[lock], &args[..d.said(4, args.len())]);
         }
         11..13 => {
             // A negative lease is set exactly so: one long enough not to end while the answers are compared.

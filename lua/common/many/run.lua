@@ -1,13 +1,14 @@
 
 end
 
--- One table each for all steps. A step counts its keys, but not its arguments: what an earlier one left behind these is not seen.
+-- One table each for all steps, without what an earlier one left behind a step's own.
 local out, keys, args, key, arg = {}, {}, {}, 0, 1
 while arg <= #ARGV do
   local step, nkeys, nargs = steps[tonumber(ARGV[arg])], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   for i = 1, nkeys do keys[i] = KEYS[key + i] end
   for i = #keys, nkeys + 1, -1 do keys[i] = nil end
   for i = 1, nargs do args[i] = ARGV[arg + 2 + i] end
+  for i = #args, nargs + 1, -1 do args[i] = nil end
   key, arg = key + nkeys, arg + 3 + nargs
 
   local ok, reply = pcall(step, keys, args)

@@ -237,11 +237,13 @@ impl State {
         if call.script.name == "reentrant/many" {
             return Reply::List(apart(call).iter().map(|call| self.carry_out(call, free)).collect());
         }
-        let text = |n: usize| match &call.words[n] {
-            Arg::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-            Arg::Int(int) => int.to_string(),
+        let text = |n: usize| match call.words.get(n) {
+            Some(Arg::Text(text)) => String::from_utf8(text.to_vec()).unwrap(),
+            Some(Arg::Int(int)) => int.to_string(),
+            None => String::new(),
         };
-        let int = |n: usize| text(n).parse::<i64>().unwrap();
+        let int =
+            |n: usize| Some(text(n)).filter(|text| !text.is_empty()).map_or(0, |text| text.parse::<i64>().unwrap());
         let ends = |ms: i64| Some(Instant::now() + Duration::from_millis(u64::try_from(ms).unwrap()));
         let name = text(0);
         match call.script.name {
@@ -274,7 +276,7 @@ impl State {
                 Reply::Nil
             }
             "reentrant/release" => {
-                let (owner, hold, lease, mine) = (text(1), text(2), int(3), text(4));
+                let (owner, hold, lease, mine) = (text(1), text(5), int(2), text(6));
                 let Some(lock) = self.locks.get_mut(&name) else { return Reply::Nil };
                 let Some(holds) = lock.holders.get_mut(&owner) else {
                     return Reply::Text(Bytes::from(lock.holders.keys().next().unwrap().clone()));
@@ -285,7 +287,7 @@ impl State {
                     marked.or_else(|| before.iter().find(|hold| *hold == "-")).or(before.last()).unwrap().clone()
                 };
                 let hold = if hold == "*" { any() } else { hold };
-                if text(2) == "*" && hold != "-" {
+                if text(5) == "*" && hold != "-" {
                     return Reply::List(vec![Reply::Int(-8), Reply::Text(Bytes::from(hold))]);
                 }
                 match hold.as_str() {
@@ -296,7 +298,7 @@ impl State {
                     return Reply::List(vec![Reply::Int(-2), Reply::Int(before.len() as i64)]);
                 }
                 let left = holds.len() as i64;
-                let told = i64::from(self.channels.contains(text(7).as_bytes()));
+                let told = i64::from(self.channels.contains(text(4).as_bytes()));
                 if left > 0 {
                     let decides = !mine.is_empty() && mine.split(',').skip(1).count() as i64 == left;
                     if decides || lock.ends < ends(lease) {

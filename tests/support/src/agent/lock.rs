@@ -10,6 +10,14 @@ pub struct JavaLock {
 }
 
 impl JavaLock {
+    /// A new object for every request. One that is kept remembers the lease last used through it, and takes the lock for
+    /// that where none is asked for: whoever shares it may lose the lock early.
+    #[must_use]
+    pub fn fresh(mut self) -> Self {
+        self.base["fresh"] = true.into();
+        self
+    }
+
     /// A request about this lock, with further fields.
     pub fn request(&self, op: &str, fields: Value) -> Value {
         let mut request = self.base.clone();
