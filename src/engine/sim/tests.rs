@@ -34,9 +34,7 @@ fn count_up(field: &'static str) -> Call {
 }
 
 fn release(owner: &'static str) -> Call {
-    let [key, owner, none] = [text("lock"), text(owner), text("")];
-    let (publish, channel) = (text("publish"), text("channel"));
-    let words = vec![key, owner, none.clone(), Arg::Int(30_000), none, Arg::Int(0), publish, channel];
+    let words = vec![text("lock"), text(owner), Arg::Int(30_000), text("publish"), text("channel")];
     Call { script: &RELEASE, keys: 1, words }
 }
 

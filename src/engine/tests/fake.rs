@@ -51,11 +51,12 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Argument `n` as text, counted from 0 behind the keys.
+    /// Argument `n` as text, counted from 0 behind the keys; empty where it was left out.
     pub(super) fn text(&self, n: usize) -> String {
-        match &self.words[self.keys + n] {
-            Arg::Int(int) => int.to_string(),
-            Arg::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        match self.words.get(self.keys + n) {
+            Some(Arg::Int(int)) => int.to_string(),
+            Some(Arg::Text(text)) => String::from_utf8(text.to_vec()).unwrap(),
+            None => String::new(),
         }
     }
 }

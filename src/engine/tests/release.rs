@@ -17,7 +17,7 @@ pub(super) async fn acquire(client: &Client, owner: &Owner) -> Guard {
 
 /// The holds that releases gave back.
 fn holds(fake: &Fake) -> Vec<String> {
-    fake.sent("release").iter().map(|sent| sent.text(1)).collect()
+    fake.sent("release").iter().map(|sent| sent.text(4)).collect()
 }
 
 #[tokio::test(start_paused = true)]
