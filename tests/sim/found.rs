@@ -138,6 +138,31 @@ fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
     });
 }
 
+/// Two guards of an owner are over, and a new one is taken between their releases: neither counts down what came since.
+#[test]
+fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
+    for flavour in ALL {
+        virtually(move || async move {
+            let server = SimServer::new(1);
+            let party = party(&server, true);
+            let lock = lock(&party.client, flavour, "x");
+            let me = party.client.owner();
+            let leased = || Acquire::new().owner(&me).lease(ms(300));
+            let first = lock.acquire(leased()).await.unwrap().unwrap();
+            let second = lock.acquire(leased()).await.unwrap().unwrap();
+            sleep(ms(400)).await;
+            let again = lock.acquire(Acquire::new().owner(&me));
+            let (released, held, ()) = tokio::join!(biased; first.unlock(), again, async { drop(second) });
+            assert!(released.is_err(), "{flavour}: {released:?}");
+            let held = held.unwrap().unwrap();
+            quiet(&party.client).await;
+            assert!(held.is_held(), "{flavour}");
+            assert_eq!(party.client.renew_now().await.lost, 0, "{flavour}");
+            assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}");
+        });
+    }
+}
+
 /// Two tasks wait as one owner at a fair lock. The second is to come in beside the first, and the reply to its first attempt
 /// comes when the lease is over: that hold is given back, and the acquire, which asks again at once, goes on with another one.
 #[test]

@@ -6,6 +6,7 @@ mod actor;
 mod batch;
 mod cases;
 mod company;
+mod copies;
 mod enumeration;
 mod flood;
 mod found;

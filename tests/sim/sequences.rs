@@ -10,6 +10,8 @@
 //!
 //! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim --features sim sequences`.
 
+mod exact;
+mod given;
 mod look;
 mod nemesis;
 mod plan;
@@ -40,6 +42,8 @@ macro_rules! flavours {
                 owners_that_become_shared: BECOMING;
                 owners_that_are_lent: LENT;
                 releases_by_owner: BY_OWNER;
+                late_releases_by_owner: BY_OWNER_LATE;
+                late_commands_and_force: FORCED;
                 late_commands: LATE;
                 late_commands_of_shared_owners: LATE_SHARED;
                 forged_messages: FORGED;
@@ -51,12 +55,12 @@ macro_rules! flavours {
 }
 
 flavours! {
-    reentrant: Reentrant, 150;
-    fair: Fair, 150;
-    fair_pair: Pair, 100;
-    rw: Rw, 150;
-    fenced: Fenced, 60;
-    spin: Spin, 60;
-    multi: Multi, 100;
-    red: Red, 40;
+    reentrant: Reentrant, 125;
+    fair: Fair, 125;
+    fair_pair: Pair, 85;
+    rw: Rw, 125;
+    fenced: Fenced, 50;
+    spin: Spin, 50;
+    multi: Multi, 85;
+    red: Red, 35;
 }

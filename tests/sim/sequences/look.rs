@@ -13,6 +13,7 @@ use crate::rig::{count, lasts};
 impl Scene {
     /// What every guard says of itself must be so.
     pub fn look(&self, when: &str) {
+        self.note_trouble();
         let mut state = self.state.lock();
         let state = &mut *state;
         // The guards that hold, by owner, name and mode: how many, and the longest promise.
@@ -30,8 +31,12 @@ impl Scene {
                     let sum = sums.entry((held.owner.clone(), key, held.spot.reads)).or_default();
                     *sum = (sum.0 + 1, sum.1.max(left));
                 }
-            } else if held.promised.take().is_some_and(|until| now < until) && !held.may_be_cut {
-                wrong.push(format!("own: guard {id} ({}) was lost before its time", held.who));
+            } else if let Some(until) = held.promised.take() {
+                // It is given back in the background.
+                state.loose |= state.in_time.is_some_and(|until| now < until);
+                if now < until && !held.may_be_cut {
+                    wrong.push(format!("own: guard {id} ({}) was lost before its time", held.who));
+                }
             }
         }
         for ((owner, key, reads), (guards, left)) in sums {
@@ -64,16 +69,7 @@ impl Scene {
 
     /// Where nothing can go wrong and nothing is under way: the server counts no more than there is.
     pub fn look_exactly(&self) {
-        if !self.theme.is_exact() || self.kind == Kind::Red || self.state.lock().busy > 0 {
-            return;
-        }
-        if self
-            .parties
-            .lock()
-            .iter()
-            .flatten()
-            .any(|party| party.client.stats().under_way > 0 || party.link.in_flight() > 0)
-        {
+        if !self.theme.is_exact() || self.kind == Kind::Red || !self.is_quiet() {
             return;
         }
         let mut wrong = Vec::new();

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use distlock::sim::{Mishap, SimLink};
 use distlock_support::Numbers;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::plan::Faults;
+use super::plan::{Faults, Kind};
 use super::play::Beside;
-use super::scene::Scene;
+use super::scene::{Planned, Scene};
 use crate::rig::ms;
 
 /// Lets the next command of a client go wrong.
@@ -19,6 +19,11 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     }
     let link = link(scene, dice, party);
     let late = match dice.below(5) {
+        // Locks made of several give back what they got in vain, unseen.
+        0 | 1 if scene.strict && !matches!(scene.kind, Kind::Multi | Kind::Red) => {
+            dice.between(1, scene.timeout.as_millis() as u64)
+        }
+        _ if scene.strict => dice.between(0, 6_000) + scene.lawful(),
         0 => dice.between(1, 50),
         1 | 2 => dice.between(50, 700),
         3 => dice.between(700, 5_000),
@@ -32,6 +37,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
         (false, false) => Mishap::SwallowReply,
     };
     let mishaps = match dice.below(12) {
+        2..4 if scene.strict => vec![Mishap::LateCopy(late)],
         0 => vec![lost(true)],
         1 => vec![lost(false)],
         2 => vec![Mishap::DelayBy(dice.between(1, 400))],
@@ -42,8 +48,15 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
         _ if told => vec![Mishap::LateOnly(late)],
         _ => vec![lost(true), Mishap::LateOnly(late)],
     };
-    scene.say(|| format!("the next command of client {party}: {mishaps:?}"));
-    mishaps.into_iter().for_each(|mishap| link.plan_next(mishap));
+    // Not always the first: what comes behind it confirms, repeats, or gives back.
+    let behind = if dice.once_in(4) { 1 + dice.below(3) } else { 0 };
+    let number = link.sent() + behind;
+    scene.say(|| format!("command {number} of client {party}, after {behind} others: {mishaps:?}"));
+    let comes = mishaps.iter().any(|mishap| matches!(mishap, Mishap::LateCopy(_) | Mishap::LateOnly(_)));
+    let lost = !matches!(mishaps.as_slice(), [Mishap::LateCopy(_)]);
+    mishaps.into_iter().for_each(|mishap| link.plan(number, mishap));
+    let planned = Planned { link, number, late: comes.then_some(late), lost, since: Instant::now() };
+    scene.state.lock().planned.push(planned);
     scene.quiet_after(late + ms(500));
 }
 

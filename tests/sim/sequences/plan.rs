@@ -101,6 +101,18 @@ impl Theme {
     /// Commands that come in late, of owners that several clients act as.
     pub const LATE_SHARED: Self =
         Self { name: "late shared", sharing: Sharing::Text, faults: Faults::Late, leases: true, cancel: true, ..CALM };
+    /// Locks are forced open, and commands come in late.
+    pub const FORCED: Self =
+        Self { name: "forced", sharing: Sharing::Text, faults: Faults::Late, leases: true, force: true, ..CALM };
+    /// Releases by owner, and commands that come in late.
+    pub const BY_OWNER_LATE: Self = Self {
+        name: "by owner late",
+        sharing: Sharing::Text,
+        faults: Faults::Late,
+        leases: true,
+        by_owner: true,
+        ..CALM
+    };
     /// Messages that nobody of ours has sent, or not now.
     pub const FORGED: Self = Self { name: "forged", forged: true, leases: true, ..CALM };
     /// Connections break, runtimes end; owners stay with their clients.
@@ -155,11 +167,12 @@ pub fn steps(seed: u64, kind: Kind, theme: &Theme) -> Vec<Step> {
     let mut acts = vec![(Act::Acquire, 12), (Act::GiveBack, 8), (Act::Pause, 4)];
     let mut some = |is: bool, act, share| acts.extend(is.then_some((act, share)));
     some(theme.leases, Act::Extend, if theme.faults == Faults::Late { 6 } else { 3 });
-    some(theme.by_owner, Act::IntoOwner, 3);
-    some(theme.by_owner, Act::ByOwner, 3);
+    let by_owner = if theme.faults == Faults::Late { 6 } else { 3 };
+    some(theme.by_owner, Act::IntoOwner, by_owner);
+    some(theme.by_owner, Act::ByOwner, by_owner);
     some(theme.lent, Act::Lend, 3);
     some(kind == Kind::Rw, Act::Downgrade, 2);
-    some(theme.force, Act::Force, 1);
+    some(theme.force, Act::Force, if theme.faults == Faults::Late { 3 } else { 1 });
     some(theme.forged, Act::Forge, 8);
     some(theme.faults == Faults::All, Act::Break, 3);
     some(theme.runtimes, Act::Runtime, 1);

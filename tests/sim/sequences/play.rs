@@ -6,11 +6,13 @@ use std::time::Duration;
 use distlock::{Acquire, Error};
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
+use super::exact::pause;
+use super::given::Given;
 use super::nemesis::{breaks, forge, trouble};
 use super::plan::{Act, Faults, Kind, Sharing, Step};
-use super::scene::{Given, Guardless, Held, LAWFUL, Scene, Spot};
+use super::scene::{Guardless, Held, LAWFUL, Scene, Spot};
 use crate::rig::ms;
 
 /// What runs beside the steps.
@@ -28,7 +30,7 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
         Act::Acquire => acquire(scene, beside, &mut dice, None).await,
         Act::Pause => {}
         Act::ByOwner => by_owner(scene, &mut dice).await,
-        Act::Force => force(scene, &mut dice).await,
+        Act::Force => force(scene, beside, &mut dice).await,
         Act::Forge => forge(scene, beside, &mut dice),
         Act::Break => breaks(scene, beside, &mut dice),
         Act::Runtime => {}
@@ -38,11 +40,20 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
         }
         Act::Extend => {
             let Some(id) = pick(scene, &mut dice) else { return };
+            let beside_it = scene.another_of(id).filter(|_| scene.theme.faults == Faults::Late && dice.once_in(2));
             extend(scene, beside, &mut dice, id).await;
+            if let Some(other) = beside_it.filter(|other| scene.state.lock().held.contains_key(other)) {
+                // What had to leave the lease alone might cut it now.
+                give_back(scene, beside, &mut dice, other).await;
+            }
         }
         Act::IntoOwner => {
             let Some(id) = pick(scene, &mut dice) else { return };
             into_owner(scene, id);
+            if dice.once_in(3) {
+                // Before every server knows, perhaps.
+                by_owner(scene, &mut dice).await;
+            }
         }
         Act::Lend => {
             let Some(id) = pick(scene, &mut dice) else { return };
@@ -56,27 +67,8 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
     }
     scene.look("after a step");
     scene.look_exactly();
+    scene.look_late();
     pause(scene, &mut dice, step.act == Act::Pause).await;
-}
-
-/// Lets time go by, and looks.
-async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
-    // Races need steps that overlap.
-    let dense = scene.theme.sharing == Sharing::Becoming && dice.below(4) > 0;
-    let span = match dice.below(if long { 20 } else { 24 }) {
-        _ if dense && !long => dice.between(0, 5),
-        0 if scene.theme.faults != Faults::None || scene.theme.forged => dice.between(5_000, 62_000),
-        0..3 => dice.between(500, 4_000),
-        3..9 => dice.between(20, 600),
-        _ if long => dice.between(20, 900),
-        9..17 => dice.between(0, 12),
-        _ => return,
-    };
-    scene.say(|| format!("pause of {span:?}"));
-    for _ in 0..3 {
-        sleep(span / 3).await;
-        scene.look("in a pause");
-    }
 }
 
 fn spot(scene: &Scene, dice: &mut Numbers) -> Spot {
@@ -86,8 +78,10 @@ fn spot(scene: &Scene, dice: &mut Numbers) -> Spot {
 }
 
 fn lease(scene: &Scene, dice: &mut Numbers) -> Duration {
+    // What comes in late is to find somebody there.
+    let longer = if scene.theme.faults == Faults::Late { 2 } else { 0 };
     let lease = match dice.below(8) {
-        0 => dice.between(1_000, 60_000),
+        n if n <= longer => dice.between(1_000, 60_000),
         1..4 => dice.between(300, 1_500),
         _ => dice.between(15, 300),
     };
@@ -116,7 +110,7 @@ async fn acquire(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, gi
     let who = given.map(|n| scene.state.lock().given[n].text());
     scene.say(|| format!("acquire {spot:?} as {who:?}: {how:?}, dropped after {cancel:?}"));
     let likely = if scene.theme.sharing == Sharing::Becoming { 1 } else { 4 };
-    let (scene, given) = (Arc::clone(scene), given.is_some());
+    let (scene, given, began) = (Arc::clone(scene), given.is_some(), Instant::now());
     let busy = scene.busy();
     let work = async move {
         let _busy = busy;
@@ -127,9 +121,15 @@ async fn acquire(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, gi
             None => acquiring.await,
         };
         match acquired {
-            Ok(Some(guard)) => drop(scene.enter(spot, guard, given)),
-            Ok(None) => scene.say(|| format!("busy {spot:?}")),
-            Err(error) => scene.say(|| format!("not acquired {spot:?}: {error}")),
+            Ok(Some(guard)) => drop(scene.enter(spot, guard, given, began)),
+            // In doubt it is undone, and looked for once more.
+            Err(error @ (Error::Timeout { .. } | Error::Connection { .. })) => {
+                scene.say(|| format!("not acquired {spot:?}: {error}"));
+            }
+            busy_or_failed => {
+                scene.say(|| format!("not acquired {spot:?}: {busy_or_failed:?}"));
+                scene.gives_back();
+            }
         }
     };
     if waits && dice.below(4) > 0 || dice.once_in(likely) {
@@ -141,6 +141,7 @@ async fn acquire(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, gi
 
 async fn give_back(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id: usize) {
     let held = scene.take(id);
+    scene.gives_back();
     trouble(scene, dice, held.spot.party);
     if !held.guard.is_held() {
         // What is left of it may stand there until the lock is free.
@@ -168,11 +169,17 @@ async fn extend(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id:
     let within = if scene.theme.cancel && dice.once_in(5) { dice.between(0, 8) } else { ms(60_000) };
     trouble(scene, dice, held.spot.party);
     scene.say(|| format!("{id} extended by {lease:?}, dropped after {within:?}"));
+    // A copy of the first is on its way, perhaps.
+    let again = (scene.theme.faults == Faults::Late && dice.once_in(3)).then(|| self::lease(scene, dice));
     let (shown, busy) = (Arc::clone(scene), scene.busy());
     let work = async move {
         let _busy = busy;
-        let result = timeout(within, held.guard.extend(lease)).await;
+        let mut result = timeout(within, held.guard.extend(lease)).await;
         shown.say(|| format!("{id} extended: {result:?}"));
+        if let Some(again) = again.filter(|_| held.guard.is_held()) {
+            result = Ok(held.guard.extend(again).await);
+            shown.say(|| format!("{id} extended by {again:?}: {result:?}"));
+        }
         held.may_be_cut = !matches!(result, Ok(Ok(())));
         shown.put(id, held);
     };
@@ -197,6 +204,7 @@ fn into_owner(scene: &Scene, id: usize) {
 
 /// Gives back a hold that has no guard any more, through any client.
 async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
+    scene.gives_back();
     let hold = {
         let mut state = scene.state.lock();
         let soon = Instant::now() + ms(30);
@@ -215,24 +223,34 @@ async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     if votes {
         scene.forcing(hold.spot, None);
     }
-    if !marked {
-        // The mark that this hold lost its guard is late, or never comes where the guard's runtime had ended: then it is
-        // another one of this owner that is given back.
-        let mut state = scene.state.lock();
-        let others = state.held.values_mut();
-        others.filter(|held| held.owner == hold.text).for_each(|held| held.exempt = true);
-    }
+    // The mark that this hold lost its guard is late, or never comes where the guard's runtime had ended: then it is
+    // another one of this owner that is given back.
+    let exempt = |text: &str| {
+        if !marked {
+            let mut state = scene.state.lock();
+            let others = state.held.values_mut();
+            others.filter(|held| held.owner == text).for_each(|held| held.exempt = true);
+        }
+    };
+    exempt(&hold.text);
     let owner = if party == hold.spot.party { hold.owner.clone() } else { hold.text.parse().unwrap() };
+    let (spot, text, until) = (hold.spot, hold.text.clone(), hold.until);
     let _busy = scene.busy();
     let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
-    scene.say(|| format!("{} of {:?} released by client {party}: {result:?}", hold.text, hold.spot));
+    // One that was under way may have come in since.
+    exempt(&text);
+    if result.is_err() {
+        // It may be there still.
+        scene.state.lock().guardless.push(Guardless { until: Instant::now(), ..hold });
+    }
+    scene.say(|| format!("{text} of {spot:?} released by client {party}: {result:?}"));
     if votes {
-        scene.forcing(hold.spot, Some(Instant::now() + LAWFUL));
+        scene.forcing(spot, Some(Instant::now() + LAWFUL));
     }
     if let (true, Err(Error::NotHeld { .. })) = (scene.theme.is_exact(), &result)
-        && Instant::now() < hold.until
+        && Instant::now() < until
     {
-        scene.wrong(format!("own: a hold of {} was there no more to be released: {result:?}", hold.text));
+        scene.wrong(format!("own: a hold of {text} was there no more to be released: {result:?}"));
     }
 }
 
@@ -259,24 +277,46 @@ async fn downgrade(scene: &Arc<Scene>, dice: &mut Numbers, id: usize) {
     let held = scene.take(id);
     trouble(scene, dice, held.spot.party);
     let _busy = scene.busy();
+    scene.gives_back();
     let (spot, given) = (Spot { reads: true, ..held.spot }, !held.who.contains('#'));
+    let began = Instant::now();
     let result = held.guard.downgrade().await;
     scene.say(|| format!("{id} downgraded: {result:?}"));
     if let Ok(guard) = result {
-        scene.enter(spot, guard, given);
+        scene.enter(spot, guard, given, began);
     }
 }
 
-async fn force(scene: &Arc<Scene>, dice: &mut Numbers) {
+async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let spot = spot(scene, dice);
     trouble(scene, dice, spot.party);
     scene.say(|| format!("{spot:?} is forced open"));
     scene.forcing(spot, None);
-    let _busy = scene.busy();
+    scene.gives_back();
+    // Those that were there before it was sent.
+    let before: Vec<usize> = scene
+        .state
+        .lock()
+        .held
+        .iter()
+        .filter(|(_, held)| held.spot.place == spot.place && held.spot.reads == spot.reads)
+        .map(|(id, _)| *id)
+        .collect();
+    let busy = scene.busy();
     let result = scene.lock(spot).force_unlock().await;
     scene.say(|| format!("{spot:?} was forced open: {result:?}"));
-    let lawful = if result.is_err() { LAWFUL } else { ms(1_000) };
+    let lawful = if result.is_err() { LAWFUL.min(scene.lawful() * 2) } else { ms(1_000).min(scene.lawful()) };
     scene.forcing(spot, Some(Instant::now() + lawful));
+    drop(busy);
+    if matches!(result, Ok(true)) {
+        scene.forced_open(&before);
+    }
+    // Whoever was there comes in again, here and elsewhere.
+    let owner = before.first().and_then(|id| Some(scene.state.lock().held.get(id)?.owner.clone()));
+    let given = owner.and_then(|owner| scene.state.lock().given.iter().position(|given| given.text() == owner));
+    for _ in 0..given.map_or(0, |_| dice.below(3)) {
+        acquire(scene, beside, dice, given).await;
+    }
 }
 
 impl Scene {
@@ -302,6 +342,13 @@ impl Scene {
         held.promised = None;
         held.exempt |= self.may_be_forced(held.spot);
         self.state.lock().held.insert(id, held);
+    }
+
+    /// Another guard of the same owner.
+    fn another_of(&self, id: usize) -> Option<usize> {
+        let held = &self.state.lock().held;
+        let mut others = held.iter().filter(|(other, _)| **other != id);
+        Some(*others.find(|(_, other)| other.owner == held[&id].owner)?.0)
     }
 
     /// A hold that is counted somewhere, perhaps, and has no guard.

@@ -4,28 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimReply, SimServer};
+use distlock::sim::{LinkOptions, SimLink, SimReply, SimServer};
 use distlock::{DistLock, Flavour, Guard, MultiLock, Owner, RedLock};
 use distlock_support::Numbers;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::given::Given;
 use super::plan::{Faults, Kind, Sharing, Theme};
 use crate::group::fleet::moved;
 use crate::rig::{self, Party, field, ms};
-use crate::stage::{holder, text};
+use crate::stage::holder;
 
 /// How long a command may take to come in that is still to be carried out, at the most. What comes later must be refused.
 pub const LAWFUL: Duration = Duration::from_secs(10);
-
-/// An owner that is given to acquires.
-pub struct Given {
-    home: usize,
-    sharing: Sharing,
-    /// For each client the owner as it knows it.
-    known: Vec<Option<Owner>>,
-}
 
 /// A guard on the scene.
 pub struct Held {
@@ -37,6 +30,8 @@ pub struct Held {
     pub who: String,
     /// It has been forced open, or may have been.
     pub exempt: bool,
+    /// It was forced open for certain, before this.
+    pub forced: Option<Instant>,
     /// An extend of it was dropped, or is in doubt: it is carried out all the same, perhaps, when its turn has come.
     pub may_be_cut: bool,
     /// Until when it said that it holds.
@@ -60,6 +55,18 @@ pub struct Guardless {
     pub until: Instant,
 }
 
+/// Something that is to go wrong with a command.
+pub struct Planned {
+    pub link: SimLink,
+    /// Which command of the link.
+    pub number: u64,
+    /// How late a copy of it comes in.
+    pub late: Option<Duration>,
+    /// Its answer does not come.
+    pub lost: bool,
+    pub since: Instant,
+}
+
 pub struct Scene {
     pub kind: Kind,
     pub theme: Theme,
@@ -74,6 +81,9 @@ pub struct Scene {
     pub fair_wait: Duration,
     pub watchdog: Duration,
     pub state: Mutex<State>,
+    /// Commands come in so late that they must be refused, or not at all: whatever else may come of them, the server counts no
+    /// more than there is.
+    pub strict: bool,
     /// Notes what happens.
     pub traced: bool,
 }
@@ -85,6 +95,18 @@ pub struct State {
     pub guardless: Vec<Guardless>,
     /// Locks that are being forced open: key, and until when holds of it may end by that.
     pub forced: Vec<(usize, Option<Instant>)>,
+    /// What is to go wrong, with commands that are still to be sent.
+    pub planned: Vec<Planned>,
+    /// When something went wrong last.
+    pub troubled: Option<Instant>,
+    /// The server's clock may not be known to those who sent something that comes in late.
+    pub unsure: bool,
+    /// Until when copies may come in that are in time.
+    pub in_time: Option<Instant>,
+    /// Such a copy may have taken a hold for nobody.
+    pub loose: bool,
+    /// When late copies come in.
+    pub copies: Vec<Instant>,
     /// Messages heard on the wire.
     pub heard: Vec<(Vec<u8>, Vec<u8>)>,
     pub wrong: Vec<String>,
@@ -175,9 +197,11 @@ impl Scene {
                     _ if n == 1 => Sharing::Alone,
                     sharing => sharing,
                 };
-                Given::new(parties[home][0].client.owner(), home, clients, sharing)
+                let owner = parties[home][0].client.owner();
+                Given::new(owner, home, clients, sharing).made_to_be_given()
             })
             .collect();
+        let strict = theme.faults == Faults::Late && dice.once_in(2);
         let state = Mutex::new(State { given, ..State::default() });
         if theme.forged {
             servers.iter().for_each(|server| drop(server.overhear()));
@@ -197,6 +221,7 @@ impl Scene {
             fair_wait,
             watchdog,
             state,
+            strict,
             traced,
         })
     }
@@ -219,6 +244,11 @@ impl Scene {
         self.servers.iter().for_each(|server| server.freeze(false));
         drop(before);
         self.state.lock().given.iter_mut().for_each(Given::move_in);
+    }
+
+    /// The longest way to a server.
+    pub fn latency(&self) -> Duration {
+        self.options.link.latency_max
     }
 
     pub fn say(&self, line: impl FnOnce() -> String) {
@@ -297,14 +327,14 @@ impl Scene {
     }
 
     /// An acquire has returned this guard: it must hold it now, alone.
-    pub fn enter(&self, spot: Spot, guard: Guard, given: bool) -> usize {
+    pub fn enter(&self, spot: Spot, guard: Guard, given: bool, began: Instant) -> usize {
         let owner = holder(&guard);
         let mut state = self.state.lock();
         let id = state.holds;
         state.holds += 1;
         let who = if given { owner.clone() } else { format!("{owner}#{id}") };
         let exempt = self.forced(&state, spot);
-        let held = Held { guard, spot, owner, who, exempt, may_be_cut: false, promised: None };
+        let held = Held { guard, spot, owner, who, exempt, forced: None, may_be_cut: false, promised: None };
         let mut wrong = Vec::new();
         if held.guard.is_held() && !exempt {
             for (other, before) in &state.held {
@@ -320,6 +350,16 @@ impl Scene {
             }
         } else if !held.guard.is_held() {
             wrong.push(format!("M2: an acquire returned a guard that does not hold: {:?}", held.guard));
+        }
+        // It came in beside one of the holds before it, or found out that there is none.
+        let before = |before: &&Held| before.owner == held.owner && before.spot == spot;
+        if !matches!(self.kind, Kind::Multi | Kind::Red)
+            && !self.theme.runtimes
+            && let (Some(before), 1) = (state.held.values().find(before), state.held.values().filter(before).count())
+            && before.forced.is_some_and(|forced| forced < began)
+            && before.guard.is_held()
+        {
+            wrong.push(format!("own: {id} came in beside a guard of {} that was forced open before", held.owner));
         }
         state.held.insert(id, held);
         drop(state);
@@ -353,39 +393,5 @@ impl Scene {
             // The steps force one at a time.
             Some(_) => state.forced.iter_mut().filter(|(_, end)| end.is_none()).for_each(|(_, end)| *end = until),
         }
-    }
-}
-
-impl Given {
-    pub fn new(owner: Owner, home: usize, clients: usize, sharing: Sharing) -> Self {
-        let parsed = |n: usize| match sharing {
-            Sharing::Text if n != home => Some(owner.to_string().parse().unwrap()),
-            Sharing::Becoming if n != home => None,
-            _ => Some(owner.clone()),
-        };
-        Self { home, sharing, known: (0..clients).map(parsed).collect() }
-    }
-
-    /// Its client is another one now, that knows the text.
-    fn move_in(&mut self) {
-        if self.sharing == Sharing::Alone {
-            let text = self.known[self.home].as_ref().unwrap().to_string();
-            self.known.fill(Some(text.parse().unwrap()));
-        }
-    }
-
-    /// The client that acts as it, where `party` would like to.
-    pub fn party(&self, party: usize) -> usize {
-        if self.sharing == Sharing::Alone { self.home } else { party }
-    }
-
-    /// The owner as this client knows it.
-    pub fn at(&mut self, party: usize) -> Owner {
-        let home = self.known[self.home].clone().unwrap();
-        self.known[party].get_or_insert_with(|| home.to_string().parse().unwrap()).clone()
-    }
-
-    pub fn text(&self) -> String {
-        text(self.known[self.home].as_ref().unwrap())
     }
 }

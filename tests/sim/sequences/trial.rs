@@ -32,7 +32,11 @@ fn play(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) -> Ou
             let _printer = crate::trace::start();
             let mut beside = Beside::new();
             let scene = match &scene {
-                None => scene.insert(Scene::new(seed, kind, theme, traced)),
+                None => {
+                    let scene = scene.insert(Scene::new(seed, kind, theme, traced));
+                    scene.begin().await;
+                    scene
+                }
                 Some(scene) => {
                     let then = scene.state.lock().left.unwrap_or_else(Instant::now);
                     advance(then.saturating_duration_since(Instant::now())).await;

@@ -1,0 +1,191 @@
+//! Commands that come in late, watched: when they come, what they were to do is over.
+
+use std::time::Duration;
+
+use distlock::Acquire;
+use distlock::sim::SimReply;
+use distlock_support::Numbers;
+use tokio::time::{Instant, sleep_until};
+
+use super::given::Given;
+use super::plan::{Faults, Kind, Sharing};
+use super::scene::{Scene, Spot};
+use crate::group::fleet::moved;
+use crate::rig::{count, ms};
+
+/// For how long a server's clock is known for certain.
+const KNOWN: Duration = Duration::from_secs(50);
+
+/// Lets time go by, and looks.
+pub async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
+    // Races need steps that overlap.
+    let dense = scene.theme.sharing == Sharing::Becoming && dice.below(4) > 0;
+    let next = scene.next_copy();
+    if next.is_some_and(|at| at - Instant::now() < scene.timeout) && dice.once_in(2) {
+        // More happens until then.
+        return;
+    }
+    let copy = next.filter(|_| scene.theme.faults == Faults::Late && dice.once_in(3));
+    let span = match dice.below(if long { 20 } else { 24 }) {
+        // Until it has come in.
+        _ if copy.is_some() => copy.unwrap_or_else(Instant::now) - Instant::now() + ms(2),
+        _ if dense && !long => dice.between(0, 5),
+        0 if scene.theme.faults != Faults::None || scene.theme.forged => dice.between(5_000, 62_000),
+        0..3 => dice.between(500, 4_000),
+        3..9 => dice.between(20, 600),
+        _ if long => dice.between(20, 900),
+        9..17 => dice.between(0, 12),
+        _ => return,
+    };
+    scene.say(|| format!("pause of {span:?}"));
+    let end = Instant::now() + span;
+    for left in (0..3).rev() {
+        let until = end - span / 3 * left;
+        // What comes in late may be gone soon after.
+        while let Some(at) = scene.next_copy().map(|at| at + ms(1)).filter(|at| *at < until) {
+            sleep_until(at).await;
+            scene.look("behind a late copy");
+            scene.look_late();
+        }
+        sleep_until(until).await;
+        scene.look("in a pause");
+    }
+    scene.look_late();
+}
+
+impl Scene {
+    /// What comes in later than this after it was sent must be refused, and no repeat of it is under way any more.
+    pub fn lawful(&self) -> Duration {
+        self.timeout * 2 + ms(100)
+    }
+
+    /// From when on all that went wrong has been made good.
+    fn settled(&self) -> Duration {
+        self.timeout * 6 + ms(500)
+    }
+
+    /// Takes note of what has gone wrong by now.
+    pub(super) fn note_trouble(&self) {
+        let state = &mut *self.state.lock();
+        let now = Instant::now();
+        let (copies, troubled) = (&mut state.copies, &mut state.troubled);
+        state.planned.retain(|planned| {
+            let sent = planned.link.sent() > planned.number;
+            if sent {
+                if planned.lost {
+                    *troubled = Some(now);
+                }
+                state.unsure |= self.start.elapsed() > KNOWN;
+                // Most are sent at once; of one that was not, nobody knows just when.
+                let at = if now - planned.since < self.lawful() { planned.since } else { now };
+                if planned.late.is_some_and(|late| late < self.lawful()) {
+                    state.in_time = state.in_time.max(Some(now + self.lawful()));
+                }
+                copies.extend(planned.late.map(|late| at + late + self.latency()));
+                state.quiet = state.quiet.max(planned.late.map(|late| now + late + ms(500)));
+            }
+            !sent
+        });
+        copies.retain(|at| *at >= now);
+    }
+
+    /// When the next late copy will have come in.
+    pub fn next_copy(&self) -> Option<Instant> {
+        self.note_trouble();
+        self.state.lock().copies.iter().min().copied()
+    }
+
+    /// Where nothing is under way, and all is over that went wrong: no owner has more in the server than guards, or holds
+    /// that were given up, and nobody stands in a queue.
+    pub fn look_late(&self) {
+        if !self.strict || self.state.lock().loose || !self.is_quiet() {
+            return;
+        }
+        let state = self.state.lock();
+        let now = Instant::now();
+        if state.troubled.is_some_and(|at| now < at + self.settled()) {
+            return;
+        }
+        // A copy of what an owner has sent that was made for one acquire may take a free lock for nobody.
+        let owners: Vec<String> = state.given.iter().filter(|given| given.made_to_be_given).map(Given::text).collect();
+        let mut wrong = Vec::new();
+        for (key, name) in self.names.iter().enumerate() {
+            for (owner, reads) in owners.iter().flat_map(|owner| [(owner, false), (owner, true)]) {
+                if reads && self.kind != Kind::Rw {
+                    continue;
+                }
+                let here =
+                    |text: &String, spot: Spot| text == owner && spot.reads == reads && self.keys(spot).contains(&key);
+                let with = state.held.values().filter(|held| here(&held.owner, held.spot)).count();
+                let without = state.guardless.iter().filter(|hold| here(&hold.text, hold.spot)).count();
+                for (n, server) in self.servers.iter().enumerate() {
+                    let owner = if self.servers.len() > 1 { &moved(owner, n) } else { owner };
+                    let has = count(server, self.flavour(reads), name, owner);
+                    if has > (with + without) as u64 {
+                        wrong.push(format!(
+                            "late: the server counts {has} of {name} for {with} guards of {owner}, {without} without"
+                        ));
+                    }
+                }
+            }
+        }
+        drop(state);
+        wrong.into_iter().for_each(|wrong| self.wrong(wrong));
+        let state = self.state.lock();
+        let certain = !state.unsure && state.in_time.is_none();
+        drop(state);
+        if self.has_queues() && certain {
+            self.look_at_queues();
+        }
+    }
+
+    /// Something is given back, whose acquire may come in once more: a copy that is not late finds nothing of it.
+    pub fn gives_back(&self) {
+        self.note_trouble();
+        let state = &mut *self.state.lock();
+        state.loose |= state.in_time.is_some_and(|until| Instant::now() < until);
+    }
+
+    /// These guards' lock was forced open by now.
+    pub fn forced_open(&self, before: &[usize]) {
+        let mut state = self.state.lock();
+        for id in before {
+            if let Some(held) = state.held.get_mut(id) {
+                held.forced = Some(Instant::now());
+            }
+        }
+    }
+
+    fn has_queues(&self) -> bool {
+        matches!(self.kind, Kind::Fair | Kind::Pair)
+    }
+
+    /// Has every client know the server's clock: before that, a copy of what a fresh waiter has sent takes a place for a while.
+    pub async fn begin(&self) {
+        if !self.strict || !self.has_queues() {
+            return;
+        }
+        for client in (0..self.clients).map(|n| self.party(n).swap_remove(0).client) {
+            let lock = client.reentrant("clock");
+            let guard = lock.acquire(Acquire::new().owner(&client.owner())).await.unwrap().unwrap();
+            guard.unlock().await.unwrap();
+        }
+    }
+
+    /// Nobody waits: nobody stands in a queue.
+    fn look_at_queues(&self) {
+        for name in &self.names {
+            let queue = format!("redisson_lock_queue:{{{}}}", name.trim_matches(['{', '}']));
+            match self.servers[0].command(&[b"lrange", queue.as_bytes(), b"0", b"-1"]) {
+                SimReply::List(waiters) if waiters.is_empty() => {}
+                odd => self.wrong(format!("late: nobody waits, and there stand in the queue of {name}: {odd:?}")),
+            }
+        }
+    }
+
+    /// True when no step, no command and no clean-up is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        let idle = |party: &crate::rig::Party| party.client.stats().under_way == 0 && party.link.in_flight() == 0;
+        self.state.lock().busy == 0 && self.parties.lock().iter().flatten().all(idle)
+    }
+}

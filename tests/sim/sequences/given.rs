@@ -1,0 +1,55 @@
+//! The owners that are given to acquires, as each client knows them.
+
+use distlock::Owner;
+
+use super::plan::Sharing;
+use crate::stage::text;
+
+/// An owner that is given to acquires.
+pub struct Given {
+    home: usize,
+    sharing: Sharing,
+    /// False for the owner of a guard whose acquire gave none.
+    pub made_to_be_given: bool,
+    /// For each client the owner as it knows it.
+    known: Vec<Option<Owner>>,
+}
+
+impl Given {
+    pub fn new(owner: Owner, home: usize, clients: usize, sharing: Sharing) -> Self {
+        let parsed = |n: usize| match sharing {
+            Sharing::Text if n != home => Some(owner.to_string().parse().unwrap()),
+            Sharing::Becoming if n != home => None,
+            _ => Some(owner.clone()),
+        };
+        Self { home, sharing, made_to_be_given: false, known: (0..clients).map(parsed).collect() }
+    }
+
+    /// An owner that a client made for whoever gives it.
+    pub fn made_to_be_given(self) -> Self {
+        Self { made_to_be_given: true, ..self }
+    }
+
+    /// Its client is another one now, that knows the text.
+    pub fn move_in(&mut self) {
+        if self.sharing == Sharing::Alone {
+            let text = self.known[self.home].as_ref().unwrap().to_string();
+            self.known.fill(Some(text.parse().unwrap()));
+        }
+    }
+
+    /// The client that acts as it, where `party` would like to.
+    pub fn party(&self, party: usize) -> usize {
+        if self.sharing == Sharing::Alone { self.home } else { party }
+    }
+
+    /// The owner as this client knows it.
+    pub fn at(&mut self, party: usize) -> Owner {
+        let home = self.known[self.home].clone().unwrap();
+        self.known[party].get_or_insert_with(|| home.to_string().parse().unwrap()).clone()
+    }
+
+    pub fn text(&self) -> String {
+        text(self.known[self.home].as_ref().unwrap())
+    }
+}
