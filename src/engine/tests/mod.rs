@@ -14,6 +14,7 @@ mod renewal;
 mod same_owner;
 mod shared_commands;
 mod stress;
+mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
