@@ -84,6 +84,13 @@ fn an_end_is_final_though_the_watchdog_goes_on_for_another() {
     assert_eq!([first, capped, third].map(|id| book.until(id)), [Some(100), Some(80), Some(190)]);
     assert_eq!(book.lose_over(100), [1, 2]);
     assert_eq!([first, capped, third].map(|id| book.until(id)), [None, None, Some(190)]);
+    // A release that armed the key again is heard of at the very end.
+    let mut book = Book::default();
+    let guards = [book.open(0, 1, None, 0, 100), book.open(0, 2, Some(100), 0, 100)];
+    book.rearmed(100, 90, |lease| 90 + lease, 100);
+    assert_eq!(guards.map(|id| book.until(id)), [Some(100); 2], "over");
+    book.rearmed(99, 90, |lease| 90 + lease, 100);
+    assert_eq!(guards.map(|id| book.until(id)), [Some(190); 2], "in time");
     let mut book = Book::default();
     let first = book.open(0, 1, None, 0, 100);
     let second = book.open(99, 2, None, 90, 190);
