@@ -8,7 +8,10 @@ use super::release::acquire;
 use super::{client, done, ms, secs, settle, waiter};
 use crate::engine::transport::Reply;
 use crate::lock::DistLock as _;
-use crate::{Acquire, Error, Lost, NotHeld, Released};
+use crate::{Acquire, Error, Lost, NotHeld, Released, Result};
+
+/// Whether a release was told as it should be.
+type Told = fn(&Result<Released>) -> bool;
 
 fn ints<const N: usize>(ints: [i64; N]) -> [Reply; N] {
     ints.map(Reply::Int)
@@ -23,7 +26,7 @@ fn list(replies: impl Into<Vec<Reply>>) -> Fate {
 async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
     let refused = || Fate::Refused("OOM command not allowed");
     let which = || list([Reply::Int(-8), Reply::Text(Bytes::from_static(b"id"))]);
-    let fates: [(_, fn(&crate::Result<Released>) -> bool); 5] = [
+    let fates: [(_, Told); 5] = [
         (list(ints([-1])), |outcome| matches!(outcome, Ok(Released::Free))),
         (list(ints([-2, 0])), |outcome| matches!(outcome, Err(Error::NotHeld { why: NotHeld::LeaseOver, .. }))),
         (
