@@ -13,6 +13,7 @@ mod found;
 mod given_away;
 mod group;
 mod history;
+mod looks;
 mod order;
 mod random;
 mod readers;

@@ -2,6 +2,7 @@
 
 use super::fake::Fate;
 use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
+use crate::engine::transport::Reply;
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
@@ -126,6 +127,45 @@ async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed()
         assert_eq!(fake.sent("acquire").len() > acquires, !renewed);
         assert!(guard.remaining() <= fake.left("x").unwrap(), "{:?} of {:?}", guard.remaining(), fake.left("x"));
         guard.unlock().await.unwrap();
+        done(client, &fake).await;
+    }
+}
+
+/// The lock was passed on as often as it may be, and then given back: whoever waits here lets others have it first, if others
+/// were told.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
+    for (told, gives_way) in [(-2, true), (-1, false), (0, false)] {
+        let (client, fake) = client(|options| (options.handoff_limit, options.handoff_time) = (1, secs(3600)));
+        fake.steal("x", secs(3600));
+        let lock = client.reentrant("x");
+        let first = waiter(&lock);
+        settle().await;
+        let (second, third) = (waiter(&lock), waiter(&lock));
+        settle().await;
+        fake.delete("x");
+        fake.publish("x");
+        first.await.unwrap().unlock().await.unwrap();
+        let second = second.await.unwrap();
+        assert_eq!(fake.sent("release").len(), 0, "passed on");
+        let asked = fake.sent("acquire").len();
+        let asked = || fake.sent("acquire").len() - asked;
+        // The message is here before the reply; and somebody else was faster.
+        fake.next("release", Fate::Answer(Reply::Int(told)));
+        let unlock = tokio::spawn(second.unlock());
+        tokio::time::sleep(ms(1)).await;
+        fake.steal("x", secs(3600));
+        fake.publish("x");
+        unlock.await.unwrap().unwrap();
+        tokio::time::sleep(ms(1)).await;
+        assert_eq!(asked(), usize::from(!gives_way), "told {told}");
+        tokio::time::sleep(ms(5)).await;
+        assert_eq!(asked(), 1, "told {told}");
+        // That was it: the next message is answered at once.
+        fake.delete("x");
+        fake.publish("x");
+        tokio::time::timeout(ms(3), third).await.expect("gives way again").unwrap().unlock().await.unwrap();
+        no_trace(&client, &fake).await;
         done(client, &fake).await;
     }
 }

@@ -2,10 +2,13 @@
 //! simulator and of the tests against real servers; here it is what the engine makes of each answer, and of none.
 
 mod acquire;
+mod answers;
 mod book;
 mod coalesce;
+mod deadline;
 mod fake;
 mod handoff;
+mod notes;
 mod on_time;
 mod promise;
 mod registry;
@@ -14,6 +17,7 @@ mod renewal;
 mod same_owner;
 mod shared_commands;
 mod stress;
+mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;

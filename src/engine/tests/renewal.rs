@@ -230,3 +230,24 @@ async fn errors_are_retried_until_the_lease_ends() {
     tokio::time::sleep(secs(1)).await;
     done(client, &fake).await;
 }
+
+/// Of an owner that others may act as it is asked for each hold; an answer says by their places which are gone.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_tells_which_of_an_owner_s_holds_are_gone() {
+    for (place, lost) in [(1, [true, false]), (2, [false, true]), (0, [false; 2]), (3, [false; 2]), (-1, [false; 2])] {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        let how = || Acquire::new().owner(&me);
+        let guards = [lock.acquire(how()).await.unwrap().unwrap(), lock.acquire(how()).await.unwrap().unwrap()];
+        fake.next("renew", Fate::Answer(Reply::List(vec![Reply::List(vec![Reply::Int(place), Reply::Nil])])));
+        assert_eq!(renew(&client).await, renewed(1, 0, usize::from(lost != [false; 2])), "{place}");
+        assert_eq!([!guards[0].is_held(), !guards[1].is_held()], lost, "{place}");
+        let asked = fake.sent("renew").remove(0).text(3);
+        assert_eq!(asked.split([',', '~']).count(), 3, "{asked}");
+        settle().await;
+        fake.delete("x");
+        drop(guards);
+        settle().await;
+        done(client, &fake).await;
+    }
+}

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use futures::future::join_all;
+use tokio::time::Instant;
 
 use super::fake::Fate;
 use super::{client, done, ms, secs, settle};
@@ -50,6 +51,24 @@ async fn what_a_shared_command_may_have_done_unseen_is_undone_call_by_call() {
         drop(got);
         done(client, &fake).await;
     }
+}
+
+/// Those that waited for the command to go out have no more time than others, and what it may have done is undone.
+#[tokio::test(start_paused = true)]
+async fn a_shared_command_without_an_answer_takes_no_longer_than_any() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    fake.next("many", Fate::Late(secs(10)));
+    let began = Instant::now();
+    let got = ask(&client, 5).await;
+    assert!((secs(3)..secs(3) + ms(5)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    for outcome in &got[3..] {
+        assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+    }
+    settle().await;
+    assert_eq!(fake.held().len(), 3, "{:?}", fake.held());
+    drop(got);
+    tokio::time::sleep(secs(8)).await;
+    done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]

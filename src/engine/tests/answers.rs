@@ -1,0 +1,235 @@
+//! Answers that a release or a forced one seldom gets, and none at all: what is told, what is sent again, what stays in the table.
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout};
+
+use super::fake::Fate;
+use super::release::acquire;
+use super::{client, done, ms, secs, settle, waiter};
+use crate::engine::transport::Reply;
+use crate::lock::DistLock as _;
+use crate::{Acquire, Error, Lost, NotHeld, Released, Result};
+
+/// Whether a release was told as it should be.
+type Told = fn(&Result<Released>) -> bool;
+
+fn ints<const N: usize>(ints: [i64; N]) -> [Reply; N] {
+    ints.map(Reply::Int)
+}
+
+fn list(replies: impl Into<Vec<Reply>>) -> Fate {
+    Fate::Answer(Reply::List(replies.into()))
+}
+
+/// Whatever a release comes to, nobody counts on the hold any more: nothing is left of it here, and it is not renewed.
+#[tokio::test(start_paused = true)]
+async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
+    let refused = || Fate::Refused("OOM command not allowed");
+    let which = || list([Reply::Int(-8), Reply::Text(Bytes::from_static(b"id"))]);
+    let fates: [(_, Told); 5] = [
+        (list(ints([-1])), |outcome| matches!(outcome, Ok(Released::Free))),
+        (list(ints([-2, 0])), |outcome| matches!(outcome, Err(Error::NotHeld { why: NotHeld::LeaseOver, .. }))),
+        (
+            list(ints([-7, 5])),
+            |outcome| matches!(outcome, Err(Error::Server { message }) if message.contains("unexpected")),
+        ),
+        (which(), |outcome| matches!(outcome, Err(Error::Server { message }) if message.contains("unexpected"))),
+        (refused(), |outcome| matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM"))),
+    ];
+    for (n, (fate, is_told)) in fates.into_iter().enumerate() {
+        let (client, fake) = client(|_| ());
+        let guard = acquire(&client, &client.owner()).await;
+        fake.next("release", fate);
+        let outcome = guard.unlock().await;
+        assert!(is_told(&outcome), "{n}: {outcome:?}");
+        assert_eq!(client.stats().holds, 0, "{n}");
+        tokio::time::sleep(secs(20)).await;
+        assert_eq!(fake.sent("renew").len(), 0, "{n}");
+        fake.delete("x");
+        done(client, &fake).await;
+    }
+}
+
+/// It frees the lock of whoever has it: sent a second time, it would free the next one's.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_that_may_have_been_carried_out_is_not_sent_again() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    for (fate, sent) in [(Fate::Lost(true), 1), (Fate::Lost(false), 2)] {
+        fake.steal("x", secs(60));
+        fake.next("force", fate);
+        assert!(lock.force_unlock().await.is_err_and(|error| error.outcome_unknown()));
+        tokio::time::sleep(secs(30)).await;
+        assert_eq!(fake.sent("force").len(), sent);
+    }
+    // What was refused for good, neither.
+    fake.next("force", Fate::Refused("NOPERM no"));
+    assert!(lock.force_unlock().await.is_err());
+    assert_eq!(fake.sent("force").len(), 3);
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_that_was_not_sent_is_sent_again_ever_more_slowly_and_not_for_ever() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(60));
+    (0..2).for_each(|_| fake.next("force", Fate::NotSent));
+    let began = Instant::now();
+    assert!(lock.force_unlock().await.unwrap());
+    assert_eq!(fake.sent("force").len(), 3);
+    assert!(began.elapsed() > ms(500), "{:?}", began.elapsed());
+    (0..1000).for_each(|_| fake.next("force", Fate::NotSent));
+    let began = Instant::now();
+    assert!(lock.force_unlock().await.is_err_and(|error| !error.outcome_unknown()));
+    assert!((secs(15)..=secs(20)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((10..25).contains(&(fake.sent("force").len() - 3)), "{}", fake.sent("force").len());
+    fake.calm();
+    done(client, &fake).await;
+}
+
+/// The server's clock is known from that, and what is sent again has a last moment that has not passed.
+#[tokio::test(start_paused = true)]
+async fn what_must_not_come_late_is_sent_again_with_a_last_moment() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(60));
+    fake.next("force", list(ints([-7, 1_700_000_000_000])));
+    assert!(lock.force_unlock().await.unwrap());
+    let last: Vec<i64> = fake.sent("force").iter().map(|sent| sent.text(0).parse().unwrap()).collect();
+    assert!(last.len() == 2 && last[0] == 1 && last[1] > 1_700_000_000_000, "{last:?}");
+    done(client, &fake).await;
+}
+
+/// Nobody hears messages: who waits here is told by whoever frees the lock here.
+#[tokio::test(start_paused = true)]
+async fn who_waits_here_is_told_of_what_is_freed_here_without_a_message() {
+    for way in ["unlock", "drop", "release", "force", "undo"] {
+        let (client, fake) = client(|_| ());
+        fake.subscribe_fails(true);
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        // The server's clock is known from here on.
+        acquire(&client, &me).await.unlock().await.unwrap();
+        let guard = match way {
+            "unlock" | "drop" => Some(acquire(&client, &me).await),
+            "release" => {
+                drop(acquire(&client, &me).await.into_owner());
+                None
+            }
+            "force" => {
+                fake.steal("x", secs(3600));
+                None
+            }
+            _ => {
+                // Held, and nobody knows it; giving it back takes a while.
+                fake.next("acquire", Fate::Lost(true));
+                fake.next("release", Fate::Slow(ms(705)));
+                assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.is_err());
+                None
+            }
+        };
+        let waits = waiter(&lock);
+        // Between two looks.
+        tokio::time::sleep(ms(700)).await;
+        assert!(!waits.is_finished(), "{way}");
+        match (way, guard) {
+            ("unlock", Some(guard)) => drop(guard.unlock().await.unwrap()),
+            ("release", _) => assert_eq!(lock.release(&me).await.unwrap(), Released::Free),
+            ("force", _) => assert!(lock.force_unlock().await.unwrap()),
+            (_, guard) => drop(guard),
+        }
+        let next = timeout(ms(25), waits).await.unwrap_or_else(|_| panic!("not told: {way}")).unwrap();
+        next.unlock().await.unwrap();
+        fake.subscribe_fails(false);
+        done(client, &fake).await;
+    }
+}
+
+/// A first hold was in doubt, and another release of its owner found nothing: whatever comes in behind that is given back.
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_is_looked_for_when_the_lock_was_found_to_be_gone() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    // The server's clock is known from here on.
+    acquire(&client, &me).await.unlock().await.unwrap();
+    fake.next("acquire", Fate::Ghost(secs(2)));
+    let first = acquire(&client, &me).await;
+    let second = acquire(&client, &me).await;
+    fake.delete("x");
+    assert!(matches!(second.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(matches!(first.lost().await, Error::Lost { why: Lost::Gone, .. }));
+    tokio::time::sleep(ms(2200)).await;
+    assert_eq!(fake.held(), ["x 1 1"], "the late copy");
+    tokio::time::sleep(secs(2)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    drop(first);
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// That it holds the lock is known here.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_does_not_come_in_again_is_told_so_without_asking() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    let guard = acquire(&client, &me).await;
+    let asked = fake.sent("acquire").len();
+    for wait in [ms(0), secs(5)] {
+        let outcome = lock.acquire(Acquire::new().owner(&me).not_reentrant().wait(wait)).await;
+        assert!(matches!(outcome, Err(Error::WouldDeadlock { .. })), "{outcome:?}");
+    }
+    assert_eq!(fake.sent("acquire").len(), asked);
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// A hold without a guard goes, and another one's lease with it: what the guards of the same owner were promised stays.
+#[tokio::test(start_paused = true)]
+async fn a_release_by_owner_shortens_no_lease() {
+    for at_once in [true, false] {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        let long = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
+        drop(acquire(&client, &me).await.into_owner());
+        if !at_once {
+            settle().await;
+            // Whoever else acts as this owner is told by this that it has no guard.
+            assert_eq!(fake.sent("disown").len(), 1);
+        }
+        assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
+        assert!(long.is_held());
+        assert!(fake.left("x").unwrap() >= long.remaining(), "{:?} {:?}", fake.left("x"), long.remaining());
+        assert_eq!(long.unlock().await.unwrap(), Released::Free);
+        done(client, &fake).await;
+    }
+}
+
+/// As long as the lock is held by the longer lease of another guard, so long would what is not given back be held too.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_given_back_is_tried_for_as_long_as_its_owner_has_a_lease() {
+    for unseen in [true, false] {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        let long = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
+        if unseen {
+            fake.next("acquire", Fate::Lost(true));
+            let outcome = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await;
+            assert!(outcome.is_err_and(|error| error.outcome_unknown()));
+            (0..1000).for_each(|_| fake.next("release", Fate::NotSent));
+        } else {
+            let guard = acquire(&client, &me).await;
+            (0..1000).for_each(|_| fake.next("release", Fate::NotSent));
+            drop(guard);
+        }
+        tokio::time::sleep(secs(60)).await;
+        assert_eq!(fake.held(), ["x 1 2"]);
+        fake.calm();
+        tokio::time::sleep(ms(2_500)).await;
+        assert_eq!(fake.held(), ["x 1 1"], "unseen: {unseen}");
+        long.unlock().await.unwrap();
+        tokio::time::sleep(secs(5)).await;
+        done(client, &fake).await;
+    }
+}

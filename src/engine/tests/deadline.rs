@@ -1,0 +1,64 @@
+//! How long a wait may take, and what is left of it.
+
+use tokio::time::{Instant, advance, sleep};
+
+use super::{client, done, ms};
+use crate::engine::wait::{Deadline, GRACE, within};
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {
+    let (client, fake) = client(|_| ());
+    let engine = client.engine();
+    let new = |wait, before| Deadline::new(engine.topology.world(), wait, before);
+    let (limited, endless, once) = (new(Some(ms(100)), ms(30)), new(None, ms(0)), new(Some(ms(0)), ms(0)));
+    let began = engine.now();
+    assert_eq!((limited.began(), limited.before(), once.began()), (began, ms(30), began));
+    assert!(once.is_once() && once.is_over() && !limited.is_once() && !endless.is_once());
+    sleep(ms(40)).await;
+    assert_eq!((limited.elapsed(), limited.waited(), endless.waited()), (ms(40), ms(70), ms(40)));
+    assert!(!limited.is_over() && !endless.is_over());
+    assert_eq!((limited.left(), limited.at_most(ms(50)), limited.at_most(ms(70))), (Some(ms(60)), ms(50), ms(60)));
+    assert_eq!((endless.left(), endless.at_most(ms(50)), once.left()), (None, ms(50), Some(ms(0))));
+    assert_eq!((limited.left_to_answer(), endless.left_to_answer()), (Some(ms(60) + GRACE), None));
+    // One attempt may take a command's time.
+    let within = |deadline: &Deadline| deadline.left_to_answer_within(ms(500));
+    assert_eq!(
+        (within(&limited), within(&endless), within(&once)),
+        (Some(ms(60) + GRACE), None, Some(ms(460) + GRACE))
+    );
+    assert_eq!((limited.judged_at(), endless.judged_at()), (engine.now(), engine.now()));
+    assert_eq!(once.judged_at(), began + GRACE);
+    sleep(ms(60)).await;
+    assert!(limited.is_over() && !endless.is_over());
+    // Never nothing: a pause of nothing would be none.
+    assert!(limited.left().is_some_and(|left| !left.is_zero() && left < ms(1)));
+    sleep(ms(1000)).await;
+    assert!(limited.left().is_some_and(|left| !left.is_zero() && left < ms(1)));
+    assert_eq!((limited.left_to_answer(), within(&once)), (Some(ms(0)), Some(ms(0))));
+    assert_eq!((limited.judged_at(), endless.judged_at()), (began + ms(100) + GRACE, engine.now()));
+    done(client, &fake).await;
+}
+
+/// This process, or its machine, stands still for a while: what came in the meantime has not been read yet.
+#[tokio::test(start_paused = true)]
+async fn after_a_standstill_there_is_a_moment_to_read_what_came() {
+    // How long the work takes, how long this stands still, and when that is told.
+    let table = [
+        (ms(99), ms(0), Some(ms(99))),
+        (ms(101), ms(0), None),
+        (ms(130), ms(120), None),
+        (ms(130), ms(126), Some(ms(130))),
+        (ms(180), ms(126), Some(ms(180))),
+        (ms(190), ms(126), None),
+    ];
+    for (takes, stands_still, told) in table {
+        let began = Instant::now();
+        let reading = tokio::spawn(within(ms(100), async move {
+            sleep(takes).await;
+            began.elapsed()
+        }));
+        tokio::task::yield_now().await;
+        advance(stands_still).await;
+        assert_eq!(reading.await.unwrap(), told, "{takes:?}, {stands_still:?}");
+    }
+}

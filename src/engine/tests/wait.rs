@@ -1,0 +1,211 @@
+//! The loop of whoever waits.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout};
+
+use super::fake::Fate;
+use super::{client, done, ms, no_trace, secs, settle, waiter};
+use crate::engine::names::LockName;
+use crate::engine::transport::Reply;
+use crate::{Error, Result};
+
+/// Nobody hears the message that it is free: the channel is only just being listened to.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_becomes_free_before_the_subscription_stands_is_had_at_once() {
+    let (client, fake) = client(|_| ());
+    fake.steal("x", secs(3600));
+    fake.gate(false);
+    let waits = waiter(&client.reentrant("x"));
+    settle().await;
+    assert_eq!((fake.sent("acquire").len(), fake.subscriptions().0.len()), (1, 1));
+    fake.delete("x");
+    fake.publish("x");
+    fake.gate(true);
+    let guard = timeout(ms(10), waits).await.expect("no second look behind the subscription").unwrap();
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// Whoever has the turn goes on waiting.
+#[tokio::test(start_paused = true)]
+async fn a_wait_behind_another_task_ends_in_time_and_without_a_word_to_the_server() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    let contender = waiter(&lock);
+    settle().await;
+    let asked = fake.sent("acquire").len();
+    let began = Instant::now();
+    assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
+    assert!((ms(300)..ms(310)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(fake.sent("acquire").len(), asked);
+    contender.abort();
+    settle().await;
+    // The one who has it asks, and no more when its wait is over.
+    let asked = fake.sent("acquire").len();
+    assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
+    assert!((1..=2).contains(&(fake.sent("acquire").len() - asked)), "{}", fake.sent("acquire").len() - asked);
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_told_when_the_client_closes_and_asks_no_more() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    let waits: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.lock().await })
+        })
+        .collect();
+    settle().await;
+    let asked = fake.sent("acquire").len();
+    client.shutdown(secs(1)).await.unwrap();
+    for waits in waits {
+        assert!(matches!(timeout(ms(20), waits).await.expect("waits on").unwrap(), Err(Error::Closed)));
+    }
+    assert_eq!(fake.sent("acquire").len(), asked);
+}
+
+/// The one who had the turn was woken by a message, and left before it looked.
+#[tokio::test(start_paused = true)]
+async fn who_gets_the_turn_looks_at_what_the_one_before_was_woken_for() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    // A lock that may be handed over: it need not be asked about.
+    let held = lock.lock().await.unwrap();
+    let contender = waiter(&lock);
+    settle().await;
+    let next = waiter(&lock);
+    settle().await;
+    fake.delete("x");
+    fake.publish("x");
+    contender.abort();
+    let next = timeout(ms(20), next).await.expect("asleep").unwrap();
+    assert!(held.unlock().await.is_err());
+    next.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// Somebody leaves the queue: the next one has the turn, and whoever comes is behind it.
+#[tokio::test(start_paused = true)]
+async fn one_has_the_turn_at_a_time() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let enter = || registry.enter(&name, Some("reentrant"));
+    let (first, second) = (enter(), enter());
+    assert!(first.has_turn() && !second.has_turn());
+    drop(first);
+    let third = enter();
+    assert!(second.has_turn() && !third.has_turn());
+    drop(second);
+    assert!(third.has_turn());
+    drop(third);
+    assert_eq!(registry.names(), 0);
+    drop(registry);
+    done(client, &fake).await;
+}
+
+/// Errors that pass are no end of the wait; others are, and so are too many.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_use() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let is_refused =
+        |outcome: Result<_>| matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM"));
+    fake.next("acquire", Fate::Refused("OOM command not allowed"));
+    assert!(is_refused(lock.lock().await.map(drop)));
+    assert_eq!(fake.sent("acquire").len(), 1);
+    // The wait ends between two attempts: the last word was an error.
+    (0..1000).for_each(|_| fake.next("acquire", Fate::NotSent));
+    let began = Instant::now();
+    let outcome = lock.lock_for(ms(500)).await;
+    assert!(matches!(outcome, Err(Error::Connection { outcome_unknown: false, .. })), "{outcome:?}");
+    assert!((ms(490)..ms(520)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    // Without an end it gives up one day.
+    let began = Instant::now();
+    assert!(matches!(lock.lock().await, Err(Error::Connection { .. })));
+    assert!((secs(18)..secs(24)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    // Nobody subscribes at a server that is not there.
+    assert_eq!(fake.subscriptions().0.len(), 0);
+    fake.calm();
+    // An answer in between: it begins anew, and is the last word.
+    fake.steal("x", secs(3600));
+    fake.next("acquire", Fate::NotSent);
+    assert!(lock.lock_for(ms(500)).await.unwrap().is_none());
+    let waits = waiter(&lock);
+    for _ in 0..8 {
+        (0..3).for_each(|_| fake.next("acquire", Fate::NotSent));
+        tokio::time::sleep(secs(6)).await;
+    }
+    assert!(!waits.is_finished());
+    fake.calm();
+    fake.delete("x");
+    fake.publish("x");
+    drop(waits.await.unwrap());
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// The server answers, and every grant comes when its lease is over, with busy answers in between.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_is_always_granted_too_late_is_given_up() {
+    let (client, fake) = client(|_| ());
+    for _ in 0..2000 {
+        fake.next("acquire", Fate::Late(ms(60)));
+        fake.next("acquire", Fate::Answer(Reply::Int(5)));
+    }
+    let began = Instant::now();
+    assert!(client.reentrant("x").lock_leased(ms(50)).await.is_err());
+    assert!((secs(19)..secs(30)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    fake.calm();
+    tokio::time::sleep(secs(5)).await;
+    done(client, &fake).await;
+}
+
+/// Owners whose inboxes are listened to no more are forgotten, also where nobody asks for their lock again.
+#[tokio::test(start_paused = true)]
+async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let owner = client.owner();
+        let inbox = name.inbox(owner.as_str());
+        // Nobody listens yet.
+        registry.keep(&owner, &inbox);
+        assert!(registry.spare(&name).is_none());
+        let mut waiter = registry.enter(&inbox, None);
+        waiter.sit();
+        waiter.listen(secs(1)).await;
+        assert!(waiter.is_listening());
+        registry.keep(&owner, &inbox);
+        assert!(registry.spare(&name).is_none(), "somebody waits there");
+        drop(waiter);
+        kept.push((owner, inbox));
+    }
+    for (owner, inbox) in &kept {
+        registry.keep(owner, inbox);
+    }
+    let (owner, inbox) = registry.spare(&name).expect("kept");
+    assert_eq!((&owner, &inbox), (&kept[2].0, &kept[2].1));
+    drop((owner, inbox));
+    // None is left; each of the others comes back once.
+    while registry.spare(&name).is_some() {}
+    assert_eq!(Arc::strong_count(&name), 4, "known to its inboxes and here");
+    kept.iter().for_each(|(owner, inbox)| registry.keep(owner, inbox));
+    tokio::time::sleep(secs(6)).await;
+    for (owner, inbox) in kept {
+        assert_eq!(Arc::strong_count(&inbox), 1, "{owner}");
+    }
+    assert_eq!(Arc::strong_count(&name), 1, "remembered for ever");
+    assert!(registry.spare(&name).is_none());
+    drop(registry);
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
