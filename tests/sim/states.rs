@@ -11,6 +11,7 @@ use crate::rig::{Party, lock, ms, virtually};
 use crate::stage::text;
 
 mod readers;
+mod renewals;
 
 const NAME: &str = "l";
 const FLAVOURS: [Flavour; 6] =
