@@ -1,5 +1,6 @@
 //! Of renewals and extensions: which holds are told, and what becomes of the lease.
 
+use distlock::sim::SimReply;
 use distlock::{Acquire, Error, Owner, Released};
 
 use super::{FLAVOURS, NAME, Sight, enter};
@@ -114,4 +115,35 @@ fn an_extension_beside_a_hold_that_is_gone_cuts_nobody_short() {
             assert!(there.is_held() && !gone.is_held(), "{flavour}");
         });
     }
+}
+
+/// The first hold of an owner that others have come to know goes alone, and leaves theirs.
+#[test]
+fn an_only_hold_that_is_none_any_more_is_given_back_alone() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let (sight, mine, theirs) = Sight::of_two(flavour).await;
+            let guard = mine.lock().await.unwrap();
+            let a = theirs.state().await.unwrap().holders[0].0.parse::<Owner>().unwrap();
+            let there = enter(&*theirs, &a, 90_000).await;
+            assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+            assert_eq!(theirs.hold_count(&a).await.unwrap(), 1, "{flavour}");
+            assert_eq!(there.unlock().await.unwrap(), Released::Free, "{flavour}");
+            assert_eq!(sight.keys(&[&a]), "", "{flavour}");
+        });
+    }
+}
+
+/// A reader whose cover is gone has lost its hold, whatever its field says.
+#[test]
+fn a_renewal_brings_no_cover_back() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let guard = sight.us.client.rw(NAME).read().lock().await.unwrap();
+        let cover = format!("{{{NAME}}}:{}:rwlock_timeout:1", text(guard.owner()));
+        assert_eq!(sight.server.command(&[b"del", cover.as_bytes()]), SimReply::Int(1));
+        let renewed = sight.us.client.renew_now().await;
+        assert_eq!((renewed.renewed, renewed.lost), (0, 1));
+        assert!(!guard.is_held());
+    });
 }
