@@ -43,12 +43,11 @@ local function load_holds()
 
   -- Is this hold among those of an owner that has so many?
   function has(ids, count, hold)
-    if hold == '' then return true end
     if hold == '-' then return unlisted(count, ids) > 0 end
     return place(ids, hold) ~= nil
   end
 
-  -- A list without one of its ids.
+  -- A list without one of its ids, if it is there.
   function without(ids, id)
     local at = place(ids, id)
     if not at then return ids end
@@ -108,7 +107,7 @@ local function load_holds()
     for id in string.gmatch(hold, '[^,]+') do
       if has(ids, left, id) then
         left = left - 1
-        if id ~= '-' then ids = without(ids, id) end
+        ids = without(ids, id)
       end
     end
     if left == count then return nil end
@@ -209,16 +208,13 @@ local function load_holds()
     count = tonumber(count) or 0
     local number = string.match(holds, '~(%d+)')
     holds = string.gsub(holds, '~%d+', '')
-    -- Others came in as this owner, perhaps behind it.
-    if holds == '' and ids ~= '' then holds = ',-' end
-    local gone, others = nil, count ~= 1
-    if holds ~= '' then
-      gone, others = missing(ids, count, holds)
-      if not gone then return 0 end
-    end
+    -- Others may have come in as this owner, perhaps behind it.
+    if holds == '' then holds = ',-' end
+    local gone, others = missing(ids, count, holds)
+    if not gone then return 0 end
     if not exactly then return 1, gone, 'longer' end
     -- Noted also where it may not cut now: the others may be gone when a copy comes in.
-    local list = noted(count, ids, string.match(holds, '^,([^,]*)') or '', number)
+    local list = noted(count, ids, string.match(holds, '^,([^,]*)'), number)
     return 1, gone, not list and 'leave' or others and 'longer' or 'set', list
   end
 end

@@ -22,12 +22,12 @@
 
 -- Redisson's fairLockWaitTimeout, what a lock that was just taken is held for, and what the names of the waiters' channels
 -- begin with: the scripts are told them.
-local LONG, LEASE, CHANNELS = 300000, 30000, ''
+local LONG, LEASE, CHANNELS
 -- Clients refresh once a second, whatever their `wait` is.
 local SILENT = 4000
 
 local function configure(long, lease, channels)
-  LONG, LEASE, CHANNELS = tonumber(long) or LONG, tonumber(lease) or LEASE, channels
+  LONG, LEASE, CHANNELS = tonumber(long), tonumber(lease), channels
 end
 
 local function time()
@@ -100,8 +100,9 @@ local function behind(ahead, gap, left)
   else
     local low = left and math.max(left, 0) or LONG
     if LONG > LEASE and low > LONG / 2 and low < LONG + 2 * LEASE then low = LONG end
-    if low < LEASE + 1000 then ahead.beyond = ahead.beyond + LEASE end
     ahead.low, ahead.high = ahead.low + low, ahead.high + math.max(low, LONG)
+    -- Of no account where that much is left anyway.
+    ahead.beyond = ahead.beyond + LEASE
   end
 end
 

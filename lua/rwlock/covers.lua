@@ -30,15 +30,12 @@ end
 -- For how long any reader is covered, in ms: 0 when none of them lives. `enough`: what the hash has left, if that is all
 -- that matters beyond. No cover of ours outlives the hash, so that one which lasts as long decides, and the newest comes
 -- first; but a watchdog of Java's (whose uuids are of version 4, ours of version 8) may have cut the hash short.
--- `own` = what one reader is about to be: its owner, how many holds it has `left`, `listed` = whether it has a list still, and
--- `anew` = how long the cover of the last of them is about to last, where that changes.
+-- `own` = what one reader is about to be: its owner, how many holds it has `left`, and `anew` = how long the cover of the last
+-- of them is about to last, where that changes.
 local function longest(hash, tag, enough, own)
   local best, fields = 0, redis.call('hkeys', hash)
-  local list = own and own.owner .. ':holds'
   local function stays(field)
-    if field == 'mode' then return false end
-    if not own then return true end
-    return field == own.owner and own.left > 0 or field == list and own.listed or field ~= own.owner and field ~= list
+    return field ~= 'mode' and (not own or own.left > 0 or field ~= own.owner)
   end
   for i = 1, #fields do
     if stays(fields[i]) and string.byte(fields[i], 15) ~= 56 then

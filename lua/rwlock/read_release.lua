@@ -72,7 +72,7 @@ local now, live
 if mode == 'read' then
   now = redis.call('pttl', hash)
   if anew then now = math.max(now, lease) end
-  local own = {owner = owner, left = left, listed = left > 0 and ids ~= '', anew = anew and lease}
+  local own = {owner = owner, left = left, anew = anew and lease}
   live = longest(hash, tag, now < 0 and math.huge or math.max(now, 1), own)
 end
 -- A script is not rolled back: what may be refused comes first, or is undone.

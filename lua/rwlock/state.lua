@@ -14,16 +14,14 @@ local fields, longest_cover = redis.call('hgetall', hash), 0
 for i = 1, #fields, 2 do
   local field, count = fields[i], fields[i + 1]
   local writer = string.match(field, '^(.*):write$')
-  if string.sub(field, -6) == ':holds' then
-    -- A list of holds is no holder.
-    count = nil
-  elseif ARGV[1] == 'write' then
+  if ARGV[1] == 'write' then
     if writer and mode == 'write' then
       out[1] = left
       out[#out + 1] = writer
       out[#out + 1] = count
     end
-  elseif not writer and field ~= 'mode' then
+  elseif not writer then
+    -- The mode and lists of holds are no numbers.
     local live = covered(tag, field, tonumber(count) or 0, math.huge)
     if live > 0 then
       longest_cover = math.max(longest_cover, live)

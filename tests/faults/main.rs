@@ -5,6 +5,7 @@ mod bed;
 mod ears;
 mod fair;
 mod fake;
+mod half_done;
 mod hostile;
 mod kills;
 mod login;

@@ -98,3 +98,28 @@ fn one_of_two_guards_goes_on_when_one_hold_is_given_back_by_its_owner() {
         });
     }
 }
+
+/// A copy of the mark marks nothing: not for a second time, nor when its hold was given back.
+#[test]
+fn a_copy_of_the_mark_marks_nothing() {
+    for flavour in FLAVOURS {
+        for copy in [Mishap::DuplicateRequest, Mishap::LateCopy(ms(500))] {
+            virtually(async move || {
+                let server = SimServer::new(1);
+                let us = Party::new(&server, LinkOptions::default(), |_| {});
+                let (lock, owner) = (rig::lock(&us.client, flavour, "l"), us.client.owner());
+                let (given, kept) = (take(&*lock, &owner).await, take(&*lock, &owner).await);
+                let label = format!("{flavour}, {copy:?}");
+                us.link.plan_next(copy);
+                drop(given.into_owner());
+                sleep(ms(100)).await;
+                assert_eq!(lock.release(&owner).await.unwrap(), Released::StillHeld(1), "{label}");
+                sleep(ms(1000)).await;
+                // The next one is the one that has a guard, which is told.
+                assert_eq!(lock.release(&owner).await.unwrap(), Released::Free, "{label}");
+                assert!(!kept.is_held() && kept.unlock().await.is_err(), "{label}");
+                settled(&server, &[&us], ms(20_000)).await.unwrap();
+            });
+        }
+    }
+}

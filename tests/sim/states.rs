@@ -10,7 +10,9 @@ use tokio::time::sleep;
 use crate::rig::{Party, lock, ms, virtually};
 use crate::stage::text;
 
+mod places;
 mod readers;
+mod renewals;
 
 const NAME: &str = "l";
 const FLAVOURS: [Flavour; 6] =
@@ -223,6 +225,29 @@ fn who_is_in_elsewhere_is_told_so() {
             assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
             assert_eq!(mine.hold_count(&a).await.unwrap(), 1, "{flavour}");
             assert_eq!(second.unlock().await.unwrap(), Released::Free, "{flavour}");
+            assert_eq!(sight.keys(&[&a]), "", "{flavour}");
+        });
+    }
+}
+
+/// Whoever must have no other hold, and asks again because the answer was lost, finds its own and no other; other readers
+/// are no holds of its.
+#[test]
+fn a_repeat_finds_no_other_hold_than_its_own() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let (sight, mine, theirs) = Sight::of_two(flavour).await;
+            let a = sight.us.client.owner();
+            let _ = a.as_str();
+            let beside = if flavour == Flavour::Read { Some(theirs.lock().await.unwrap()) } else { None };
+            sight.us.link.plan_next(Mishap::LoseReply);
+            let guard = mine.acquire(Acquire::new().owner(&a).not_reentrant()).await.unwrap().unwrap();
+            assert_eq!(mine.hold_count(&a).await.unwrap(), 1, "{flavour}");
+            guard.unlock().await.unwrap();
+            assert_eq!(mine.hold_count(&a).await.unwrap(), 0, "{flavour}");
+            if let Some(beside) = beside {
+                beside.unlock().await.unwrap();
+            }
             assert_eq!(sight.keys(&[&a]), "", "{flavour}");
         });
     }

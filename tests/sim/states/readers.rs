@@ -150,3 +150,24 @@ fn dead_readers_keep_nobody_out() {
         drop((dead, live));
     });
 }
+
+/// A writer of the same process that waits is asked to try when the last reader has left, and not before: every try in
+/// vain is a command.
+#[test]
+fn a_writer_tries_when_the_last_reader_has_left() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let lock = sight.us.client.rw(NAME);
+        let [first, last] = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
+        let write = lock.write();
+        let writer = tokio::spawn(async move { write.lock().await.map(drop) });
+        sleep(ms(500)).await;
+        let before = sight.server.commands_run();
+        first.unlock().await.unwrap();
+        sleep(ms(500)).await;
+        assert_eq!(sight.server.commands_run() - before, 1, "the release alone");
+        assert!(!writer.is_finished());
+        last.unlock().await.unwrap();
+        writer.await.unwrap().unwrap();
+    });
+}

@@ -1,0 +1,67 @@
+//! Servers that refuse what a script does last: what it did before is undone.
+
+use distlock::{Acquire, Flavour, Released};
+
+use crate::bed::{Bed, eventually, fair, idle, ms, reentrant, secs, waiter};
+use crate::rig::{brisk, refused};
+
+/// May leases be set from here on?
+async fn allow(bed: &Bed, leases: bool) {
+    let rule = if leases { "+pexpire" } else { "-pexpire" };
+    let () = bed.admin.cmd(&["ACL", "SETUSER", "default", rule]).await;
+}
+
+/// Leases that may not be set: what was free stays free, and whoever is in keeps what it had, to the last field, whether it
+/// is the only hold of its owner or not.
+#[tokio::test]
+async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url()).coalesce(false)).await;
+        for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin] {
+            for listed in [false, true] {
+                let label = format!("{flavour}, listed: {listed}");
+                let lock = client.lock(flavour, "a");
+                let guard = if listed {
+                    lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(60))).await.unwrap().unwrap()
+                } else {
+                    lock.lock_leased(secs(60)).await.unwrap()
+                };
+                let (me, before) = (guard.owner().clone(), bed.admin.hgetall("a").await);
+                allow(bed, false).await;
+                // Longer than what is there, so that it would have to be set.
+                refused(lock.acquire(Acquire::new().owner(&me).lease(secs(90))).await, "");
+                eventually("nothing is under way", secs(5), async || client.stats().under_way == 0).await;
+                assert_eq!(bed.admin.hgetall("a").await, before, "{label}");
+                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
+                refused(lock.try_lock().await, "");
+                refused(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await, "");
+                idle(&client).await;
+                let mut keys = bed.admin.keys().await;
+                keys.retain(|key| !key.starts_with("redisson_lock_token"));
+                assert_eq!(keys, Vec::<String>::new(), "{label}");
+                allow(bed, true).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// Nor is a lock passed on that would never end: it is free, and the waiter comes by itself.
+#[tokio::test]
+async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
+    fair(async |bed| {
+        let (client, other) =
+            (bed.connect(brisk(&bed.server.url())).await, bed.connect(brisk(&bed.server.url())).await);
+        let guard = client.fair("a").lock().await.unwrap();
+        let next = waiter(other.fair("a"));
+        eventually("it queues", secs(5), async || client.fair("a").queue_len().await.unwrap() == 1).await;
+        allow(bed, false).await;
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        assert_eq!(bed.admin.hgetall("a").await.len(), 0, "passed on without an end");
+        allow(bed, true).await;
+        let (guard, _) = tokio::time::timeout(secs(10), next).await.expect("it comes by itself").unwrap();
+        assert!(bed.admin.pttl("a").await > 0);
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,52 @@
+//! Of fair locks: places in several queues at once.
+
+use distlock::{Client, Prefer};
+use tokio::time::sleep;
+
+use super::Sight;
+use crate::rig::{ms, virtually};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// For how long the only place in this queue lasts, in ms.
+async fn lasts(client: &Client, name: &str) -> u128 {
+    let queue = client.fair(name).queue().await.unwrap();
+    assert_eq!(queue.waiters.len(), 1, "{name}: {queue:?}");
+    queue.waiters[0].remaining.unwrap().as_millis()
+}
+
+/// One command refreshes all the places of a client, and a queue that is broken stops no other.
+#[test]
+fn places_in_several_queues_are_kept() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let other = Sight::party(&sight.server, Prefer::Readers);
+        let mut held = Vec::new();
+        for name in NAMES {
+            held.push(other.client.fair(name).lock_leased(ms(120_000)).await.unwrap());
+        }
+        let waits = NAMES.map(|name| {
+            let lock = sight.us.client.fair(name);
+            tokio::spawn(async move { lock.lock().await.map(drop) })
+        });
+        sleep(ms(20_000)).await;
+        for name in NAMES {
+            assert!(lasts(&other.client, name).await > 2500, "{name}");
+        }
+        sight.server.command(&[b"del", b"redisson_lock_queue:{b}"]);
+        sight.server.command(&[b"set", b"redisson_lock_queue:{b}", b"no queue"]);
+        sleep(ms(20_000)).await;
+        for name in ["a", "c"] {
+            assert!(lasts(&other.client, name).await > 2500, "{name}, beside one that is broken");
+        }
+        sight.server.command(&[b"del", b"redisson_lock_queue:{b}"]);
+        for guard in held {
+            guard.unlock().await.unwrap();
+        }
+        for (wait, name) in waits.into_iter().zip(NAMES) {
+            // Who waits in the broken one may have come upon that.
+            let outcome = wait.await.unwrap();
+            assert!(outcome.is_ok() || name == "b", "{name}: {outcome:?}");
+        }
+    });
+}
