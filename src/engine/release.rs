@@ -135,7 +135,7 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let Sent { outcome, doubted: release_doubted } = send(&engine, &hold, &id, rest, sent + patience).await;
     let acquire_doubted = hold.book().undoubt(before.number);
     if acquire_doubted {
-        look_again(&engine, &hold, before.number);
+        look_again(&engine, &hold, before.number, &Bytes::new());
     }
     let result = match outcome {
         Ok(Release::Left(left)) => {
@@ -261,7 +261,7 @@ fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     engine.holds.released(&hold.key(), hold);
     let doubts = hold.book().doubts();
     for number in doubts {
-        look_again(engine, hold, number);
+        look_again(engine, hold, number, &Bytes::new());
     }
 }
 

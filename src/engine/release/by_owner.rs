@@ -36,7 +36,7 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         let look = || {
             if doubted {
                 // What is marked is not found by its id: only a copy that came in behind its release.
-                look_again(engine, hold, number);
+                look_again(engine, hold, number, &Bytes::new());
             }
         };
         if !hold.book().take_given_up(number) {

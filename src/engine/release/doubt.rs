@@ -38,7 +38,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         tell(engine, &hold.protocol, 0);
         drop(order);
         if doubted {
-            look_again(engine, hold, target.number);
+            look_again(engine, hold, target.number, &target.nonce);
         }
     }));
 }
@@ -69,9 +69,9 @@ pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of the acquire of this hold took the lock once
-/// more.
-pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
-    let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
+/// more, or for this waiter a place in its queue.
+pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, waiter: &Bytes) {
+    let (engine, hold, waiter) = (Arc::clone(engine), Arc::clone(hold), waiter.clone());
     let reaper = engine.reaper.clone();
     reaper.finish_at_last(Box::pin(async move {
         let mut closing = engine.closing();
@@ -84,7 +84,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64) {
         // Nothing is held meanwhile, and by now the owner may have another hold. One that has ended must not come back:
         // whoever waits as this owner would find it again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
-        let target = Target::reserve(&engine, fresh, number, Bytes::new());
+        let target = Target::reserve(&engine, fresh, number, waiter);
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
         let rest = {
@@ -122,7 +122,7 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
             let doubted = book.undoubt(number);
             drop(book);
             if doubted {
-                look_again(&engine, &hold, number);
+                look_again(&engine, &hold, number, &Bytes::new());
             }
         }
         let over = {

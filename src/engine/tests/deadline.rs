@@ -62,3 +62,28 @@ async fn after_a_standstill_there_is_a_moment_to_read_what_came() {
         assert_eq!(reading.await.unwrap(), told, "{takes:?}, {stands_still:?}");
     }
 }
+
+/// Who is silent only as long as nobody reads is not; and all looks are as of the end of the wait.
+#[tokio::test(start_paused = true)]
+async fn silence_is_found_twice() {
+    let (client, fake) = client(|_| ());
+    let engine = client.engine();
+    for (overdue, takes) in [(ms(0), GRACE), (ms(24), GRACE), (ms(25), ms(60)), (ms(5000), ms(60))] {
+        for silent in [&[false][..], &[true, false], &[true, true]] {
+            let deadline = Deadline::new(engine.topology.world(), Some(ms(100)), ms(0));
+            let began = engine.now();
+            advance(ms(100) + overdue).await;
+            let (looks, end) = (std::cell::RefCell::new(Vec::new()), Instant::now());
+            let found = deadline
+                .finds_silent(|at| {
+                    looks.borrow_mut().push(at);
+                    silent[looks.borrow().len() - 1]
+                })
+                .await;
+            let at = began + ms(100) + overdue.min(GRACE);
+            assert_eq!((found, looks.into_inner()), (silent == [true, true], vec![at; silent.len()]), "{overdue:?}");
+            assert_eq!(end.elapsed(), if silent[0] { takes } else { ms(0) }, "{overdue:?}");
+        }
+    }
+    done(client, &fake).await;
+}

@@ -107,12 +107,17 @@ impl Deadline {
         Some(once.saturating_add(GRACE).saturating_sub(self.elapsed()))
     }
 
-    /// True when servers are found to be silent, as of the moment at which answers ceased to count, or of now where that is
-    /// earlier: a standstill of this process after it says nothing about them. Nor does one before it: what is here unread is
-    /// read first, and then they are looked at once more.
-    pub(crate) async fn finds_silent(&self, are_silent: impl Fn(Moment) -> bool) -> bool {
+    /// The moment at which answers cease to count, or now where that is earlier: a standstill of this process after it says
+    /// nothing about a server.
+    pub(crate) fn judged_at(&self) -> Moment {
         let now = self.world.now();
-        let at = self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE));
+        self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE))
+    }
+
+    /// True when servers are found to be silent at the end of the wait. A standstill within it says nothing about them: what
+    /// is here unread is read first, and then they are looked at once more, as of the same moment.
+    pub(crate) async fn finds_silent(&self, are_silent: impl Fn(Moment) -> bool) -> bool {
+        let at = self.judged_at();
         if !are_silent(at) {
             return false;
         }
