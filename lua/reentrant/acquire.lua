@@ -1,11 +1,12 @@
 -- Take the lock, or take it once more for the same owner.
 -- KEYS   1 the lock's hash
--- ARGV   1 owner (what is empty, or 0, at the end may be left out)
+-- ARGV   what is empty, or 0, at the end may be left out
+--        1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
 --        3 hold (`common/holds.lua`): '' or an id
 --        4 a hold that the owner must have still, '' = none
 --        5 last moment in ms of the server's time; 0 = none
---        6 1 = the owner must have no other hold
+--        6 1 = the owner must have no other hold; heeded where 3 is an id
 -- Reply  nil       held; the hold is counted and the lease runs from now
 --        n         busy: the lease has n ms left; -1 = it has no end
 --        -6        the owner holds it already (only for ARGV 6)

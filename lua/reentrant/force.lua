@@ -1,6 +1,6 @@
 -- Free the lock whoever holds it, and wake a waiter of every client.
 -- KEYS   1 the lock's hash
--- ARGV   1 last moment in ms of the server's time   2 publish command; empty = nobody is told
+-- ARGV   1 last moment in ms of the server's time   2 publish command; left out = nobody is told
 --        3 the lock's channel, where somebody is told
 -- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told; {-7, at} too late, nothing was done
 -- Idempotent, until its last moment.

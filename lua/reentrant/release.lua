@@ -1,6 +1,7 @@
 -- Give back one hold of the owner; the last one frees the lock and wakes a waiter of every client.
 -- KEYS   1 the lock's hash
--- ARGV   1 owner (what is empty, or 0, at the end may be left out)
+-- ARGV   what is empty, or 0, at the end may be left out
+--        1 owner
 --        2 lease in ms for what is left
 --        3 publish command; empty = nobody is told
 --        4 the lock's channel, where somebody is told
@@ -8,7 +9,7 @@
 --        6 the holds that the caller has left, one `,id` each; '' = unknown
 --        7 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
 -- Reply  n         n holds are left
---        -n        free; n clients were told (on this node)
+--        0, -n     free; n clients were told (on this node)
 --        {0, text} free, but nobody could be told: the server's reason
 --        {-8, id}  nothing was done: for hold '*', which one it is to be, by its id. One that is not listed is given back at once
 --        {-7, at}  too late, nothing was done; at = the server's time in ms

@@ -48,12 +48,14 @@ struct Request {
 /// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     let home = engine.home();
-    let mut request = Request::new(engine, protocol, how)?;
     if home.is_here() {
+        let mut request = Request::new(engine, protocol, how)?;
         let mut acquiring = std::pin::pin!(request.carry_out());
         return std::future::poll_fn(|context| home.poll(acquiring.as_mut(), context)).await;
     }
-    home.bring(async move { request.carry_out().await }).await
+    // The wait begins there as well: a runtime that stands still says nothing about the server.
+    let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
+    home.bring(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
 }
 
 impl Request {
@@ -101,7 +103,7 @@ impl Request {
             if self.deadline.is_once() {
                 self.once().await
             } else if self.protocol.queue().is_some() {
-                // Much larger than the others, which would all take its room.
+                // Boxed: its future is much larger than the other two, and would set the size of all.
                 Box::pin(self.queue_up()).await
             } else {
                 self.wait().await

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
-use crate::engine::wait::Deadline;
+use crate::engine::wait::{Deadline, GRACE};
 use crate::engine::world::{Machine, World};
 use crate::error::{Error, Result, Step};
 use crate::guard::{Guard, Released};
@@ -60,7 +60,7 @@ pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadlin
         let mut parts = parts(slice::from_ref(lock)).into_iter();
         parts.any(|part| part.client.engine().topology.is_silent(part.protocol.name(), at))
     };
-    deadline.finds_silent(|at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
+    deadline.finds_silent(GRACE, |at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
 }
 
 /// What it means that an attempt at these locks was cut off by the end of the wait: that has run out, unless it was the one

@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
 use super::RedLock;
-use crate::engine::wait::{Deadline, GRACE, elapsed};
+use crate::engine::wait::{Deadline, GRACE, limit_over};
 use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
@@ -121,7 +121,7 @@ impl RedLock {
         } else {
             request.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
         };
-        let mut timer = std::pin::pin!(elapsed(within));
+        let mut timer = std::pin::pin!(limit_over(within));
         let (began, mut heard) = (Instant::now(), Duration::ZERO);
         loop {
             let held = round.held();

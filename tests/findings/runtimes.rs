@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc;
+#[cfg(feature = "sim")]
 use std::time::Duration;
 
 use crate::bed::{self, eventually, idle, ms, reentrant, secs};

@@ -17,7 +17,7 @@ use crate::engine::queue::EntryHandle;
 use crate::engine::reaper::Finished;
 use crate::engine::release;
 use crate::engine::transport::{Moment, nanos};
-use crate::engine::wait::within;
+use crate::engine::wait::{GRACE, within};
 use crate::error::{Deadlock, Error, Result, Step};
 
 /// What one attempt brought.
@@ -119,7 +119,7 @@ impl Request {
         tokio::select! {
             biased;
             tried = &mut attempt => tried,
-            silent = self.deadline.finds_silent(|at| self.engine.topology.is_silent(name, at)) => {
+            silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)) => {
                 Err(Failed { last: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() })
             }
         }

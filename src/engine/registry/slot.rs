@@ -71,6 +71,8 @@ pub(super) struct SeatState {
     /// Somebody here has just come in, and this one may come in beside it: it asks, without a turn.
     pub(super) joins: bool,
     pub(super) woken: bool,
+    /// True when wake-ups are left for the next one.
+    pub(super) stopped: bool,
     /// A change of the subscription is done.
     pub(super) changed: bool,
     pub(super) gone: bool,

@@ -165,15 +165,22 @@ impl Waiter {
     /// The lock that was handed over, if one was. Forgets earlier wake-ups: what comes next answers them.
     pub(crate) fn handed(&self) -> Option<Grant> {
         let mut state = self.seat.as_ref()?.state.lock();
-        state.woken = false;
+        state.woken &= state.stopped;
         state.handed.take()
     }
 
     /// The lock that the server passed on to this waiter, if it did. Forgets earlier wake-ups.
     pub(crate) fn passed(&self) -> Option<Passed> {
         let mut state = self.seat.as_ref()?.state.lock();
-        state.woken = false;
+        state.woken &= state.stopped;
         state.passed.take()
+    }
+
+    /// Its wait is over: it answers no wake-up any more.
+    pub(crate) fn stops_looking(&self) {
+        if let Some(seat) = &self.seat {
+            seat.state.lock().stopped = true;
+        }
     }
 
     /// True when something has come since the last look.

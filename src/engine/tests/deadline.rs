@@ -69,13 +69,15 @@ async fn silence_is_found_twice() {
     let (client, fake) = client(|_| ());
     let engine = client.engine();
     for (overdue, takes) in [(ms(0), GRACE), (ms(24), GRACE), (ms(25), ms(60)), (ms(5000), ms(60))] {
+        // One attempt without a wait has had a command's time.
+        let once = Deadline::new(engine.topology.world(), Some(ms(0)), ms(0));
         for silent in [&[false][..], &[true, false], &[true, true]] {
             let deadline = Deadline::new(engine.topology.world(), Some(ms(100)), ms(0));
             let began = engine.now();
             advance(ms(100) + overdue).await;
             let (looks, end) = (std::cell::RefCell::new(Vec::new()), Instant::now());
             let found = deadline
-                .finds_silent(|at| {
+                .finds_silent(deadline.recovery(), |at| {
                     looks.borrow_mut().push(at);
                     silent[looks.borrow().len() - 1]
                 })
@@ -83,6 +85,8 @@ async fn silence_is_found_twice() {
             let at = began + ms(100) + overdue.min(GRACE);
             assert_eq!((found, looks.into_inner()), (silent == [true, true], vec![at; silent.len()]), "{overdue:?}");
             assert_eq!(end.elapsed(), if silent[0] { takes } else { ms(0) }, "{overdue:?}");
+            let end = Instant::now();
+            assert!(once.finds_silent(GRACE, |_| true).await && end.elapsed() == ms(0));
         }
     }
     done(client, &fake).await;

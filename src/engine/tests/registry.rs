@@ -292,3 +292,26 @@ async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
     assert_eq!(fake.channels(), 0);
     done(client, &fake).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_at_the_end_of_a_wait_is_for_the_next() {
+    let (client, fake) = client(|_| ());
+    let engine = client.engine();
+    for looks_at_the_end in [false, true] {
+        let name = Arc::new(LockName::new("", "x"));
+        let mut first = engine.registry.enter(&name, None);
+        let mut second = engine.registry.enter(&name, None);
+        first.sit();
+        second.sit();
+        assert!(first.has_turn() && !second.has_turn());
+        engine.registry.wake(&name);
+        assert!(first.is_woken());
+        if looks_at_the_end {
+            first.stops_looking();
+        }
+        assert!(first.handed().is_none());
+        drop(first);
+        assert_eq!((second.has_turn(), second.is_woken()), (true, looks_at_the_end));
+    }
+    done(client, &fake).await;
+}

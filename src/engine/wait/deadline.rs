@@ -18,21 +18,25 @@ const OVERDUE: Duration = Duration::from_millis(25);
 /// The time to read them: a little more than a command has whose own limit passed in the same standstill (`node.rs`).
 const RECOVERY: Duration = Duration::from_millis(60);
 
-/// Sleeps for so long; where the end is passed in a standstill, a moment longer.
-pub(crate) async fn elapsed(limit: Duration) {
-    let Some(due) = Instant::now().checked_add(limit) else { return std::future::pending().await };
-    tokio::time::sleep_until(due).await;
-    if due.elapsed() >= OVERDUE {
-        tokio::time::sleep(RECOVERY).await;
+/// Ends in so long from now; where that is passed in a standstill, a moment later.
+pub(crate) fn limit_over(limit: Duration) -> impl Future<Output = ()> {
+    let due = Instant::now().checked_add(limit);
+    async move {
+        let Some(due) = due else { return std::future::pending().await };
+        tokio::time::sleep_until(due).await;
+        if due.elapsed() >= OVERDUE {
+            tokio::time::sleep(RECOVERY).await;
+        }
     }
 }
 
 /// What some work brings if it is done in time; None if not. After a standstill it has a moment more.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let limit_over = limit_over(limit);
     tokio::select! {
         biased;
         output = work => Some(output),
-        () = elapsed(limit) => None,
+        () = limit_over => None,
     }
 }
 
@@ -114,15 +118,22 @@ impl Deadline {
         self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE))
     }
 
-    /// True when servers are found to be silent at the end of the wait. A standstill within it says nothing about them: what
-    /// is here unread is read first, and then they are looked at once more, as of the same moment.
-    pub(crate) async fn finds_silent(&self, are_silent: impl Fn(Moment) -> bool) -> bool {
-        let at = self.judged_at();
-        if !are_silent(at) {
-            return false;
-        }
+    /// How long it takes to read what may be here unread, for one whose timer was that of the wait: longer where that fired
+    /// after a standstill.
+    pub(crate) fn recovery(&self) -> Duration {
         let overdue = self.wait.map_or(Duration::ZERO, |wait| self.elapsed().saturating_sub(wait));
-        tokio::time::sleep(if overdue < OVERDUE { GRACE } else { RECOVERY }).await;
+        if overdue < OVERDUE { GRACE } else { RECOVERY }
+    }
+
+    /// True when servers are found to be silent at the end of the wait. A standstill within it says nothing about them: what
+    /// is here unread is read first, for so long, and then they are looked at once more, as of the same moment.
+    pub(crate) async fn finds_silent(&self, recovery: Duration, are_silent: impl Fn(Moment) -> bool) -> bool {
+        let at = self.judged_at();
+        let silent = are_silent(at);
+        if self.is_once() || !silent {
+            return silent;
+        }
+        tokio::time::sleep(recovery).await;
         are_silent(at)
     }
 

@@ -16,7 +16,7 @@ mod deadline;
 mod pace;
 mod patience;
 
-pub(crate) use deadline::{Deadline, GRACE, elapsed, within};
+pub(crate) use deadline::{Deadline, GRACE, limit_over, within};
 use pace::Pace;
 pub(crate) use pace::{FLOOR, pause};
 pub(crate) use patience::Patience;
@@ -175,12 +175,14 @@ async fn contend<A: Attempt>(
 
 /// The end of the wait. Success beats it, and only what is known is told as busy.
 async fn over<A: Attempt>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, attempt: &mut A) -> Waited<A::Output> {
+    // What it was woken for it will not look at: the next one does.
+    waiter.stops_looking();
     if let Some(output) = attempt.received(waiter) {
         return Waited::Done(output);
     }
     // A hold of this process that may be handed over is known without asking.
     let is_unknown = |at| waiter.held_here(engine.now()).is_none() && engine.topology.is_silent(waiter.lock_name(), at);
-    let silent = deadline.finds_silent(is_unknown).await;
+    let silent = deadline.finds_silent(deadline.recovery(), is_unknown).await;
     match attempt.received(waiter) {
         Some(output) => Waited::Done(output),
         None if silent => Waited::Silent,
