@@ -15,7 +15,7 @@ use distlock_support::{Admin, Numbers, must};
 use crate::fenced::counter;
 use crate::fleet_parts::{EXCESS, Span, in_rust, lock_of};
 use crate::fleet_processes::Fleet;
-use crate::rig::{Rig, ms, until};
+use crate::rig::{Rig, ms, until_is};
 
 /// Processes of each language.
 const EACH: usize = 2;
@@ -171,12 +171,13 @@ async fn nothing_left(rig: Rig, flavour: &str) {
         guard.expect("free once the leases are over").unlock().await.expect("held");
     }
     client.shutdown(Duration::from_secs(5)).await.expect("a shutdown in time");
-    until("no key and no channel", async || {
-        let mut keys = rig.keys().await;
-        keys.retain(|key| *key != counter(NAMES[0]));
-        keys.is_empty() && rig.admin.channels().await.is_empty()
-    })
-    .await;
+    let left = async || {
+        let mut left = rig.keys().await;
+        left.retain(|key| *key != counter(NAMES[0]));
+        left.extend(rig.admin.channels().await);
+        left
+    };
+    until_is("no key and no channel", left, Vec::is_empty).await;
     // What makes Redisson's unlocks idempotent stays for a while when it is killed.
     for key in rig.admin.keys().await {
         assert!(key == counter(NAMES[0]) || rig.admin.pttl(&key).await != -1, "{key} has no end");
