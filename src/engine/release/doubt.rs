@@ -43,13 +43,14 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     }));
 }
 
-/// Sends the undoing of an acquire. `waiter`: the nonce of whoever stands in Redis for it.
-async fn undo_once(target: &Target, waiter: Option<&Bytes>, rest: Rest, until: Moment) -> Result<Release> {
+/// Sends the undoing of an acquire. `nonce`: that of the waiter, where one may stand in Redis for it.
+async fn undo_once(target: &Target, nonce: Option<&Bytes>, rest: Rest, until: Moment) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let id = target.id();
     let call = || {
         let publish = engine.topology.publish(hold.name());
-        let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish, waiter };
+        let giving =
+            Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish, waiter: nonce };
         hold.protocol.release(&giving)
     };
     repeat(engine, &hold.protocol, until, call).await.outcome
@@ -61,9 +62,9 @@ pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of the acquire of this hold took the lock once
-/// more, or for this waiter a place in its queue.
-pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, waiter: &Bytes) {
-    let (engine, hold, waiter) = (Arc::clone(engine), Arc::clone(hold), waiter.clone());
+/// more, or a place in its queue for the waiter of this nonce.
+pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
+    let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
     reaper.finish_at_last(Box::pin(async move {
         let mut closing = engine.closing();
@@ -76,7 +77,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, wa
         // Nothing is held meanwhile, and by now the owner may have another hold. One that has ended must not come back:
         // whoever waits as this owner would find it again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
-        let target = Target::reserve(&engine, fresh, number, waiter);
+        let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
         let rest = {
