@@ -30,7 +30,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
             return;
         }
         let until = engine.now() + engine.options.watchdog.max(span(rest.lease));
-        let undone = undo_once(&target, Some(&target.nonce), rest, until).await;
+        let undone = undo_once(&target, rest, until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
             engine.queues.look_after(&hold.protocol, engine.now());
@@ -43,14 +43,14 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     }));
 }
 
-/// Sends the undoing of an acquire. `nonce`: that of the waiter, where one may stand in Redis for it.
-async fn undo_once(target: &Target, nonce: Option<&Bytes>, rest: Rest, until: Moment) -> Result<Release> {
-    let Target { engine, hold, .. } = target;
+/// Sends the undoing of an acquire. A mark has no nonce: that of an owner which waits again goes too, and is set anew at once,
+/// for the message about it wakes that waiter as well.
+async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release> {
+    let Target { engine, hold, nonce, .. } = target;
     let id = target.id();
     let call = || {
-        let publish = engine.topology.publish(hold.name());
-        let giving =
-            Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish, waiter: nonce };
+        let (publish, waiter) = (engine.topology.publish(hold.name()), Some(nonce));
+        let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };
     repeat(engine, &hold.protocol, until, call).await.outcome
@@ -88,9 +88,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
             if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
         };
         let until = engine.now();
-        // A mark has no nonce: one of an owner that may wait again is left to end by itself.
-        let stands = hold.protocol.queue().is_some() || !hold.owner.is_known();
-        let found = undo_once(&target, stands.then_some(&target.nonce), rest, until).await;
+        let found = undo_once(&target, rest, until).await;
         tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
     }));
 }
