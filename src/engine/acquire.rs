@@ -51,7 +51,12 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     if home.is_here() {
         let mut request = Request::new(engine, protocol, how)?;
         let mut acquiring = std::pin::pin!(request.carry_out());
-        return std::future::poll_fn(|context| home.poll(acquiring.as_mut(), context)).await;
+        let mut looked = true;
+        return std::future::poll_fn(|context| match std::mem::take(&mut looked) {
+            true => acquiring.as_mut().poll(context),
+            false => home.poll(acquiring.as_mut(), context),
+        })
+        .await;
     }
     // The wait begins there as well: a runtime that stands still says nothing about the server.
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
@@ -175,13 +180,14 @@ impl Request {
 
     /// Says in metrics and logs what the acquire came to.
     fn note(&self, outcome: &Result<Option<Grant>>) {
-        let waited = self.deadline.elapsed();
+        // Read where somebody hears it only: every acquire comes by here.
+        let waited = || self.deadline.elapsed();
         let flavour = self.protocol.flavour();
         let name = &self.protocol.name().plain;
         match outcome {
             Ok(Some(grant)) => {
                 super::metrics::acquired(flavour, waited);
-                tracing::debug!(lock.name = %name, lock.flavour = flavour, owner = grant.hold.owner.text(), ?waited, "acquired");
+                tracing::debug!(lock.name = %name, lock.flavour = flavour, owner = grant.hold.owner.text(), waited = ?waited(), "acquired");
             }
             Ok(None) if self.deadline.is_once() => {
                 super::metrics::busy(flavour);
@@ -189,7 +195,7 @@ impl Request {
             }
             Ok(None) => {
                 super::metrics::timed_out(flavour, waited);
-                tracing::debug!(lock.name = %name, lock.flavour = flavour, ?waited, "wait ran out");
+                tracing::debug!(lock.name = %name, lock.flavour = flavour, waited = ?waited(), "wait ran out");
             }
             Err(error) => {
                 super::metrics::failed(flavour);

@@ -10,18 +10,18 @@ mod facade {
     use super::{Duration, Round};
     use metrics::{counter, histogram};
 
-    pub(crate) fn acquired(flavour: &'static str, waited: Duration) {
+    pub(crate) fn acquired(flavour: &'static str, waited: impl FnOnce() -> Duration) {
         counter!("distlock_acquired_total", "flavour" => flavour).increment(1);
-        histogram!("distlock_wait_seconds", "flavour" => flavour, "outcome" => "acquired").record(waited);
+        histogram!("distlock_wait_seconds", "flavour" => flavour, "outcome" => "acquired").record(waited());
     }
 
     pub(crate) fn busy(flavour: &'static str) {
         counter!("distlock_busy_total", "flavour" => flavour).increment(1);
     }
 
-    pub(crate) fn timed_out(flavour: &'static str, waited: Duration) {
+    pub(crate) fn timed_out(flavour: &'static str, waited: impl FnOnce() -> Duration) {
         counter!("distlock_timed_out_total", "flavour" => flavour).increment(1);
-        histogram!("distlock_wait_seconds", "flavour" => flavour, "outcome" => "timed_out").record(waited);
+        histogram!("distlock_wait_seconds", "flavour" => flavour, "outcome" => "timed_out").record(waited());
     }
 
     pub(crate) fn failed(flavour: &'static str) {
@@ -54,9 +54,9 @@ mod facade {
 mod facade {
     use super::{Duration, Round};
 
-    pub(crate) const fn acquired(_: &'static str, _: Duration) {}
+    pub(crate) fn acquired(_: &'static str, _: impl FnOnce() -> Duration) {}
     pub(crate) const fn busy(_: &'static str) {}
-    pub(crate) const fn timed_out(_: &'static str, _: Duration) {}
+    pub(crate) fn timed_out(_: &'static str, _: impl FnOnce() -> Duration) {}
     pub(crate) const fn failed(_: &'static str) {}
     pub(crate) const fn held(_: &'static str, _: Duration) {}
     pub(crate) const fn renewed(_: Round) {}

@@ -189,6 +189,10 @@ impl Engine {
 
     /// Done once a moment has passed; at once where it has.
     pub(crate) async fn after(&self, moment: Moment) {
+        if moment.as_nanos() == 0 {
+            // There never was one.
+            return;
+        }
         let left = moment.since(self.now());
         // A timer of nothing takes a millisecond, and others overtake.
         if !left.is_zero() {

@@ -163,6 +163,8 @@ fn told(done: Result<(), JoinError>) {
 pub(crate) struct Finished<T: Gone + Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     away: Option<Away<T>>,
+    /// True when its caller polls it on the client's runtime only.
+    at_home: bool,
     begun: bool,
     counted: bool,
     busy: Option<Busy>,
@@ -172,7 +174,14 @@ pub(crate) struct Finished<T: Gone + Send + 'static> {
 impl<T: Gone + Send + 'static> Finished<T> {
     pub(crate) fn new(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let (future, reaper): (BoxFuture<'static, T>, _) = (Box::pin(future), reaper.clone());
-        Self { future: Some(future), away: None, begun: false, counted: true, busy: None, reaper }
+        Self { future: Some(future), away: None, at_home: false, begun: false, counted: true, busy: None, reaper }
+    }
+
+    /// As `new`, for a caller who polls it on the client's runtime only: nothing looks where it is.
+    pub(crate) fn at_home(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut work = Self::new(reaper, future);
+        work.at_home = true;
+        work
     }
 
     /// As `new`, for work that is to be done even if this is dropped before its first poll.
@@ -205,7 +214,7 @@ impl<T: Gone + Send + 'static> Future for Finished<T> {
         }
         // Taken out: one that panics is not polled again.
         if let Some(mut future) = self.future.take() {
-            if self.reaper.home().is_here() {
+            if self.at_home || self.reaper.home().is_here() {
                 let polled = future.as_mut().poll(context);
                 match &polled {
                     Poll::Pending => self.future = Some(future),

@@ -229,10 +229,10 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
 /// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
 fn rest(engine: &Engine, hold: &Hold, book: &Book) -> Rest {
     let watchdog = engine.options.watchdog;
-    let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
     if !hold.protocol.nature().leases_apart {
         return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
     }
+    let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
     let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
     Rest { least: millis(promised), lease: millis(lease) }
 }

@@ -103,12 +103,16 @@ impl Request {
             doubted,
             turn,
         };
-        Finished::new(&self.engine.reaper, attempt.make())
+        Finished::at_home(&self.engine.reaper, attempt.make())
     }
 
     /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
     /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
     pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
+        if self.deadline.is_once() && self.fresh {
+            // Of an owner that nobody else has, it takes no longer than its command, which has a limit of its own.
+            return attempt.await;
+        }
         let Some(left) = self.deadline.left_to_answer_within(self.engine.options.command_timeout) else {
             return attempt.await;
         };

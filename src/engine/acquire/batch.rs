@@ -91,7 +91,7 @@ pub(crate) fn batch(
             return Err(Error::too_late());
         }
         for grant in &grants {
-            metrics::acquired(grant.hold.protocol.flavour(), engine.now().since(sent));
+            metrics::acquired(grant.hold.protocol.flavour(), || engine.now().since(sent));
         }
         Ok(Batch::Held(grants))
     })
