@@ -33,6 +33,7 @@ pub(crate) mod replies;
 pub(crate) mod script;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub(crate) mod standstill;
 pub(crate) mod sync;
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::standstill::{OVERDUE, RECOVERY};
 use super::sync::Mutex;
 use super::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use super::world::{Machine, World};
@@ -36,12 +37,6 @@ mod tls;
 /// After so many timeouts in a row a connection is taken for dead: fred itself notices only silent ones that are not
 /// being written to.
 const TIMEOUTS_TOLERATED: u32 = 2;
-
-/// A timeout that comes so much too late tells that this process (or its machine) stood still, not the server.
-const OVERDUE: Duration = Duration::from_millis(25);
-
-/// How long the reply may take then: the server may have stood still as well.
-const RECOVERY: Duration = Duration::from_millis(50);
 
 /// One server.
 pub(crate) struct Node {

@@ -63,13 +63,13 @@ impl Plain {
         self
     }
 
-    /// What is empty at the end goes without saying: every word costs its time here and there, and most calls need few.
+    /// What is empty, or 0, at the end goes without saying: every word costs its time here and there, and most calls need few.
     fn call<const N: usize>(&self, script: &'static Script, second: Option<&Bytes>, args: [Arg; N]) -> Call {
         let mut words = Vec::with_capacity(N + 2);
         words.push(Arg::Text(self.name.key.clone()));
         words.extend(second.cloned().map(Arg::Text));
         let keys = words.len();
-        let said = args.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
+        let said = args.iter().rposition(|arg| !arg.is_default()).map_or(0, |last| last + 1);
         words.extend(args.into_iter().take(said));
         Call { script, keys, words }
     }

@@ -65,8 +65,8 @@ pub(crate) enum Arg {
 }
 
 impl Arg {
-    /// True for the empty text and for 0.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// True for the empty text and for 0: what a script takes for granted where it is not told.
+    pub(crate) fn is_default(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
             Self::Int(int) => *int == 0,

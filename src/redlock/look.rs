@@ -8,6 +8,7 @@ use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use super::RedLock;
+use super::round::silence;
 use crate::engine::world::World;
 use crate::error::Result;
 use crate::group::part;
@@ -20,9 +21,7 @@ const EARLY: Duration = Duration::from_millis(40);
 /// How often one who goes on waiting looks.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many looks in a row may find nobody before another server is tried.
-const PATIENCE: u32 = 3;
-/// For how long at least the others are waited for once it is known who holds the lock.
-const SILENCE: Duration = Duration::from_millis(10);
+const IN_VAIN: u32 = 3;
 
 /// What is believed for a while of where to wait: a server, and until when.
 #[derive(Default)]
@@ -154,7 +153,7 @@ impl RedLock {
             // they hold: those who wait try one server after the other.
             looks.vain += 1;
             let next = busy.iter().copied().filter(|other| *other > at).min().or_else(|| busy.iter().copied().min());
-            next.filter(|next| looks.vain > PATIENCE && *next != at).map_or(Look::Stay, Look::At)
+            next.filter(|next| looks.vain > IN_VAIN && *next != at).map_or(Look::Stay, Look::At)
         }
     }
 
@@ -188,7 +187,7 @@ impl RedLock {
             if until.is_none() && !seen.held(needed).is_empty() {
                 // All who wait are to agree on the first server, so the others get the time to answer; but a silent one does
                 // not hold this up.
-                until = Some(Instant::now() + (began.elapsed() * 3).max(SILENCE));
+                until = Some(Instant::now() + silence(began.elapsed()));
             }
         }
     }

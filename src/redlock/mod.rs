@@ -130,7 +130,7 @@ impl RedLock {
         ask: impl Fn(usize, Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
     ) -> Result<Vec<T>> {
         self.check()?;
-        let within = self.node_timeout;
+        let limit = self.node_timeout;
         let all: FuturesUnordered<_> = self
             .nodes
             .iter()
@@ -138,7 +138,7 @@ impl RedLock {
             .map(|(at, lock)| {
                 let asking = ask(at, Arc::clone(lock));
                 home::bring(group::home(&self.nodes), async move {
-                    let answer = tokio::time::timeout(within, asking).await;
+                    let answer = tokio::time::timeout(limit, asking).await;
                     answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
                 })
             })

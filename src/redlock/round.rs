@@ -15,8 +15,11 @@ use crate::guard::Guard;
 use crate::lock::{Acquire, DistLock as _};
 use crate::owner::Owner;
 
-/// For how long at least silent servers are waited for where the votes are split.
-const SILENCE: Duration = Duration::from_millis(10);
+/// For how long silent servers are waited for where they are not needed, and the others took so long.
+pub(super) fn silence(others: Duration) -> Duration {
+    const LEAST: Duration = Duration::from_millis(10);
+    (others * 3).max(LEAST)
+}
 
 /// What is asked for.
 pub(super) struct Request {
@@ -116,12 +119,12 @@ impl RedLock {
             round.asking.push(ask(lock, at, how));
         }
         round.granted.extend(first);
-        let within = if request.deadline.is_once() {
+        let limit = if request.deadline.is_once() {
             self.node_timeout
         } else {
             request.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
         };
-        let mut timer = std::pin::pin!(limit_over(within));
+        let mut timer = std::pin::pin!(limit_over(limit));
         let (began, mut heard) = (Instant::now(), Duration::ZERO);
         loop {
             let held = round.held();
@@ -134,7 +137,7 @@ impl RedLock {
             // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
             // for much longer than the others took. Unless so many are silent that they decide what is told.
             let split = !round.busy.is_empty() && round.failed + unheard <= most_away;
-            let soon = tokio::time::sleep((heard * 3).max(SILENCE).saturating_sub(began.elapsed() - heard));
+            let soon = tokio::time::sleep(silence(heard).saturating_sub(began.elapsed() - heard));
             tokio::select! {
                 biased;
                 Some((at, outcome)) = round.asking.next() => {
@@ -158,7 +161,7 @@ impl RedLock {
                 () = soon, if split => break,
                 () = &mut timer => {
                     round.failed += round.asking.len();
-                    round.cut_off = within < self.node_timeout;
+                    round.cut_off = limit < self.node_timeout;
                     break;
                 }
             }

@@ -179,9 +179,9 @@ impl RedLock {
             return;
         }
         let all: Vec<_> = granted.into_iter().map(|(_, guard)| guard.unlocking()).collect();
-        let within = deadline.at_most(self.node_timeout);
+        let limit = deadline.at_most(self.node_timeout);
         // What is not done by then goes on in the background.
-        let _ = late.beside(tokio::time::timeout(within, futures::future::join_all(all))).await;
+        let _ = late.beside(tokio::time::timeout(limit, futures::future::join_all(all))).await;
     }
 }
 

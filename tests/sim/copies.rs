@@ -1,7 +1,7 @@
 //! Copies of commands that come in when what they were for is over, each by itself: sequences hardly ever come upon them.
 
-use distlock::sim::{LinkOptions, Mishap, SimServer};
-use distlock::{Acquire, DistLock, Flavour, Guard, Owner, Released};
+use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
+use distlock::{Acquire, DistLock, Flavour, Guard, Owner, Prefer, Released};
 use tokio::time::sleep;
 
 use crate::rig::{Party, count, lasts, lock, ms, virtually};
@@ -80,5 +80,62 @@ fn one_of_a_release_finds_no_later_waiter_of_an_owner_that_is_used_again() {
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         }
         panic!("no owner was used again");
+    });
+}
+
+/// A fair acquire that was given up was undone; a copy of it comes in after that, in time still, and takes a place. It goes when a
+/// copy can come no more, and does not stand for as long as one that nobody refreshes.
+#[test]
+fn one_of_a_fair_acquire_leaves_no_place() {
+    virtually(|| async {
+        let server = SimServer::new(1);
+        let (first, second) = (party(&server), party(&server));
+        let me = first.client.owner();
+        let (mine, theirs) = (lock(&first.client, Flavour::Fair, "x"), lock(&second.client, Flavour::Fair, "x"));
+        // So that the server's clock is known.
+        mine.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();
+        let held = theirs.lock().await.unwrap();
+        first.link.plan_next(Mishap::LateOnly(ms(200)));
+        let outcome = mine.acquire(Acquire::new().owner(&me).wait(ms(50))).await;
+        assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
+        let queue = first.client.fair("x");
+        sleep(ms(200)).await;
+        assert_eq!(queue.queue_len().await.unwrap(), 1, "the copy came in");
+        sleep(ms(600)).await;
+        assert_eq!(queue.queue_len().await.unwrap(), 0);
+        held.unlock().await.unwrap();
+    });
+}
+
+/// A writer's acquire was in doubt and was undone, and its owner waits again: the look for a late copy may take its mark, which is
+/// set anew at once.
+#[test]
+fn a_look_for_one_leaves_no_writer_without_a_mark() {
+    virtually(|| async {
+        let server = SimServer::new(1);
+        let [first, second] = [(); 2].map(|()| {
+            Party::new(&server, LinkOptions::instant(), |options| {
+                options.command_timeout = ms(500);
+                options.prefer = Prefer::Writers;
+            })
+        });
+        let me = first.client.owner();
+        let write = first.client.rw("x").write();
+        let reads = second.client.rw("x").read().lock_leased(ms(60_000)).await.unwrap();
+        first.link.plan_next(Mishap::LoseReply);
+        let outcome = write.acquire(Acquire::new().owner(&me).wait(ms(50))).await;
+        assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
+        let waits = tokio::spawn({
+            let (write, me) = (write.clone(), me.clone());
+            async move { write.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap() }
+        });
+        sleep(ms(10)).await;
+        let key = server.keys().into_iter().find(|key| key.ends_with(b":rwlock_waiting")).expect("a mark");
+        for _ in 0..900 {
+            sleep(ms(1)).await;
+            assert_eq!(server.command(&[b"zcard", &key]), SimReply::Int(1), "whose mark was it?");
+        }
+        reads.unlock().await.unwrap();
+        waits.await.unwrap().unlock().await.unwrap();
     });
 }

@@ -30,7 +30,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
             return;
         }
         let until = engine.now() + engine.options.watchdog.max(span(rest.lease));
-        let undone = undo_once(&target, Some(&target.nonce), rest, until).await;
+        let undone = undo_once(&target, rest, until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
             engine.queues.look_after(&hold.protocol, engine.now());
@@ -43,12 +43,13 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     }));
 }
 
-/// Sends the undoing of an acquire. `waiter`: the nonce of whoever stands in Redis for it.
-async fn undo_once(target: &Target, waiter: Option<&Bytes>, rest: Rest, until: Moment) -> Result<Release> {
-    let Target { engine, hold, .. } = target;
+/// Sends the undoing of an acquire. A mark has no nonce: that of an owner which waits again goes too, and is set anew at once,
+/// for the message about it wakes that waiter as well.
+async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release> {
+    let Target { engine, hold, nonce, .. } = target;
     let id = target.id();
     let call = || {
-        let publish = engine.topology.publish(hold.name());
+        let (publish, waiter) = (engine.topology.publish(hold.name()), Some(nonce));
         let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };
@@ -61,9 +62,9 @@ pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of the acquire of this hold took the lock once
-/// more, or for this waiter a place in its queue.
-pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, waiter: &Bytes) {
-    let (engine, hold, waiter) = (Arc::clone(engine), Arc::clone(hold), waiter.clone());
+/// more, or a place in its queue for the waiter of this nonce.
+pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
+    let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
     reaper.finish_at_last(Box::pin(async move {
         let mut closing = engine.closing();
@@ -76,7 +77,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, wa
         // Nothing is held meanwhile, and by now the owner may have another hold. One that has ended must not come back:
         // whoever waits as this owner would find it again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
-        let target = Target::reserve(&engine, fresh, number, waiter);
+        let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
         let rest = {
@@ -87,9 +88,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, wa
             if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
         };
         let until = engine.now();
-        // A mark has no nonce: one of an owner that may wait again is left to end by itself.
-        let stands = hold.protocol.queue().is_some() || !hold.owner.is_known();
-        let found = undo_once(&target, stands.then_some(&target.nonce), rest, until).await;
+        let found = undo_once(&target, rest, until).await;
         tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
     }));
 }

@@ -77,7 +77,7 @@ async fn silence_is_found_twice() {
             advance(ms(100) + overdue).await;
             let (looks, end) = (std::cell::RefCell::new(Vec::new()), Instant::now());
             let found = deadline
-                .finds_silent(deadline.recovery(), |at| {
+                .finds_silent(deadline.reading(), |at| {
                     looks.borrow_mut().push(at);
                     silent[looks.borrow().len() - 1]
                 })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, advance, timeout};
 
 use super::fake::Fate;
 use super::{client, done, ms, no_trace, secs, settle, waiter};
@@ -84,6 +84,30 @@ async fn who_gets_the_turn_looks_at_what_the_one_before_was_woken_for() {
     fake.delete("x");
     fake.publish("x");
     contender.abort();
+    let next = timeout(ms(20), next).await.expect("asleep").unwrap();
+    assert!(held.unlock().await.is_err());
+    next.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// The message comes in the moment in which the wait ends: the one who had the turn does not look any more.
+#[tokio::test(start_paused = true)]
+async fn who_gets_the_turn_looks_at_what_came_at_the_very_end_of_another_s_wait() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let held = lock.lock().await.unwrap();
+    let contender = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock_for(ms(300)).await }
+    });
+    settle().await;
+    let next = waiter(&lock);
+    advance(ms(299)).await;
+    assert!(!contender.is_finished());
+    fake.delete("x");
+    fake.publish("x");
+    advance(ms(2)).await;
+    assert!(contender.await.unwrap().unwrap().is_none());
     let next = timeout(ms(20), next).await.expect("asleep").unwrap();
     assert!(held.unlock().await.is_err());
     next.unlock().await.unwrap();

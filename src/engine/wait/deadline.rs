@@ -6,17 +6,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::engine::standstill::{OVERDUE, RECOVERY};
 use crate::engine::transport::Moment;
 use crate::engine::world::World;
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 pub(crate) const GRACE: Duration = Duration::from_millis(15);
 
-/// A limit that is found overdue by so much was passed in a standstill: answers may be here that nobody has read.
-const OVERDUE: Duration = Duration::from_millis(25);
-
-/// The time to read them: a little more than a command has whose own limit passed in the same standstill (`node.rs`).
-const RECOVERY: Duration = Duration::from_millis(60);
+/// The time to read what is here unread: a command whose own limit passed in the same standstill ends before that.
+const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));
 
 /// Ends in so long from now; where that is passed in a standstill, a moment later.
 pub(crate) fn limit_over(limit: Duration) -> impl Future<Output = ()> {
@@ -25,7 +23,7 @@ pub(crate) fn limit_over(limit: Duration) -> impl Future<Output = ()> {
         let Some(due) = due else { return std::future::pending().await };
         tokio::time::sleep_until(due).await;
         if due.elapsed() >= OVERDUE {
-            tokio::time::sleep(RECOVERY).await;
+            tokio::time::sleep(READING).await;
         }
     }
 }
@@ -85,8 +83,7 @@ impl Deadline {
         self.wait.is_some_and(|wait| self.elapsed() >= wait)
     }
 
-    /// What is left. None without a limit. Never nothing where there was something: one attempt without a wait may take a
-    /// command's whole time.
+    /// What is left. None without a limit. At least 1 ns where there was a wait: nothing would mean one attempt without any.
     pub(crate) fn left(&self) -> Option<Duration> {
         let least = if self.is_once() { Duration::ZERO } else { Duration::from_nanos(1) };
         self.wait.map(|wait| wait.saturating_sub(self.elapsed()).max(least))
@@ -120,20 +117,21 @@ impl Deadline {
 
     /// How long it takes to read what may be here unread, for one whose timer was that of the wait: longer where that fired
     /// after a standstill.
-    pub(crate) fn recovery(&self) -> Duration {
+    pub(crate) fn reading(&self) -> Duration {
         let overdue = self.wait.map_or(Duration::ZERO, |wait| self.elapsed().saturating_sub(wait));
-        if overdue < OVERDUE { GRACE } else { RECOVERY }
+        if overdue < OVERDUE { GRACE } else { READING }
     }
 
     /// True when servers are found to be silent at the end of the wait. A standstill within it says nothing about them: what
-    /// is here unread is read first, for so long, and then they are looked at once more, as of the same moment.
-    pub(crate) async fn finds_silent(&self, recovery: Duration, are_silent: impl Fn(Moment) -> bool) -> bool {
+    /// is here unread is read first, and then they are looked at once more, as of the same moment. One attempt without a wait
+    /// is told of its command's timeout in any case.
+    pub(crate) async fn finds_silent(&self, reading: Duration, are_silent: impl Fn(Moment) -> bool) -> bool {
         let at = self.judged_at();
         let silent = are_silent(at);
         if self.is_once() || !silent {
             return silent;
         }
-        tokio::time::sleep(recovery).await;
+        tokio::time::sleep(reading).await;
         are_silent(at)
     }
 

@@ -182,7 +182,7 @@ async fn over<A: Attempt>(engine: &Engine, deadline: &Deadline, waiter: &Waiter,
     }
     // A hold of this process that may be handed over is known without asking.
     let is_unknown = |at| waiter.held_here(engine.now()).is_none() && engine.topology.is_silent(waiter.lock_name(), at);
-    let silent = deadline.finds_silent(deadline.recovery(), is_unknown).await;
+    let silent = deadline.finds_silent(deadline.reading(), is_unknown).await;
     match attempt.received(waiter) {
         Some(output) => Waited::Done(output),
         None if silent => Waited::Silent,
