@@ -52,10 +52,13 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     let behind = if dice.once_in(4) { 1 + dice.below(3) } else { 0 };
     let number = link.sent() + behind;
     scene.say(|| format!("command {number} of client {party}, after {behind} others: {mishaps:?}"));
-    let comes = mishaps.iter().any(|mishap| matches!(mishap, Mishap::LateCopy(_) | Mishap::LateOnly(_)));
+    let copy = mishaps.iter().find_map(|mishap| match mishap {
+        Mishap::LateCopy(late) | Mishap::LateOnly(late) => Some(*late),
+        _ => None,
+    });
     let lost = !matches!(mishaps.as_slice(), [Mishap::LateCopy(_)]);
     mishaps.into_iter().for_each(|mishap| link.plan(number, mishap));
-    let planned = Planned { link, number, late: comes.then_some(late), lost, since: Instant::now() };
+    let planned = Planned { link, number, late: copy, lost, since: Instant::now() };
     scene.state.lock().planned.push(planned);
     scene.quiet_after(late + ms(500));
 }

@@ -302,14 +302,14 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
         .filter(|(_, held)| held.spot.place == spot.place && held.spot.reads == spot.reads)
         .map(|(id, _)| *id)
         .collect();
-    let busy = scene.busy();
+    let (busy, began) = (scene.busy(), Instant::now());
     let result = scene.lock(spot).force_unlock().await;
     scene.say(|| format!("{spot:?} was forced open: {result:?}"));
     let lawful = if result.is_err() { LAWFUL.min(scene.lawful() * 2) } else { ms(1_000).min(scene.lawful()) };
     scene.forcing(spot, Some(Instant::now() + lawful));
     drop(busy);
     if matches!(result, Ok(true)) {
-        scene.forced_open(&before);
+        scene.forced_open(&before, began);
     }
     // Whoever was there comes in again, here and elsewhere.
     let owner = before.first().and_then(|id| Some(scene.state.lock().held.get(id)?.owner.clone()));

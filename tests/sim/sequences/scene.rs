@@ -30,7 +30,9 @@ pub struct Held {
     pub who: String,
     /// It has been forced open, or may have been.
     pub exempt: bool,
-    /// It was forced open for certain, before this.
+    /// Until when a copy of its acquire may come in that is in time: that counts it once more where it is gone.
+    pub copied: Option<Instant>,
+    /// It was forced open for certain, before this, and no such copy may have brought it back.
     pub forced: Option<Instant>,
     /// An extend of it was dropped, or is in doubt: it is carried out all the same, perhaps, when its turn has come.
     pub may_be_cut: bool,
@@ -81,13 +83,22 @@ pub struct Scene {
     pub fair_wait: Duration,
     pub watchdog: Duration,
     pub state: Mutex<State>,
-    /// Commands come in so late that they must be refused, or not at all: whatever else may come of them, the server counts no
-    /// more than there is.
+    /// Copies come in either in time or so late that they must be refused: the server counts no more than there is (`exact`).
     pub strict: bool,
     /// Notes what happens.
     pub traced: bool,
 }
 
+/// How many looks there were that compared something.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Looks {
+    /// The counts of the server with the guards.
+    pub counts: u64,
+    /// The queues with nothing.
+    pub queues: u64,
+}
+
+/// What `troubled`, `unsure`, `in_time` and `loose` say about the looks is told in `exact`.
 #[derive(Default)]
 pub struct State {
     pub given: Vec<Given>,
@@ -97,13 +108,13 @@ pub struct State {
     pub forced: Vec<(usize, Option<Instant>)>,
     /// What is to go wrong, with commands that are still to be sent.
     pub planned: Vec<Planned>,
-    /// When something went wrong last.
+    /// When a command was last found to be lost, or its reply.
     pub troubled: Option<Instant>,
-    /// The server's clock may not be known to those who sent something that comes in late.
+    /// The server's clock may not be known any more to those who sent something that comes in late.
     pub unsure: bool,
-    /// Until when copies may come in that are in time.
+    /// Until when copies may come in that are in time; nothing when those are over and nothing is left of them.
     pub in_time: Option<Instant>,
-    /// Such a copy may have taken a hold for nobody.
+    /// Such a copy may have taken a hold for nobody, which is there still.
     pub loose: bool,
     /// When late copies come in.
     pub copies: Vec<Instant>,
@@ -114,7 +125,8 @@ pub struct State {
     /// Steps under way.
     pub busy: usize,
     pub holds: usize,
-    /// When the last late copy, or forged message, will have come in.
+    pub looks: Looks,
+    /// When the last late copy, or forged message, will have come in: until then the end waits.
     pub quiet: Option<Instant>,
     /// When the next runtime begins.
     pub left: Option<Instant>,
@@ -329,12 +341,14 @@ impl Scene {
     /// An acquire has returned this guard: it must hold it now, alone.
     pub fn enter(&self, spot: Spot, guard: Guard, given: bool, began: Instant) -> usize {
         let owner = holder(&guard);
+        self.note_trouble();
         let mut state = self.state.lock();
         let id = state.holds;
         state.holds += 1;
         let who = if given { owner.clone() } else { format!("{owner}#{id}") };
         let exempt = self.forced(&state, spot);
-        let held = Held { guard, spot, owner, who, exempt, forced: None, may_be_cut: false, promised: None };
+        let copied = state.in_time.filter(|until| *until >= began + self.lawful());
+        let held = Held { guard, spot, owner, who, exempt, copied, forced: None, may_be_cut: false, promised: None };
         let mut wrong = Vec::new();
         if held.guard.is_held() && !exempt {
             for (other, before) in &state.held {
