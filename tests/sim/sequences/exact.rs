@@ -13,6 +13,9 @@
 //! - `unsure`: a copy is of a command that was sent late in the trial, when its client may have forgotten the server's
 //!   clock (`KNOWN`): it may take a place in a queue. For the rest of the trial.
 //!
+//! A RedLock's release by owner is not repeated at a server where a command of it was lost: one hold more may be counted
+//! there (`Stranded`), until its owner holds nothing there any more.
+//!
 //! The looks that compared something all the same are counted (`Looks`): a theme of late commands that has none fails.
 
 use std::time::Duration;
@@ -24,7 +27,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::given::Given;
 use super::plan::{Faults, Kind, Sharing};
-use super::scene::{Scene, Spot};
+use super::scene::{Scene, Spot, Stranded};
 use crate::group::fleet::moved;
 use crate::rig::{count, ms};
 
@@ -87,12 +90,13 @@ impl Scene {
     pub(super) fn note_trouble(&self) {
         let state = &mut *self.state.lock();
         let now = Instant::now();
-        let (copies, troubled) = (&mut state.copies, &mut state.troubled);
+        let (copies, troubled, lost) = (&mut state.copies, &mut state.troubled, &mut state.lost);
         state.planned.retain(|planned| {
             let sent = planned.link.sent() > planned.number;
             if sent {
                 if planned.lost {
                     *troubled = Some(now);
+                    lost.push((planned.at, planned.number));
                 }
                 state.unsure |= self.start.elapsed() > KNOWN;
                 // Most are sent at once; of one that was not, nobody knows just when.
@@ -106,8 +110,24 @@ impl Scene {
             !sent
         });
         copies.retain(|at| *at >= now);
+        let stays = |left: &Stranded| {
+            count(&self.servers[left.server], self.flavour(false), self.names[left.key], &left.owner) > 0
+        };
+        state.stranded.retain(stays);
         if state.in_time.is_some_and(|until| until < now) && self.is_empty() {
             (state.in_time, state.loose) = (None, false);
+        }
+    }
+
+    /// A release by owner of this client has ended, from these commands on: where it lost one, the hold stays.
+    pub fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
+        self.note_trouble();
+        let state = &mut *self.state.lock();
+        for (server, from) in sent.iter().enumerate() {
+            if state.lost.iter().any(|(at, number)| *at == (party, server) && number >= from) {
+                let owner = moved(owner, server);
+                state.stranded.extend(self.keys(spot).map(|key| Stranded { server, key, owner: owner.clone() }));
+            }
         }
     }
 
@@ -150,9 +170,11 @@ impl Scene {
                     let owner = if self.servers.len() > 1 { &moved(owner, n) } else { owner };
                     let has = count(server, self.flavour(reads), name, owner);
                     compared = true;
-                    if has > (with + without) as u64 {
+                    let left = |left: &&Stranded| (left.server, left.key, &left.owner) == (n, key, owner);
+                    let left = state.stranded.iter().filter(left).count();
+                    if has > (with + without + left) as u64 {
                         wrong.push(format!(
-                            "late: the server counts {has} of {name} for {with} guards of {owner}, {without} without"
+                            "late: the server counts {has} of {name} for {with} guards of {owner}, {without} without, {left} left"
                         ));
                     }
                 }

@@ -17,7 +17,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     if scene.theme.faults == Faults::None || dice.once_in(2) {
         return;
     }
-    let link = link(scene, dice, party);
+    let (link, server) = link(scene, dice, party);
     let late = match dice.below(5) {
         // Locks made of several give back what they got in vain, unseen.
         0 | 1 if scene.strict && !matches!(scene.kind, Kind::Multi | Kind::Red) => {
@@ -58,14 +58,16 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     });
     let lost = !matches!(mishaps.as_slice(), [Mishap::LateCopy(_)]);
     mishaps.into_iter().for_each(|mishap| link.plan(number, mishap));
-    let planned = Planned { link, number, late: copy, lost, since: Instant::now() };
+    let planned = Planned { link, at: (party, server), number, late: copy, lost, since: Instant::now() };
     scene.state.lock().planned.push(planned);
     scene.quiet_after(late + ms(500));
 }
 
-fn link(scene: &Scene, dice: &mut Numbers, party: usize) -> SimLink {
+/// One of a client's links, and to which server it is.
+fn link(scene: &Scene, dice: &mut Numbers, party: usize) -> (SimLink, usize) {
     let links = scene.party(party);
-    links[dice.below(links.len() as u64) as usize].link.clone()
+    let server = dice.below(links.len() as u64) as usize;
+    (links[server].link.clone(), server)
 }
 
 /// Publishes what nobody of ours has sent, or what was sent earlier.
@@ -124,7 +126,7 @@ pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
 /// Something breaks for a while.
 pub fn breaks(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let party = dice.below(scene.clients as u64) as usize;
-    let link = link(scene, dice, party);
+    let (link, _) = link(scene, dice, party);
     let server = scene.servers[dice.below(scene.servers.len() as u64) as usize].clone();
     let (what, span) = (dice.below(5), dice.between(5, 500));
     scene.say(|| format!("break {what} of client {party} for {span:?}"));

@@ -236,12 +236,15 @@ async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let owner = if party == hold.spot.party { hold.owner.clone() } else { hold.text.parse().unwrap() };
     let (spot, text, until) = (hold.spot, hold.text.clone(), hold.until);
     let _busy = scene.busy();
+    let sent: Vec<u64> = scene.party(party).iter().map(|party| party.link.sent()).collect();
     let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
     // One that was under way may have come in since.
     exempt(&text);
     if result.is_err() {
         // It may be there still.
         scene.state.lock().guardless.push(Guardless { until: Instant::now(), ..hold });
+    } else if scene.kind == Kind::Red {
+        scene.strand(&text, spot, party, &sent);
     }
     scene.say(|| format!("{text} of {spot:?} released by client {party}: {result:?}"));
     if votes {

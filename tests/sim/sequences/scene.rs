@@ -60,6 +60,8 @@ pub struct Guardless {
 /// Something that is to go wrong with a command.
 pub struct Planned {
     pub link: SimLink,
+    /// Whose link that is, and to which server.
+    pub at: (usize, usize),
     /// Which command of the link.
     pub number: u64,
     /// How late a copy of it comes in.
@@ -67,6 +69,14 @@ pub struct Planned {
     /// Its answer does not come.
     pub lost: bool,
     pub since: Instant,
+}
+
+/// A hold that stays at one of a RedLock's servers: a release by owner has lost a command there, and is not repeated.
+pub struct Stranded {
+    pub server: usize,
+    pub key: usize,
+    /// Its owner, at that server.
+    pub owner: String,
 }
 
 pub struct Scene {
@@ -108,6 +118,10 @@ pub struct State {
     pub forced: Vec<(usize, Option<Instant>)>,
     /// What is to go wrong, with commands that are still to be sent.
     pub planned: Vec<Planned>,
+    /// Commands that were lost, or their replies: of which client, to which server, the number.
+    pub lost: Vec<((usize, usize), u64)>,
+    /// For as long as their owners hold anything there.
+    pub stranded: Vec<Stranded>,
     /// When a command was last found to be lost, or its reply.
     pub troubled: Option<Instant>,
     /// The server's clock may not be known any more to those who sent something that comes in late.
