@@ -12,11 +12,14 @@
 
 mod exact;
 mod given;
+mod guards;
 mod look;
 mod nemesis;
+mod owners;
 mod plan;
 mod play;
 mod scene;
+mod state;
 mod trial;
 
 use plan::{Kind, Theme};

@@ -27,7 +27,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::given::Given;
 use super::plan::{Faults, Kind, Sharing};
-use super::scene::{Scene, Spot, Stranded};
+use super::scene::Scene;
+use super::state::{Spot, Stranded};
 use crate::group::fleet::moved;
 use crate::rig::{count, ms};
 
@@ -119,18 +120,6 @@ impl Scene {
         }
     }
 
-    /// A release by owner of this client has ended, from these commands on: where it lost one, the hold stays.
-    pub fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
-        self.note_trouble();
-        let state = &mut *self.state.lock();
-        for (server, from) in sent.iter().enumerate() {
-            if state.lost.iter().any(|(at, number)| *at == (party, server) && number >= from) {
-                let owner = moved(owner, server);
-                state.stranded.extend(self.keys(spot).map(|key| Stranded { server, key, owner: owner.clone() }));
-            }
-        }
-    }
-
     /// Neither a lock nor a place in a queue is left.
     fn is_empty(&self) -> bool {
         let is_gone = |key: &str| self.servers.iter().all(|server| server.pttl(key.as_bytes()) == -2);
@@ -196,16 +185,6 @@ impl Scene {
         self.note_trouble();
         let state = &mut *self.state.lock();
         state.loose |= state.in_time.is_some_and(|until| Instant::now() < until);
-    }
-
-    /// These guards' lock was forced open by now, by a command that was sent at `since`.
-    pub fn forced_open(&self, before: &[usize], since: Instant) {
-        let mut state = self.state.lock();
-        for id in before {
-            if let Some(held) = state.held.get_mut(id).filter(|held| held.copied.is_none_or(|until| until < since)) {
-                held.forced = Some(Instant::now());
-            }
-        }
     }
 
     /// Has every client know the server's clock: before that, a copy of what a fresh waiter has sent takes a place for a while.

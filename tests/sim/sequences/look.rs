@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::plan::Kind;
-use super::scene::{Scene, Spot};
+use super::scene::Scene;
+use super::state::Spot;
 use crate::group::fleet::moved;
 use crate::rig::{count, lasts};
 

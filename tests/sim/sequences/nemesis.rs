@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::plan::{Faults, Kind};
 use super::play::Beside;
-use super::scene::{Planned, Scene};
+use super::scene::Scene;
+use super::state::Planned;
 use crate::rig::ms;
 
 /// Lets the next command of a client go wrong.

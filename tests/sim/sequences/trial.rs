@@ -10,7 +10,8 @@ use tokio::time::{Instant, advance, sleep_until, timeout};
 
 use super::plan::{Act, Faults, Kind, Step, Theme, steps};
 use super::play::{self, Beside};
-use super::scene::{Looks, Scene, Spot};
+use super::scene::Scene;
+use super::state::{Looks, Spot};
 use crate::rig::{left_over, ms};
 
 /// What a sequence brought.
