@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::config::{Options, Prefer, Secret};
 use crate::engine::Engine;
-use crate::engine::home::Home;
-use crate::engine::names::LockName;
-use crate::engine::node::Node;
-use crate::engine::node::connect::Endpoint;
 use crate::engine::renewal::{self, Which};
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply, Transport};
 use crate::error::{Error, Result};
+use crate::names::LockName;
 use crate::owner::Owner;
+use crate::runtime::home::Home;
+use crate::transport::node::Node;
+use crate::transport::node::connect::Endpoint;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply, Transport};
 
 static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../lua/common/preflight.lua"));
 
@@ -65,6 +65,11 @@ impl Client {
         options.validate()?;
         Home::here()?;
         Ok(Self(Arc::new(Handle { engine: Engine::start(options, node) })))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(engine: Arc<Engine>) -> Self {
+        Self(Arc::new(Handle { engine }))
     }
 
     /// A client of a simulated server, on the current runtime. The simulator decides the client's id and jitter.

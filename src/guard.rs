@@ -9,11 +9,11 @@ use futures::future::{BoxFuture, Either};
 
 use crate::client::Handle;
 use crate::engine::hold::Grant;
-use crate::engine::home::Home;
-use crate::engine::reaper::Reaper;
 use crate::error::{Error, Result};
 use crate::group::Held;
 use crate::owner::Owner;
+use crate::runtime::home::Home;
+use crate::runtime::reaper::Reaper;
 
 mod single;
 mod unused;

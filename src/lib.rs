@@ -61,13 +61,18 @@ mod guard;
 pub mod guide;
 mod lock;
 pub mod multi;
+mod names;
 mod object;
 mod owner;
 pub mod redlock;
 pub mod reentrant;
+mod runtime;
 pub mod rwlock;
 pub mod spin;
 pub mod striped;
+mod topology;
+mod transport;
+mod world;
 
 pub use client::{Builder, Client, Renewed, Stats};
 pub use config::{Backoff, Options, Prefer};

@@ -9,12 +9,12 @@ use futures::future::BoxFuture;
 
 use crate::client::Client;
 use crate::engine::protocol::Protocol;
-use crate::engine::transport::{Call, Reply};
 use crate::engine::{acquire, release};
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
+use crate::transport::{Call, Reply};
 
 /// A lock of one flavour, which `F` names: [`ReentrantLock`](crate::ReentrantLock), [`FairLock`](crate::FairLock),
 /// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`FencedLock`](crate::FencedLock) and

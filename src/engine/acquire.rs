@@ -15,11 +15,11 @@ mod undo;
 
 use super::Engine;
 use super::hold::Grant;
-use super::names::LockName;
 use super::protocol::{Protocol, Turn};
 use super::wait::Deadline;
 use crate::error::Result;
 use crate::lock::{Acquire, State};
+use crate::names::LockName;
 use crate::owner::Owner;
 use attempt::Tried;
 

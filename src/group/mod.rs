@@ -9,11 +9,11 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use crate::engine::wait::{Deadline, GRACE};
-use crate::engine::world::{Machine, World};
 use crate::error::{Error, Result, Step};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
+use crate::world::{Machine, World};
 
 mod held;
 mod inside;

@@ -29,12 +29,12 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use crate::client::Client;
-use crate::engine::home;
 use crate::error::{Error, Result};
 use crate::group::{self, common, each, part, released, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::Owner;
+use crate::runtime::home;
 
 mod seek;
 

@@ -47,7 +47,6 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use crate::client::Client;
-use crate::engine::home;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
 use crate::flavour::Flavour;
@@ -55,6 +54,7 @@ use crate::group::{self, common, enough, parts, released, renamed};
 use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::owner::{Owner, moved};
+use crate::runtime::home;
 
 mod look;
 mod round;

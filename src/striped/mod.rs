@@ -24,7 +24,6 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::client::Client;
-use crate::engine::home;
 use crate::engine::wait::{self, Deadline};
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
@@ -33,6 +32,7 @@ use crate::guard::{Guard, Released};
 use crate::lock::{Acquire, DistLock, State};
 use crate::multi::MultiLock;
 use crate::owner::Owner;
+use crate::runtime::home;
 
 mod line;
 

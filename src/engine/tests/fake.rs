@@ -14,9 +14,9 @@ use distlock_support::Numbers;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::engine::names::LockName;
 use crate::engine::sync::Mutex;
-use crate::engine::transport::{Arg, Call, Listener, Reply};
+use crate::names::LockName;
+use crate::transport::{Arg, Call, Listener, Reply};
 
 /// What becomes of a command.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ struct State {
 pub(super) struct Fake {
     begin: Instant,
     state: Mutex<State>,
-    ear: OnceLock<Weak<dyn Listener>>,
+    listener: OnceLock<Weak<dyn Listener>>,
     numbers: Mutex<Numbers>,
     /// While false, subscribing and unsubscribing wait.
     gate: Mutex<bool>,
@@ -104,7 +104,7 @@ impl Fake {
         Arc::new(Self {
             begin: Instant::now(),
             state: Mutex::new(State { begin: Some(Instant::now()), ..State::default() }),
-            ear: OnceLock::new(),
+            listener: OnceLock::new(),
             numbers: Mutex::new(Numbers::new(0)),
             gate: Mutex::new(true),
             opened: Notify::new(),
@@ -189,12 +189,12 @@ impl Fake {
     pub(super) fn publish(&self, name: &str) {
         let channel = LockName::new("", name).channel.clone();
         if self.state.lock().channels.contains(&channel) {
-            self.ear().message(&channel, b"0");
+            self.listener().message(&channel, b"0");
         }
     }
 
-    pub(super) fn ear(&self) -> Arc<dyn Listener> {
-        self.ear.get().unwrap().upgrade().unwrap()
+    pub(super) fn listener(&self) -> Arc<dyn Listener> {
+        self.listener.get().unwrap().upgrade().unwrap()
     }
 
     /// Commands under way at the server.

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::State;
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply};
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply};
 
 impl State {
     pub(super) fn expire(&mut self) {

@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use tokio::time::sleep;
 
 use super::{Fake, Fate, Sent};
-use crate::engine::transport::{Call, Fault, FaultKind, Listener, Moment, Reply, Transport};
-use crate::engine::world::World;
+use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::world::{Moment, World};
 
 /// How long a command takes to the server, and its reply back.
 const HOP: Duration = Duration::from_millis(1);
@@ -64,8 +64,8 @@ impl Transport for Arc<Fake> {
         .boxed()
     }
 
-    fn listen(&self, ear: Weak<dyn Listener>) {
-        assert!(self.ear.set(ear).is_ok(), "told twice");
+    fn listen(&self, listener: Weak<dyn Listener>) {
+        assert!(self.listener.set(listener).is_ok(), "told twice");
     }
 
     fn address(&self) -> &str {
