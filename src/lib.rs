@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod acquire;
 mod client;
 mod config;
 mod engine;
@@ -69,11 +70,13 @@ pub mod reentrant;
 mod runtime;
 pub mod rwlock;
 pub mod spin;
+mod state;
 pub mod striped;
 mod topology;
 mod transport;
 mod world;
 
+pub use acquire::Acquire;
 pub use client::{Builder, Client, Renewed, Stats};
 pub use config::{Backoff, Options, Prefer};
 #[cfg(feature = "sim")]
@@ -82,8 +85,8 @@ pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;
 pub use flavour::Flavour;
-pub use guard::{Guard, Member, Released};
-pub use lock::{Acquire, DistLock, State};
+pub use guard::{Guard, Member};
+pub use lock::DistLock;
 pub use multi::MultiLock;
 pub use object::Lock;
 pub use owner::Owner;
@@ -91,6 +94,7 @@ pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;
 pub use rwlock::{ReadLock, RwLock, WriteLock};
 pub use spin::SpinLock;
+pub use state::{Released, State};
 pub use striped::Striped;
 
 /// The README's examples, compiled.

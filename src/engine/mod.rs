@@ -71,6 +71,29 @@ pub(crate) struct Engine {
     closed: AtomicBool,
 }
 
+/// What keeps a client open: every clone, lock object and guard has a share in it.
+pub(crate) struct Handle {
+    engine: Arc<Engine>,
+}
+
+impl Handle {
+    pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self { engine })
+    }
+
+    pub(crate) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(work) = self.engine.shut_down(self.engine.options.command_timeout) {
+            work.detach();
+        }
+    }
+}
+
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("id", &self.id).field("holds", &self.holds.len()).finish_non_exhaustive()

@@ -21,8 +21,8 @@ use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
 use crate::config::millis;
 use crate::error::{Error, NotHeld, Result};
-use crate::guard::Released;
 use crate::runtime::reaper::{Finished, Job};
+use crate::state::Released;
 use crate::transport::{Call, FaultKind, Reply};
 use crate::world::{Moment, nanos};
 

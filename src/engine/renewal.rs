@@ -136,7 +136,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
         round.failed += part.failed;
         round.lost += part.lost;
     }
-    super::metrics::renewed(round);
+    super::metrics::renewed(round.renewed, round.failed);
     if round.failed > 0 {
         tracing::warn!(?round, "some locks could not be renewed yet");
     }

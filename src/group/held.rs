@@ -13,9 +13,10 @@ use crate::config::check_lease;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Lost, Result};
 use crate::group::{enough, released, renamed};
-use crate::guard::{Guard, Member, Released};
+use crate::guard::{Guard, Member};
 use crate::owner::Owner;
 use crate::runtime::reaper::Reaper;
+use crate::state::Released;
 
 /// Several guards that count as one while enough of them are held. Dropped, each of them is released in the background.
 ///

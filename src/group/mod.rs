@@ -8,11 +8,13 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
+use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, GRACE};
 use crate::error::{Error, Result, Step};
-use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, State};
+use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::owner::Owner;
+use crate::state::{Released, State};
 use crate::world::{Machine, World};
 
 mod held;

@@ -11,9 +11,9 @@ use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::Entry as _;
 use crate::engine::protocol::{Giving, HoldId, Protocol, Release};
 use crate::error::{Error, NotHeld, Result};
-use crate::guard::Released;
 use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
+use crate::state::Released;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
