@@ -199,8 +199,12 @@ async fn downgrade(scene: &Arc<Scene>, dice: &mut Numbers, id: usize) {
     let began = Instant::now();
     let result = held.guard.downgrade().await;
     scene.say(|| format!("{id} downgraded: {result:?}"));
-    if let Ok(guard) = result {
-        scene.enter(spot, guard, given, began);
+    match result {
+        Ok(guard) => {
+            scene.enter(spot, guard, given, began);
+        }
+        // The hold for reading, which comes first, was given back again.
+        Err(_) => scene.gives_back(),
     }
 }
 
