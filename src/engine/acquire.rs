@@ -51,10 +51,15 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     if home.is_here() {
         let mut request = Request::new(engine, protocol, how)?;
         let mut acquiring = std::pin::pin!(request.carry_out());
-        let mut looked = true;
-        return std::future::poll_fn(|context| match std::mem::take(&mut looked) {
-            true => acquiring.as_mut().poll(context),
-            false => home.poll(acquiring.as_mut(), context),
+        let mut roaming = home.roaming();
+        // Just looked: the first poll is here.
+        let mut is_first = true;
+        return std::future::poll_fn(|context| {
+            if std::mem::take(&mut is_first) {
+                acquiring.as_mut().poll(context)
+            } else {
+                roaming.poll(acquiring.as_mut(), context)
+            }
         })
         .await;
     }
