@@ -106,11 +106,13 @@ impl Request {
         Finished::at_home(&self.engine.reaper, attempt.make())
     }
 
-    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
-    /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
+    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; it goes on all
+    /// the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; one attempt without a wait
+    /// is told `Timeout` in any case.
     pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         if self.deadline.is_once() && self.fresh {
-            // Of an owner that nobody else has, it takes no longer than its command, which has a limit of its own.
+            // Nothing of this owner's is before it, so it lasts as long as the transport lets its command: a timeout, or two
+            // after `NOSCRIPT`.
             return attempt.await;
         }
         let Some(left) = self.deadline.left_to_answer_within(self.engine.options.command_timeout) else {

@@ -31,7 +31,7 @@ pub(super) struct Attempts<'a> {
     failed: Option<Error>,
 }
 
-/// What the last attempt found out about others in Redis.
+/// What the last attempt found that decides how it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,

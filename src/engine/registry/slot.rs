@@ -72,7 +72,7 @@ pub(super) struct SeatState {
     pub(super) joins: bool,
     pub(super) woken: bool,
     /// True when wake-ups are left for the next one.
-    pub(super) stopped: bool,
+    pub(super) leaves_wakeups: bool,
     /// A change of the subscription is done.
     pub(super) changed: bool,
     pub(super) gone: bool,

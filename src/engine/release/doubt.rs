@@ -43,8 +43,9 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     }));
 }
 
-/// Sends the undoing of an acquire. A mark has no nonce: that of an owner which waits again goes too, and is set anew at once,
-/// for the message about it wakes that waiter as well.
+/// Sends the undoing of an acquire. A mark has no nonce: that of the same owner, waiting again, goes too. If it was the last one
+/// under readers, a message has that waiter set it anew at once; else another mark or a writer keeps readers out until it asks
+/// again.
 async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = target;
     let id = target.id();

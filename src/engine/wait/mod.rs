@@ -70,7 +70,8 @@ pub(crate) trait Attempt {
     /// Before the turn: asks where that makes sense without it.
     fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
-    /// What came to the seat without being asked for. Forgets earlier wake-ups: what comes next answers them.
+    /// What came to the seat without being asked for. Forgets earlier wake-ups, for what comes next answers them;
+    /// unless it has stopped looking: then they are for the next one.
     fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
     /// For how long there is no need to ask. `woken`: something has come since the last attempt; `steady`: messages have
