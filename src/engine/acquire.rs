@@ -15,7 +15,7 @@ mod undo;
 
 use super::Engine;
 use super::hold::Grant;
-use super::protocol::{Protocol, Turn};
+use super::protocol::{Protocol, Queueing};
 use super::wait::Deadline;
 use crate::error::Result;
 use crate::lock::{Acquire, State};
@@ -35,7 +35,7 @@ struct Request {
     /// True when the owner must hold nothing yet.
     alone: bool,
     /// True when the owner is known to hold nothing.
-    new: bool,
+    holds_nothing: bool,
     /// The number of the hold that is to be acquired; 0 where the owner will never have another.
     number: u64,
     /// With a queue in Redis: where the owner is told that its turn has come.
@@ -97,7 +97,7 @@ impl Request {
             lease: how.lease,
             fresh,
             alone: how.alone,
-            new: fresh || how.new,
+            holds_nothing: fresh || how.new,
             number: if listed { engine.hold_number() } else { 0 },
             inbox,
             deadline,
@@ -137,9 +137,9 @@ impl Request {
         // queue, the turn says no more than that.
         let before = self.deadline.before();
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
-        let turn = if goes_first { Turn::Stay } else { Turn::Once };
+        let queueing = if goes_first { Queueing::Stay } else { Queueing::Ask };
         loop {
-            match self.bounded(self.attempt(&self.target(), false, turn)).await {
+            match self.bounded(self.attempt(&self.target(), false, queueing)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(
                     Tried::Busy(_)
@@ -160,7 +160,7 @@ impl Request {
 
     /// True when others may wait as its owner, and may come in beside it, or it beside them.
     fn may_meet_itself(&self) -> bool {
-        !self.new && !self.alone
+        !self.holds_nothing && !self.alone
     }
 
     /// True when its owner holds what lets it in: by another acquire.

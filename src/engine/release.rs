@@ -15,7 +15,7 @@ use doubt::look_again;
 pub(crate) use doubt::{relieve, undo, waits_in_redis};
 
 use super::Engine;
-use super::clock::{Refusals, over};
+use super::clock::{Refusals, harmless_from};
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
@@ -294,8 +294,8 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until:
     .await;
     if sent.doubted && sent.outcome.is_err() {
         // A copy that comes late may make the lease of what is left shorter. Behind an answer it finds its hold gone.
-        let over = over(engine.now(), engine.options.command_timeout);
-        hold.book().may_be_cut(over.as_nanos());
+        let harmless_from = harmless_from(engine.now(), engine.options.command_timeout);
+        hold.book().may_be_cut(harmless_from.as_nanos());
     }
     sent
 }

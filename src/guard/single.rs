@@ -176,7 +176,7 @@ impl Single {
                         book.note_unseen(asked);
                         if cuts {
                             // A late copy may shorten the lease while this hold is there.
-                            book.may_be_cut(clock::over(sent, engine.options.command_timeout).as_nanos());
+                            book.may_be_cut(clock::harmless_from(sent, engine.options.command_timeout).as_nanos());
                         }
                     } else {
                         uncap(before);

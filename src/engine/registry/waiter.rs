@@ -290,9 +290,9 @@ impl Waiter {
     }
 
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
-    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, win: HeldAs) {
-        let stray = self.leave(win == HeldAs::Shared, |slot| {
-            if win == HeldAs::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
+    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
+        let stray = self.leave(held_as == HeldAs::Shared, |slot| {
+            if held_as == HeldAs::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
                 slot.local = Some(Local { hold: Arc::clone(hold), passed: 0, since: now });
             }
         });
