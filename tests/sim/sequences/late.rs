@@ -39,7 +39,7 @@ fn queue(name: &str) -> String {
 }
 
 impl Scene {
-    /// For how long after it was sent a command may come in in time. Later it must be refused, and no repeat of it is under way
+    /// For how long after it was sent a command may come in and be in time. Later it must be refused, and no repeat of it is under way
     /// any more.
     pub fn in_time_for(&self) -> Duration {
         self.timeout * 2 + ms(100)
