@@ -15,6 +15,7 @@ use crate::owner::Owner;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
 
+mod extend;
 mod single;
 mod unused;
 
