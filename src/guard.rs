@@ -16,6 +16,7 @@ use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
 use crate::state::Released;
 
+mod extend;
 mod single;
 mod unused;
 

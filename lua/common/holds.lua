@@ -12,8 +12,8 @@
 
 local holds
 
--- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
--- than the rest of that script.
+-- Makes `holds`. A script calls this on every path before it uses `holds`; whoever takes or gives back the only hold of a
+-- fresh owner does without, which costs less than the making.
 local function load_holds()
   if holds then return end
   holds = {}
@@ -23,13 +23,13 @@ local function load_holds()
   end
 
   -- Where an id stands in a list, with the comma in front; nil = it does not.
-  function holds.place(ids, id)
+  function holds.find(ids, id)
     return string.find(ids .. ',', ',' .. id .. ',', 1, true) or string.find(ids, ',' .. id .. '~', 1, true)
   end
 
   -- Was this hold counted by its acquire, and not given back since?
   function holds.is_counted(ids, id)
-    return (holds.place(ids, id) or holds.place(ids, '+' .. id)) ~= nil
+    return (holds.find(ids, id) or holds.find(ids, '+' .. id)) ~= nil
   end
 
   -- Where the next one begins behind what stands at `at`.
@@ -45,12 +45,12 @@ local function load_holds()
   -- Is this hold among those of an owner that has so many?
   function holds.has(ids, count, hold)
     if hold == '-' then return holds.unlisted(count, ids) > 0 end
-    return holds.place(ids, hold) ~= nil
+    return holds.find(ids, hold) ~= nil
   end
 
   -- A list without one of its ids, if it is there.
   function holds.without(ids, id)
-    local at = holds.place(ids, id)
+    local at = holds.find(ids, id)
     if not at then return ids end
     return string.sub(ids, 1, at - 1) .. string.sub(ids, holds.behind_id(ids, at))
   end
@@ -85,7 +85,7 @@ local function load_holds()
 
   -- Writes what is left to an owner that keeps some. A command that memory is short for is refused before it changes
   -- anything.
-  function holds.drop(hash, field, count, ids)
+  function holds.write(hash, field, count, ids)
     if ids == '' then
       redis.call('hset', hash, field, count)
       redis.call('hdel', hash, field .. ':holds')
@@ -180,7 +180,7 @@ local function load_holds()
     if hold == '' or hold == '-' then
       if holds.unlisted(count, ids) < 1 then return nil end
     else
-      from = holds.place(ids, hold)
+      from = holds.find(ids, hold)
       if not from then return nil end
       from = from + #hold
     end

@@ -20,7 +20,7 @@
 --        {-7, at}    too late, nothing was done for this owner
 -- Idempotent. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines and registrations of ours.
 
-local owner, hold, earlier, turn = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
+local owner, hold, earlier, queueing = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]
 if hold ~= '' then
   load_holds()
@@ -42,7 +42,7 @@ local count = not free and redis.call('hget', KEYS[1], owner)
 if count then
   count = tonumber(count) or 0
   local ids, counted = '', hold == ''
-  if hold ~= '' or turn == '2' then
+  if hold ~= '' or queueing == '2' then
     load_holds()
     ids = holds.listed(KEYS[1], owner)
     -- A copy may find nothing but holds that its owner took later.
@@ -50,7 +50,7 @@ if count then
     if hold == '' and not counted then return -4 end
   end
   local left = redis.call('pttl', KEYS[1])
-  if counted and turn == '2' then
+  if counted and queueing == '2' then
     -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy. Noted
     -- also where it cuts nothing: a longer lease may be there when a copy comes in.
     local sets = left < tonumber(ARGV[2])
@@ -77,14 +77,14 @@ end
 if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
-if first or not free or turn == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14]) end
+if first or not free or queueing == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14]) end
 -- As this owner somebody may wait for another lock with this queue.
-if first and (first ~= owner or turn ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
+if first and (first ~= owner or queueing ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
   at = queue.time()
   first = queue.head(KEYS, at, wait, publish)
 end
 if free then
-  if first == owner or (not first and turn ~= '2') then
+  if first == owner or (not first and queueing ~= '2') then
     if hold == '' then
       redis.call('hset', KEYS[1], owner, 1)
     else
@@ -98,7 +98,7 @@ if free then
 end
 
 at = at or queue.time()
-if turn == '2' then
+if queueing == '2' then
   if not redis.call('zscore', KEYS[3], owner) then
     local there = false
     for _, waiter in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
@@ -112,7 +112,7 @@ if turn == '2' then
     redis.call('zadd', KEYS[3], queue.stamped(at + wait + queue.room(KEYS, at, wait), at), owner)
   end
   if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
-elseif turn == '1' then
+elseif queueing == '1' then
   -- A copy that comes late would take a place for nobody.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end

@@ -2,9 +2,9 @@
 -- lock is free then, the head of the queue is served.
 -- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
 -- ARGV   1 owner
---        2 hold (`common/holds.lua`): '' or an id
+--        2 hold (`common/holds.lua`): '', '-' or an id
 --        3 lease in ms for what is left
---        4 not used (the holds that a release leaves)
+--        4 not read: there so that the first four are a release's
 --        5 what the waiter is registered by: a place that another process has as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 prefix of the waiters' channels
@@ -28,7 +28,7 @@ if found[1] then
     redis.call('del', KEYS[1])
     reply = 0
   elseif ids then
-    holds.drop(KEYS[1], owner, left, ids)
+    holds.write(KEYS[1], owner, left, ids)
     holds.rearm(KEYS[1], ARGV[3], left, ids, '', '0')
     reply = left
   end

@@ -22,16 +22,18 @@
 
 local queue
 
--- Makes what scripts with a queue do. Whoever takes or gives back a lock that nobody waits for has no use for it, and it costs
--- more than the rest of that script.
+-- Makes `queue`, but for what it is told (`load_queue`).
 local function make_queue()
   -- Clients refresh once a second, whatever their `wait` is.
   local SILENT = 4000
   queue = {
     -- Registered waiters outlive their last refresh by so much.
     REGISTERED = 60000,
+    -- Set by `load_queue`: Redisson's fairLockWaitTimeout in ms (LONG); what a lock that was just taken may be held for, in
+    -- ms: the watchdog's lease (LEASE); what the names of the waiters' channels begin with (CHANNELS).
   }
 
+  -- The server's time in ms, for scripts that may have no `holds`.
   function queue.time()
     local now = redis.call('time')
     return now[1] * 1000 + math.floor(now[2] / 1000)
@@ -81,7 +83,7 @@ local function make_queue()
 
   -- Java's waiters ahead of a place: the sum of the waits that are known; what those that are not may come to, at the
   -- least and at the most; and what they may take off beyond their waits.
-  function queue.nobody()
+  function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
   end
 
@@ -89,7 +91,7 @@ local function make_queue()
   -- says nothing. `left`: what is left until its deadline, which is no more than a lease and its wait where nobody is ahead
   -- of it; with as much left as `lock()` has, it is one. A `tryLock` without a lease queues with the bare number of its
   -- wait, whatever the unit, and takes off the milliseconds of it when it gives up: a tiny wait may be one of seconds.
-  function queue.behind(ahead, gap, left)
+  function queue.count_java(ahead, gap, left)
     ahead.java = true
     if gap and gap >= 0 then
       ahead.sum = ahead.sum + gap
@@ -119,11 +121,11 @@ local function make_queue()
   function queue.room(keys, at, wait)
     local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
     for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
-    local ahead, had, was = queue.nobody(), 0, nil
+    local ahead, had, was = queue.nobody_ahead(), 0, nil
     for _, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
       local due = scores[owner]
       if not queue.ours(owner) then
-        queue.behind(ahead, due and was and due - was, due and due - at)
+        queue.count_java(ahead, due and was and due - was, due and due - at)
         if due and was and due > was then had = had + due - was end
       elseif due then
         -- Who came last knows best.
@@ -226,8 +228,9 @@ local function make_queue()
   end
 end
 
--- The scripts are told Redisson's fairLockWaitTimeout, what a lock that was just taken is held for, and what the names of the
--- waiters' channels begin with. Steps of one command may be of several names.
+-- Makes `queue`. A script calls this on every path before it uses `queue`, with what this step is told, also where an earlier
+-- step has made it: steps of one command may be of several names. Whoever takes or gives back a lock that nobody waits for
+-- does without, which costs less than the making.
 local function load_queue(long, lease, channels)
   if not queue then make_queue() end
   queue.LONG, queue.LEASE, queue.CHANNELS = tonumber(long), tonumber(lease), channels

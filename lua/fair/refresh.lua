@@ -25,7 +25,7 @@ local function set(keys, known)
   for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
 
   -- Of the one ahead: its deadline as it was, and as it is now.
-  local was, is, ahead = nil, nil, queue.nobody()
+  local was, is, ahead = nil, nil, queue.nobody_ahead()
   for _, owner in ipairs(all) do
     local due = scores[owner]
     local set, second = due, standing[owner]
@@ -55,7 +55,7 @@ local function set(keys, known)
         -- With nobody ahead a short one, as in `head`.
         set = is and is + queue.LONG or at + wait
       end
-      queue.behind(ahead, gap, due and due - at)
+      queue.count_java(ahead, gap, due and due - at)
     end
     if standing[owner] and not second and set ~= due then
       new[#new + 1] = set

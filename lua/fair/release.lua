@@ -42,7 +42,7 @@ if hold ~= '' then
   local ids, left = holds.give_back(found[2] or '', tonumber(found[1]) or 0, hold, ARGV[5])
   if not ids then return left end
   if left > 0 then
-    holds.drop(KEYS[1], owner, left, ids)
+    holds.write(KEYS[1], owner, left, ids)
     holds.rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
     return left
   end

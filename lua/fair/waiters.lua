@@ -4,8 +4,8 @@
 --        at = the server's time in ms
 -- Reads only.
 
-load_queue()
-local out = {queue.time()}
+local now = redis.call('time')
+local out = {now[1] * 1000 + math.floor(now[2] / 1000)}
 for i, owner in ipairs(redis.call('lrange', KEYS[1], 0, -1)) do
   out[2 * i] = owner
   out[2 * i + 1] = redis.call('zscore', KEYS[2], owner) or ''

@@ -8,6 +8,7 @@ end
 -- Same state as Redisson's fenced lock (protocol 11.1), but: coming in again is not counted, and a counter that was given
 -- an end (Redisson's multi lock does so) has none any more.
 
+-- Before the counter is touched.
 if (ARGV[5] or '0') ~= '0' then
   load_holds()
   local late = holds.too_late(ARGV[5])
@@ -16,7 +17,7 @@ end
 local number
 if redis.call('exists', KEYS[1]) == 0 then
   if (ARGV[4] or '') == '' then
-    -- First: a section without a number must not be, a number without a section may.
+    -- Before the lock is taken: a section without a number must not be, a number without a section may.
     number = redis.call('incr', KEYS[2])
     redis.pcall('persist', KEYS[2])
   end

@@ -34,7 +34,7 @@ if hold ~= '' then
   local ids, left = holds.give_back(found[2] or '', tonumber(found[1]) or 0, hold, last)
   if not ids then return left end
   if left > 0 then
-    holds.drop(KEYS[1], owner, left, ids)
+    holds.write(KEYS[1], owner, left, ids)
     holds.rearm(KEYS[1], ARGV[2], left, ids, mine, last)
     return left
   end

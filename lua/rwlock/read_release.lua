@@ -79,7 +79,7 @@ end
 if left == 0 then
   redis.call('hdel', hash, owner, owner .. ':holds')
 else
-  holds.drop(hash, owner, left, ids)
+  holds.write(hash, owner, left, ids)
 end
 for n = left + 1, math.min(count, left + MOST) do
   local no = refused(redis.pcall('del', cover(tag, owner, n)))

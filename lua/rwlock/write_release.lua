@@ -41,7 +41,7 @@ if hold ~= '' then
   if left > 0 then
     -- Before the first write (`covers.lua`).
     local lease = math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge))
-    holds.drop(hash, field, left, ids)
+    holds.write(hash, field, left, ids)
     holds.rearm(hash, lease, left, ids, ARGV[4], ARGV[5])
     return left
   end

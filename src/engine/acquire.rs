@@ -15,7 +15,7 @@ mod undo;
 
 use super::Engine;
 use super::hold::Grant;
-use super::protocol::{Protocol, Turn};
+use super::protocol::{Protocol, Queueing};
 use super::wait::Deadline;
 use crate::acquire::Acquire;
 use crate::error::Result;
@@ -36,7 +36,7 @@ struct Request {
     /// True when the owner must hold nothing yet.
     alone: bool,
     /// True when the owner is known to hold nothing.
-    new: bool,
+    holds_nothing: bool,
     /// The number of the hold that is to be acquired; 0 where the owner will never have another.
     number: u64,
     /// With a queue in Redis: where the owner is told that its turn has come.
@@ -52,10 +52,15 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     if home.is_here() {
         let mut request = Request::new(engine, protocol, how)?;
         let mut acquiring = std::pin::pin!(request.carry_out());
-        let mut looked = true;
-        return std::future::poll_fn(|context| match std::mem::take(&mut looked) {
-            true => acquiring.as_mut().poll(context),
-            false => home.poll(acquiring.as_mut(), context),
+        let mut roaming = home.roaming();
+        // Just looked: the first poll is here.
+        let mut is_first = true;
+        return std::future::poll_fn(|context| {
+            if std::mem::take(&mut is_first) {
+                acquiring.as_mut().poll(context)
+            } else {
+                roaming.poll(acquiring.as_mut(), context)
+            }
         })
         .await;
     }
@@ -93,7 +98,7 @@ impl Request {
             lease: how.lease,
             fresh,
             alone: how.alone,
-            new: fresh || how.new,
+            holds_nothing: fresh || how.new,
             number: if listed { engine.hold_number() } else { 0 },
             inbox,
             deadline,
@@ -133,9 +138,9 @@ impl Request {
         // queue, the turn says no more than that.
         let before = self.deadline.before();
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
-        let turn = if goes_first { Turn::Stay } else { Turn::Once };
+        let queueing = if goes_first { Queueing::Stay } else { Queueing::Ask };
         loop {
-            match self.bounded(self.attempt(&self.target(), false, turn)).await {
+            match self.bounded(self.attempt(&self.target(), false, queueing)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(
                     Tried::Busy(_)
@@ -156,7 +161,7 @@ impl Request {
 
     /// True when others may wait as its owner, and may come in beside it, or it beside them.
     fn may_meet_itself(&self) -> bool {
-        !self.new && !self.alone
+        !self.holds_nothing && !self.alone
     }
 
     /// True when its owner holds what lets it in: by another acquire.

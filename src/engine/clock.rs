@@ -85,7 +85,7 @@ fn local(now: Moment) -> i64 {
 }
 
 /// From when on a command that was sent at `sent` with a last moment so much later can have no effect any more.
-pub(crate) fn over(sent: Moment, within: Duration) -> Moment {
+pub(crate) fn harmless_from(sent: Moment, within: Duration) -> Moment {
     sent + within + within / 100 + MARGIN
 }
 
@@ -102,7 +102,7 @@ mod tests {
         clock.learn(1_000_000, at(5_040));
         assert_eq!(clock.last(at(5_040), Duration::from_secs(3)), 1_003_000);
         assert_eq!(clock.last(at(6_040), Duration::from_secs(3)), 1_004_000);
-        assert!(over(at(5_040), Duration::from_secs(3)) > at(8_040));
+        assert!(harmless_from(at(5_040), Duration::from_secs(3)) > at(8_040));
         assert_eq!(clock.last(at(6_040), Duration::MAX), i64::MAX);
         assert_eq!(clock.last(at(66_000), Duration::from_secs(3)), 1, "learnt too long ago");
         for odd in [i64::MIN, -1, 0, i64::MAX] {

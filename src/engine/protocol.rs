@@ -49,7 +49,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) last_ms: i64,
     /// True when the owner must have no other hold.
     pub(crate) alone: bool,
-    pub(crate) turn: Turn,
+    pub(crate) queueing: Queueing,
     /// What a waiter is registered by, where the flavour keeps a queue in Redis.
     pub(crate) nonce: &'a Bytes,
     /// The command by which messages are sent.
@@ -105,9 +105,9 @@ impl Giving<'_> {
 
 /// What an attempt does about the queue that a flavour keeps in Redis. Without a queue it makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Queueing {
     /// Asks, and does not queue.
-    Once,
+    Ask,
     /// Takes a place if the lock is not to be had.
     Join,
     /// Has a place.
@@ -142,8 +142,8 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock its `channels`, the number of waiters,
-    /// and each with the server's time of its last answer and what it is registered by. Replies the server's time; for every lock 1 when
-    /// somebody was served (else 0, or an error text), then for every waiter: 1 it waits, 0 it does not, above that: it
+    /// and each with the server's time of its last answer and what it is registered by. Replies the server's time; for every lock two: 1 when
+    /// somebody was served (else 0, or an error text), and its `PTTL`; then for every waiter: 1 it waits, 0 it does not, above that: it
     /// holds the lock for so many ms.
     pub(crate) refresh: &'static Script,
     pub(crate) keys: [Bytes; 4],
@@ -220,8 +220,8 @@ pub(crate) struct Renewed<'a> {
     pub(crate) extend: bool,
 }
 
-#[derive(Debug)]
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
+#[derive(Debug)]
 pub(crate) struct Renewal {
     /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now), the
     /// last moment, then owner, holds and what `about` says of each. Replies as `lua/common/renew.lua`.

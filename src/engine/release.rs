@@ -15,7 +15,7 @@ use doubt::look_again;
 pub(crate) use doubt::{relieve, undo, waits_in_redis};
 
 use super::Engine;
-use super::clock::{Refusals, over};
+use super::clock::{Refusals, harmless_from};
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
@@ -117,14 +117,13 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
     let apart = hold.protocol.nature().leases_apart;
-    let (rest, cut_until) = {
-        let book = hold.book();
+    let (rest, cut_until, owed) = {
+        let mut book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
             return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
-        (rest(&engine, &hold, &book), book.cut_until())
+        (rest(&engine, &hold, &book), book.cut_until(), book.owed())
     };
-    let owed = hold.book().owed();
     let id = if owed.is_empty() {
         engine.hold_id(&hold.owner, before.number)
     } else {
@@ -138,66 +137,8 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     if acquire_doubted {
         look_again(&engine, &hold, before.number, &Bytes::new());
     }
-    let result = match outcome {
-        Ok(Release::Left(left)) => {
-            let mut book = hold.book();
-            let none_left = book.counted_down(before.tenure);
-            let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
-            // A command that shortens it may come in still; a repeat may have found nothing to do.
-            if !apart && !release_doubted && sent.as_nanos() >= cut_until {
-                book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(watchdog));
-            }
-            drop(book);
-            hold.changed.notify_waiters();
-            if none_left {
-                // What is left is held elsewhere, by the same owner.
-                gone(&engine, &hold);
-            }
-            Ok(Released::StillHeld(left))
-        }
-        Ok(Release::Others) => {
-            gone(&engine, &hold);
-            Ok(Released::Free)
-        }
-        Ok(Release::Free(told)) => {
-            freed(&engine, &hold, told);
-            if told > 0 {
-                engine.queues.look_after(&hold.protocol, engine.now());
-            }
-            let clean = !acquire_doubted && !release_doubted && !hold.owner.is_known();
-            if let Some(inbox) = hold.inbox.get().filter(|_| clean) {
-                engine.registry.keep(&hold.owner, inbox);
-            }
-            Ok(Released::Free)
-        }
-        Ok(Release::Untold(reason)) => {
-            let channel = String::from_utf8_lossy(&hold.name().channel);
-            tracing::warn!(lock.name = %name, reason, %channel, "released, but waiters could not be told: they poll; \
-                            grant this login the channel");
-            freed(&engine, &hold, 0);
-            Ok(Released::Free)
-        }
-        Ok(Release::NotHeld(holder)) => {
-            freed(&engine, &hold, 0);
-            let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
-            super::metrics::release_failed(hold.protocol.flavour());
-            return Err(Error::NotHeld { name, why });
-        }
-        Ok(Release::NotThere(_)) => {
-            // Forced open, and come in again since; or given back by somebody else.
-            if hold.book().counted_down(before.tenure) {
-                gone(&engine, &hold);
-            }
-            super::metrics::release_failed(hold.protocol.flavour());
-            return Err(Error::NotHeld { name, why: NotHeld::LeaseOver });
-        }
-        Ok(odd @ (Release::Which(_) | Release::TooLate(_))) => {
-            // No server of ours: nobody is to count on what it has.
-            if hold.book().counted_down(before.tenure) {
-                freed(&engine, &hold, 0);
-            }
-            return Err(Error::odd_reply("release", &odd));
-        }
+    let release = match outcome {
+        Ok(release) => release,
         Err(error) => {
             super::metrics::release_failed(hold.protocol.flavour());
             let goes_on = !patient && error.is_retryable();
@@ -213,12 +154,90 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
             return Err(error);
         }
     };
+    // A command that shortens it may come in still; a repeat may have found nothing to do.
+    let rearms = !apart && !release_doubted && sent.as_nanos() >= cut_until;
+    let answer = Answered { release, sent, rearms, clean: !acquire_doubted && !release_doubted };
+    let released = book_release(&engine, &hold, before, answer)?;
     if before.held {
         tracing::debug!(lock.name = %name, owner = hold.owner.text(), held = ?engine.now().since(before.since), "released");
-        result
+        Ok(released)
     } else {
         // The server had it still, but it was not to be relied on any more.
         Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
+    }
+}
+
+/// The server's answer to a release, and what is to be made of it.
+struct Answered {
+    release: Release,
+    sent: Moment,
+    /// True when it tells the lease of what is left.
+    rearms: bool,
+    /// True when no copy of the acquire or of the release can come in any more.
+    clean: bool,
+}
+
+/// Books what a release came to, and has those know whom it concerns.
+fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: Answered) -> Result<Released> {
+    let (name, sent) = (Arc::clone(&hold.name().plain), answer.sent);
+    match answer.release {
+        Release::Left(left) => {
+            let mut book = hold.book();
+            let none_left = book.counted_down(before.tenure);
+            let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
+            if answer.rearms {
+                book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(engine.options.watchdog));
+            }
+            drop(book);
+            hold.changed.notify_waiters();
+            if none_left {
+                // What is left is held elsewhere, by the same owner.
+                gone(engine, hold);
+            }
+            Ok(Released::StillHeld(left))
+        }
+        Release::Others => {
+            gone(engine, hold);
+            Ok(Released::Free)
+        }
+        Release::Free(told) => {
+            freed(engine, hold, told);
+            if told > 0 {
+                engine.queues.look_after(&hold.protocol, engine.now());
+            }
+            if let Some(inbox) = hold.inbox.get().filter(|_| answer.clean && !hold.owner.is_known()) {
+                engine.registry.keep(&hold.owner, inbox);
+            }
+            Ok(Released::Free)
+        }
+        Release::Untold(reason) => {
+            let channel = String::from_utf8_lossy(&hold.name().channel);
+            tracing::warn!(lock.name = %name, reason, %channel, "released, but waiters could not be told: they poll; \
+                            grant this login the channel");
+            freed(engine, hold, 0);
+            Ok(Released::Free)
+        }
+        Release::NotHeld(holder) => {
+            freed(engine, hold, 0);
+            let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
+            super::metrics::release_failed(hold.protocol.flavour());
+            Err(Error::NotHeld { name, why })
+        }
+        Release::NotThere(_) => {
+            // Forced open, and come in again since; or given back by somebody else.
+            if hold.book().counted_down(before.tenure) {
+                gone(engine, hold);
+            }
+            super::metrics::release_failed(hold.protocol.flavour());
+            Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
+        }
+        odd @ (Release::Which(_) | Release::TooLate(_)) => {
+            // No server of ours: nobody is to count on what it has.
+            if hold.book().counted_down(before.tenure) {
+                freed(engine, hold, 0);
+            }
+            Err(Error::odd_reply("release", &odd))
+        }
     }
 }
 
@@ -294,8 +313,8 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until:
     .await;
     if sent.doubted && sent.outcome.is_err() {
         // A copy that comes late may make the lease of what is left shorter. Behind an answer it finds its hold gone.
-        let over = over(engine.now(), engine.options.command_timeout);
-        hold.book().may_be_cut(over.as_nanos());
+        let harmless_from = harmless_from(engine.now(), engine.options.command_timeout);
+        hold.book().may_be_cut(harmless_from.as_nanos());
     }
     sent
 }

@@ -42,7 +42,7 @@ use bytes::Bytes;
 use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::plain::{PLAIN_RENEWAL, plain_state};
-use crate::engine::protocol::{self, Ask, Giving, Nature, Protocol, Turn};
+use crate::engine::protocol::{self, Ask, Giving, Nature, Protocol, Queueing};
 use crate::names::LockName;
 use crate::object::Lock;
 use crate::transport::script::Script;
@@ -158,12 +158,12 @@ impl Protocol for Queued {
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
-        let turn = match ask.turn {
-            Turn::Once => 0,
-            Turn::Join => 1,
-            Turn::Stay => 2,
+        let queueing = match ask.queueing {
+            Queueing::Ask => 0,
+            Queueing::Join => 1,
+            Queueing::Stay => 2,
         };
-        self.call(&ACQUIRE, &ask.publish, ask.words(), [Arg::Int(turn), Arg::Text(ask.nonce.clone())])
+        self.call(&ACQUIRE, &ask.publish, ask.words(), [Arg::Int(queueing), Arg::Text(ask.nonce.clone())])
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {

@@ -2,17 +2,20 @@
 //! not tokio's.
 //!
 //! A timer belongs to the runtime on which it was made, and ends with it: whoever looks at it afterwards panics. So whatever
-//! has to be finished, and whatever sleeps, is polled on the client's own runtime: in place where the caller is there already,
-//! which costs a look at a thread-local; as a task of its own where not.
+//! has to be finished, and whatever sleeps, is polled with the client's own runtime entered: in place where the caller is there
+//! already, which costs a look at a thread-local; as a task of its own where not. What was begun in place and has moved away
+//! since is polled where it is, but never after the end of the client's runtime ([`Roaming`]).
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tracing::Instrument as _;
 
 use crate::error::{Error, Result};
@@ -22,23 +25,24 @@ use crate::owner::Owner;
 #[derive(Clone, Debug)]
 pub(crate) struct Home(Handle);
 
-/// What is told to whoever waits for work that ended with its runtime.
-pub(crate) trait Gone {
-    fn gone() -> Self;
+/// The output of work that may end with its runtime.
+pub(crate) trait EndsWithRuntime {
+    /// What whoever waits for it is told then.
+    fn runtime_gone() -> Self;
 }
 
-impl Gone for () {
-    fn gone() {}
+impl EndsWithRuntime for () {
+    fn runtime_gone() {}
 }
 
-impl Gone for Error {
-    fn gone() -> Self {
+impl EndsWithRuntime for Error {
+    fn runtime_gone() -> Self {
         Self::RuntimeGone
     }
 }
 
-impl<T, E: From<Error>> Gone for Result<T, E> {
-    fn gone() -> Self {
+impl<T, E: From<Error>> EndsWithRuntime for Result<T, E> {
+    fn runtime_gone() -> Self {
         Err(Error::RuntimeGone.into())
     }
 }
@@ -64,7 +68,10 @@ impl Home {
     }
 
     /// Has work done on this runtime, as its caller would do it: as the current owner, in the current span.
-    pub(crate) fn spawn<T: Gone + Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Away<T> {
+    pub(crate) fn spawn<T: EndsWithRuntime + Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Away<T> {
         let work = work.in_current_span();
         Away(match Owner::current() {
             Some(owner) => self.0.spawn(async move { owner.scope(work).await }),
@@ -72,17 +79,16 @@ impl Home {
         })
     }
 
-    /// Polls work that was begun on this runtime, wherever it has come to since: timers that it makes are this runtime's.
-    pub(crate) fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
-        if self.is_here() {
-            return work.poll(context);
-        }
-        let _entered = self.0.enter();
-        work.poll(context)
+    /// For work that is begun on this runtime and polled in place, also where it moves to another executor.
+    pub(crate) const fn roaming(&self) -> Roaming<'_> {
+        Roaming { home: self, end: None }
     }
 
     /// Work that is polled on this runtime, wherever this is polled. Dropped, it is dropped.
-    pub(crate) fn bring<T: Gone + Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Brought<T> {
+    pub(crate) fn bring<T: EndsWithRuntime + Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Brought<T> {
         Brought { home: self.clone(), work: Some(work.boxed()), away: None }
     }
 }
@@ -90,7 +96,7 @@ impl Home {
 /// A task on another runtime than its caller's. Dropped, it goes on.
 pub(crate) struct Away<T>(JoinHandle<T>);
 
-impl<T: Gone> Future for Away<T> {
+impl<T: EndsWithRuntime> Future for Away<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -98,7 +104,7 @@ impl<T: Gone> Future for Away<T> {
             Ok(output) => output,
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => T::gone(),
+                Err(_) => T::runtime_gone(),
             },
         })
     }
@@ -111,7 +117,7 @@ pub(crate) struct Brought<T> {
     away: Option<Away<T>>,
 }
 
-impl<T: Gone + Send + 'static> Future for Brought<T> {
+impl<T: EndsWithRuntime + Send + 'static> Future for Brought<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -138,9 +144,91 @@ impl<T> Drop for Brought<T> {
     }
 }
 
+/// See [`Home::roaming`].
+pub(crate) struct Roaming<'a> {
+    home: &'a Home,
+    /// Of the runtime, once the work was found elsewhere.
+    end: Option<RuntimeEnd>,
+}
+
+impl Roaming<'_> {
+    /// Polls the work with its runtime entered, so that timers that it makes are of that one.
+    pub(crate) fn poll<F>(&mut self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output>
+    where
+        F: Future<Output: EndsWithRuntime>,
+    {
+        if self.home.is_here() {
+            return work.poll(context);
+        }
+        let _entered = self.home.0.enter();
+        self.end.get_or_insert_with(|| RuntimeEnd::of(self.home)).poll_before(work, context)
+    }
+}
+
+/// Knows when a runtime ends, by a task there that does nothing: a runtime drops its tasks before it stops its timers.
+struct RuntimeEnd {
+    state: Arc<Mutex<EndState>>,
+    task: AbortHandle,
+}
+
+#[derive(Default)]
+struct EndState {
+    has_ended: bool,
+    waker: Option<Waker>,
+}
+
+/// Dropped with its task. A poll that is under way elsewhere holds the lock: its runtime's end waits here until it is done.
+struct EndOnDrop(Arc<Mutex<EndState>>);
+
+impl RuntimeEnd {
+    fn of(home: &Home) -> Self {
+        let state = Arc::default();
+        let end = EndOnDrop(Arc::clone(&state));
+        let task = home.0.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(end);
+        });
+        Self { state, task: task.abort_handle() }
+    }
+
+    /// Polls work of the runtime, if that has not ended, nor ends before this poll is over.
+    fn poll_before<F>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output>
+    where
+        F: Future<Output: EndsWithRuntime>,
+    {
+        let mut state = self.state.lock();
+        if state.has_ended {
+            return Poll::Ready(EndsWithRuntime::runtime_gone());
+        }
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            state.waker = Some(context.waker().clone());
+        }
+        work.poll(context)
+    }
+}
+
+impl Drop for RuntimeEnd {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        let waker = {
+            let mut state = self.0.lock();
+            state.has_ended = true;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
 /// Brings work on behalf of a lock home. Of a lock of somebody else's making nobody knows where that is: its work stays where
 /// its caller is.
-pub(crate) fn bring<T: Gone + Send + 'static>(
+pub(crate) fn bring<T: EndsWithRuntime + Send + 'static>(
     home: Option<&Home>,
     work: impl Future<Output = T> + Send + 'static,
 ) -> BoxFuture<'static, T> {

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::runtime::home::{Away, Gone, Home};
+use crate::runtime::home::{Away, EndsWithRuntime, Home};
 
 /// One thing to finish.
 pub(crate) type Job = BoxFuture<'static, ()>;
@@ -160,10 +160,10 @@ fn told(done: Result<(), JoinError>) {
 /// A future that is carried through once it has begun: dropped half-way, it moves to the reaper and goes on there; its
 /// output is then dropped. Dropped before its first poll, it never begins. Polled on another runtime than the client's, it
 /// becomes a task on that one: timers that it made elsewhere would end with their runtime.
-pub(crate) struct Finished<T: Gone + Send + 'static> {
+pub(crate) struct Finished<T: EndsWithRuntime + Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     away: Option<Away<T>>,
-    /// True when its caller polls it on the client's runtime only.
+    /// True when its caller polls it with the client's runtime entered only.
     at_home: bool,
     begun: bool,
     counted: bool,
@@ -171,13 +171,14 @@ pub(crate) struct Finished<T: Gone + Send + 'static> {
     reaper: Reaper,
 }
 
-impl<T: Gone + Send + 'static> Finished<T> {
+impl<T: EndsWithRuntime + Send + 'static> Finished<T> {
     pub(crate) fn new(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let (future, reaper): (BoxFuture<'static, T>, _) = (Box::pin(future), reaper.clone());
         Self { future: Some(future), away: None, at_home: false, begun: false, counted: true, busy: None, reaper }
     }
 
-    /// As `new`, for a caller who polls it on the client's runtime only: nothing looks where it is.
+    /// As `new`, for a caller who polls it with the client's runtime entered only, on it or through
+    /// [`Roaming::poll`](super::home::Roaming::poll): nothing looks where it is.
     pub(crate) fn at_home(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let mut work = Self::new(reaper, future);
         work.at_home = true;
@@ -205,13 +206,14 @@ impl<T: Gone + Send + 'static> Finished<T> {
     }
 }
 
-impl<T: Gone + Send + 'static> Future for Finished<T> {
+impl<T: EndsWithRuntime + Send + 'static> Future for Finished<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if !std::mem::replace(&mut self.begun, true) && self.counted {
             self.busy = Some(self.reaper.busy());
         }
+        debug_assert!(!self.at_home || self.reaper.home().is_here());
         // Taken out: one that panics is not polled again.
         if let Some(mut future) = self.future.take() {
             if self.at_home || self.reaper.home().is_here() {
@@ -239,7 +241,7 @@ impl<T: Gone + Send + 'static> Future for Finished<T> {
     }
 }
 
-impl<T: Gone + Send + 'static> Drop for Finished<T> {
+impl<T: EndsWithRuntime + Send + 'static> Drop for Finished<T> {
     fn drop(&mut self) {
         if let (true, Some(future)) = (self.begun, self.future.take()) {
             let busy = self.busy.take();

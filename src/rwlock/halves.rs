@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Renewal, Turn};
+use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Queueing, Renewal};
 use crate::names::{Half, LockName};
 use crate::owner::Owner;
 use crate::transport::script::Script;
@@ -152,7 +152,7 @@ impl Protocol for Reading {
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
-        let gives_way = i64::from(ask.turn != Turn::Stay);
+        let gives_way = i64::from(ask.queueing != Queueing::Stay);
         let own = [Arg::Text(self.name.tag()), Arg::Int(gives_way)];
         let waiting = Arg::Text(self.waiting.clone());
         call(&READ, &self.name, covers(&self.name, ask.owner, 1).chain([waiting]), ask.words(), own)
@@ -218,7 +218,7 @@ impl Protocol for Writing {
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
-        let mark = if ask.turn == Turn::Once { 0 } else { self.mark };
+        let mark = if ask.queueing == Queueing::Ask { 0 } else { self.mark };
         let waiting = (self.mark > 0).then(|| Arg::Text(self.waiting.clone()));
         let others = covers(&self.name, ask.owner, 1).chain(waiting);
         call(&WRITE, &self.name, others, ask.words(), [Arg::Text(self.name.tag()), Arg::Int(mark)])

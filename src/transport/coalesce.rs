@@ -27,7 +27,7 @@ const WINDOW: usize = 3;
 /// The most calls in a command: a script blocks the server for as long as it runs, some 4 µs a call.
 const MOST: usize = 64;
 
-/// After so long without an answer a call that waits takes those before it for asleep: a command sent on its caller's own
+/// After so long a waiting call no longer counts the commands before it as under way: one that is sent on its caller's own
 /// behalf makes room only when that caller is polled, which may be never.
 const STALL: Duration = Duration::from_millis(10);
 

@@ -16,8 +16,8 @@ const JAVA_WAITS: [(i64, i64); 8] = [
     (120, 120_000),
 ];
 
-pub(super) fn give(owner: &str, hold: &str, lease: i64, mine: i64) -> Give {
-    Give { owner: owner.into(), hold: hold.into(), lease, mine }
+pub(super) fn give(owner: &str, hold: &str, lease: i64) -> Give {
+    Give { owner: owner.into(), hold: hold.into(), lease, mine: String::new() }
 }
 
 impl Story<'_> {
@@ -81,6 +81,8 @@ impl Story<'_> {
         let nonce = match self.waiting.get(owner) {
             Some(waiter) if waiter.hold == hold => waiter.nonce.clone(),
             _ if hold.is_empty() => self.name('n'),
+            // An owner that was made for one acquire, and is used again.
+            _ if owner != GIVEN && self.dice.below(3) == 0 => format!("{}={hold}", self.name('n')),
             _ => format!("!{hold}"),
         };
         Ask { owner: owner.into(), lease, hold, earlier: String::new(), last: 0, alone: false, turn, nonce }
@@ -110,7 +112,7 @@ impl Story<'_> {
 
     pub(super) fn release(&mut self, give: &Give, last: i64) {
         let Give { owner, hold, lease, mine } = give;
-        let args = [owner.clone(), hold.clone(), lease.to_string(), mine.to_string(), last.to_string()];
+        let args = [owner.clone(), hold.clone(), lease.to_string(), mine.clone(), last.to_string()];
         let step = (&*format!("release {owner}"), stranger(owner));
         self.run(step, &self.scripts.release, self.args(&args), |model| model.release(give, last));
     }
@@ -118,7 +120,7 @@ impl Story<'_> {
     /// It gives up what it waits for, or another process does that waits as the same owner: for a hold of its own.
     pub(super) fn leave(&mut self, give: &Give, nonce: &str) {
         let Give { owner, hold, lease, mine } = give;
-        let args = [owner.clone(), hold.clone(), lease.to_string(), mine.to_string(), nonce.into()];
+        let args = [owner.clone(), hold.clone(), lease.to_string(), mine.clone(), nonce.into()];
         if self.waiting.get(owner.as_str()).is_some_and(|waiter| waiter.nonce == nonce) {
             self.waiting.remove(owner.as_str());
         }
@@ -126,9 +128,9 @@ impl Story<'_> {
         self.run(step, &self.scripts.leave, self.args(&args), |model| model.leave(give, nonce));
     }
 
-    pub(super) fn give_up(&mut self, owner: &str, lease: i64, mine: i64) {
+    pub(super) fn give_up(&mut self, owner: &str, lease: i64) {
         let Some(Waiter { hold, nonce, .. }) = self.waiting.get(owner).cloned() else { return };
-        let give = give(owner, &hold, lease, mine);
+        let give = give(owner, &hold, lease);
         self.leave(&give, &nonce);
     }
 

@@ -25,6 +25,23 @@ impl Hold {
         Some(format!("{}{list}", mark(""))).filter(|list| !list.is_empty())
     }
 
+    /// All of them, one `,id` each.
+    pub fn all(&self) -> String {
+        let unlisted = usize::try_from(self.unlisted()).unwrap_or(0);
+        self.ids
+            .iter()
+            .map(String::as_str)
+            .chain(std::iter::repeat_n("-", unlisted))
+            .map(|id| format!(",{id}"))
+            .collect()
+    }
+
+    /// Whether these are all.
+    pub fn are_all(&self, list: &str) -> bool {
+        let words: Vec<&str> = list.split(',').filter(|id| !id.is_empty()).collect();
+        i64::try_from(words.len()) == Ok(self.count) && words.into_iter().all(|id| self.has(id))
+    }
+
     /// Notes the confirmation of a hold. False when it was noted before.
     pub fn confirm(&mut self, id: &str) -> bool {
         let first = !self.confirmed.iter().any(|other| other == id);

@@ -53,8 +53,8 @@ pub struct Give {
     pub owner: String,
     pub hold: String,
     pub lease: i64,
-    /// How many holds the caller has left; -1 = unknown.
-    pub mine: i64,
+    /// The holds that the caller has left, one `,id` each; '' = unknown.
+    pub mine: String,
 }
 
 /// A waiter of ours that is named in a refresh.

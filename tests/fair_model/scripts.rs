@@ -3,6 +3,11 @@
 use super::Reply::{self, Int, List, Nil};
 use super::{Alive, Ask, Give, Hold, MS, Model, REGISTERED, ours, word};
 
+/// The id in what a waiter is registered by; none where its hold is not listed.
+fn listed(nonce: &str) -> Option<&str> {
+    nonce.split_once(['!', '=']).map(|(_, id)| id)
+}
+
 impl Model {
     /// The first that waits for this lock, once those out of date and the dead are gone.
     fn head(&mut self) -> Option<String> {
@@ -44,7 +49,7 @@ impl Model {
         self.advance(&owner);
         // The rig tells what is left in steps of 100 ms.
         let end = self.now + (lease + 99) / 100 * 100;
-        self.own.hold = Some(Hold::first(&owner, nonce.strip_prefix('!').unwrap_or_default(), end));
+        self.own.hold = Some(Hold::first(&owner, listed(&nonce).unwrap_or_default(), end));
         self.tell(&owner, format!("{lease} {nonce}"));
         true
     }
@@ -137,8 +142,9 @@ impl Model {
         self.queue.iter().any(|other| other == owner)
     }
 
-    /// Gives back what is named, if it is there: how many are left.
-    fn give(&mut self, give: &Give) -> Option<i64> {
+    /// Gives back what is named, if it is there: how many are left. `mine`: the caller's word about the lease of those counts
+    /// where these are all; '' = it does not.
+    fn give(&mut self, give: &Give, mine: &str) -> Option<i64> {
         let now = self.now;
         let hold = self.own.mine(&give.owner)?;
         let mut rest = hold.without(&give.hold)?;
@@ -148,7 +154,8 @@ impl Model {
         } else {
             // Where others hold as this owner no lease becomes shorter.
             let end = now + give.lease;
-            rest.end = rest.end.max(end);
+            let decides = !mine.is_empty() && rest.are_all(mine);
+            rest.end = if decides { end } else { rest.end.max(end) };
             *hold = rest;
         }
         Some(left)
@@ -173,7 +180,8 @@ impl Model {
             }
             Some((owner, _)) if owner != give.owner => word(&owner),
             Some((_, count)) => {
-                let Some(left) = self.give(give) else { return List(vec![Int(-2), Int(count)]) };
+                let mine = if self.too_late(last).is_some() { "" } else { &give.mine };
+                let Some(left) = self.give(give, mine) else { return List(vec![Int(-2), Int(count)]) };
                 let served = i64::from(left == 0 && waited && self.serve());
                 Int(if left > 0 { left } else { -served })
             }
@@ -193,7 +201,7 @@ impl Model {
 
     pub fn leave(&mut self, give: &Give, nonce: &str) -> Reply {
         let owner = give.owner.as_str();
-        let mut reply = self.give(give).map_or(Nil, Int);
+        let mut reply = self.give(give, "").map_or(Nil, Int);
         if self.own.registered.get(owner).is_some_and(|other| other == nonce) {
             while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
                 let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };
@@ -230,10 +238,7 @@ impl Model {
         out.extend(alive.iter().map(|one| match self.own.hold.as_ref().filter(|hold| hold.owner == one.owner) {
             None => Int(standing.contains(&one.owner).into()),
             // Others may be in as its owner.
-            Some(hold) => {
-                let id = one.nonce.split_once(['!', '=']).map_or("-", |(_, id)| id);
-                Int(if hold.has(id) { self.left().max(2) } else { 0 })
-            }
+            Some(hold) => Int(if hold.has(listed(&one.nonce).unwrap_or("-")) { self.left().max(2) } else { 0 }),
         }));
         List(out)
     }

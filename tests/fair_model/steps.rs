@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::acts::give;
 use super::{GIVEN, JAVA, Java, KEYS, LEASE, OURS, STRANGERS, Story};
-use crate::model::{Ask, LONG, MS, Reply};
+use crate::model::{Ask, Give, LONG, MS, Reply};
 
 /// What the rig makes of a minute.
 const MINUTE: &str = "1001200000";
@@ -16,8 +16,9 @@ impl Story<'_> {
         let waits = self.waiting.contains_key(owner);
         match self.dice.below(12) {
             0..=4 if holds > 0 => {
-                let (words, mine, last) = (self.words(owner), self.dice_left(holds), self.last());
-                self.release(&give(owner, &words, lease, mine), last);
+                let (words, last) = (self.words(owner), self.last());
+                let mine = self.mine(owner, &words);
+                self.release(&Give { mine, ..give(owner, &words, lease) }, last);
             }
             5..=7 if holds > 0 => {
                 let turn = self.dice.of(&[0, 1, 2]);
@@ -25,20 +26,21 @@ impl Story<'_> {
                 self.acquire_anyhow(owner, lease, hold, turn);
             }
             8 if holds > 0 => {
-                let (hold, mine) = (self.listed_id(owner), self.dice_left(holds));
-                self.leave(&give(owner, &hold, lease, mine), "n");
+                let hold = self.listed_id(owner);
+                let mine = self.mine(owner, &hold);
+                self.leave(&Give { mine, ..give(owner, &hold, lease) }, "n");
             }
             0..=2 if waits => self.try_again(owner, lease, 2),
             // A copy of a call that was sent twice.
             3 if waits => self.try_again(owner, lease, 1),
-            4 if waits => self.give_up(owner, lease, -1),
+            4 if waits => self.give_up(owner, lease),
             // Another process waits as the same owner, or gives up.
             5 if waits => {
                 let (hold, turn) = (self.some_hold(owner), self.dice.of(&[1, 2]));
                 if self.dice.below(2) == 0 {
                     self.acquire_anyhow(owner, lease, hold, turn);
                 } else {
-                    self.leave(&give(owner, &hold, lease, 0), &format!("!{hold}"));
+                    self.leave(&give(owner, &hold, lease), &format!("!{hold}"));
                 }
             }
             // Its process dies.
@@ -58,7 +60,7 @@ impl Story<'_> {
             }
             10 if self.dice.below(2) == 0 => {
                 let (words, last) = (self.words(owner), self.last());
-                self.release(&give(owner, &words, lease, 0), last);
+                self.release(&give(owner, &words, lease), last);
             }
             _ => {}
         }
@@ -95,8 +97,15 @@ impl Story<'_> {
         }
     }
 
-    fn dice_left(&mut self, holds: i64) -> i64 {
-        self.dice.of(&[-1, holds - 1, 0, 0])
+    /// What the caller of a release says that it has left: nothing that it knew, all that will be there, or others.
+    fn mine(&mut self, owner: &str, words: &str) -> String {
+        let left = self.model.held(owner).and_then(|hold| hold.without(words)).map(|hold| hold.all());
+        match (self.dice.below(5), left) {
+            (0, _) => String::new(),
+            (1, _) => format!(",{}", self.known_id(owner)),
+            (2, Some(left)) => format!("{left},{}", self.known_id(owner)),
+            (_, left) => left.unwrap_or_default(),
+        }
     }
 
     /// Somebody of ours and Java act as the same owner.
@@ -118,9 +127,9 @@ impl Story<'_> {
         match self.dice.below(5) {
             0 | 1 if held => {
                 let words = self.dice.of(&["*", "", "-"]);
-                self.release(&give(owner, words, lease, 0), 0);
+                self.release(&give(owner, words, lease), 0);
             }
-            2 if self.waiting.contains_key(owner) => self.give_up(owner, lease, 0),
+            2 if self.waiting.contains_key(owner) => self.give_up(owner, lease),
             3 if self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
             _ if self.waiting.contains_key(owner) => self.try_again(owner, lease, 2),
             _ if !self.stands(owner) => {
@@ -279,7 +288,7 @@ impl Story<'_> {
         let holds = [&self.model.own.hold, &self.model.twin.hold];
         let hold = holds.into_iter().flatten().find(|hold| hold.owner == owner);
         let words = hold.and_then(|hold| hold.which()).unwrap_or("*").to_owned();
-        self.release(&give(owner, &words, 30_000, 0), 0);
+        self.release(&give(owner, &words, 30_000), 0);
     }
 
     /// Nobody holds it or waits.
@@ -294,7 +303,7 @@ impl Story<'_> {
                 !self.waiting.contains_key(owner.as_str()) && !self.java_waiting.contains_key(owner.as_str())
             });
         for owner in [OURS.as_flattened(), STRANGERS.as_flattened(), &[GIVEN]].concat() {
-            self.give_up(owner, 30_000, 0);
+            self.give_up(owner, 30_000);
             while self.model.holds(owner) > 0 || self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner) {
                 self.release_any(owner);
             }

@@ -231,6 +231,60 @@ fn n11_the_clients_own_runtime_ends_under_those_who_use_it() {
     drop(client);
 }
 
+/// 11: as before, for calls that were begun on the client's own runtime and went on elsewhere.
+#[test]
+fn n11_the_clients_own_runtime_ends_under_a_call_that_left_it() {
+    let server = RedisServer::start();
+    let theirs = runtime();
+    let other = theirs.block_on(Client::connect(&server.url())).unwrap();
+    let taken = theirs.block_on(other.reentrant("x").lock()).unwrap();
+    for round in 0..24 {
+        let home = runtime();
+        let connecting = Client::builder(&server.url()).poll_cap(ms(10));
+        let client = home.block_on(connecting.connect()).unwrap();
+        // One asks, two stand behind it: for the turn, with an end of the wait and without.
+        let calls: Vec<BoxFuture<'static, Result<()>>> = match round % 3 {
+            0 => vec![{
+                let lock = client.reentrant("x");
+                Box::pin(async move { lock.lock().await.map(drop) })
+            }],
+            1 => (0..3)
+                .map(|n| -> BoxFuture<'static, Result<()>> {
+                    let lock = client.reentrant("x");
+                    Box::pin(async move {
+                        match n {
+                            2 => lock.lock_for(secs(60)).await.map(drop),
+                            _ => lock.lock().await.map(drop),
+                        }
+                    })
+                })
+                .collect(),
+            _ => vec![{
+                // Always about to look once more.
+                let lock = client.spin("x");
+                Box::pin(async move { lock.lock().await.map(drop) })
+            }],
+        };
+        let (tell, told) = mpsc::channel();
+        let n = calls.len();
+        for mut call in calls {
+            home.block_on(async { assert!(futures::poll!(&mut call).is_pending()) });
+            let (tell, there) = (tell.clone(), runtime());
+            std::thread::spawn(move || {
+                let outcome = if round % 2 == 0 { block_on(call) } else { there.block_on(call) };
+                tell.send(outcome).unwrap();
+            });
+        }
+        std::thread::sleep(ms(round));
+        home.shutdown_timeout(secs(5));
+        for _ in 0..n {
+            let outcome = told.recv_timeout(secs(5)).expect("one of them hangs, or panicked");
+            assert!(matches!(outcome, Err(Error::RuntimeGone)), "round {round}: {outcome:?}");
+        }
+    }
+    theirs.block_on(taken.unlock()).unwrap();
+}
+
 /// 14: a shutdown that can release nothing any more does not say that it has.
 #[test]
 fn n14_a_shutdown_after_the_runtime_tells_the_truth() {

@@ -2,7 +2,10 @@
 //! them act as, commands that are lost, doubled, or come in up to a minute late, forged messages, runtimes that end.
 //!
 //! At every moment every guard that says that it is held must be so for as long as it says (M1, M2, M4), whoever else
-//! gives something back; and when all is given back, and all that was late has come in, nothing is left.
+//! gives something back; and when all is given back, and all that was late has come in, nothing is left. What goes wrong
+//! is told by what it breaks: one of these, or `own`: a hold ends by its own release, its lease or a force, and by nothing that
+//! is done about another one; `once`: each hold is counted once, and nothing stays counted that was given back; `late`: what
+//! comes in late has no effect.
 //!
 //! `SEQUENCES=n` tries so many a test, `FROM=n` begins there, `SEED=n` replays one, `SURVEY=1` goes on after a failure and
 //! says how many of each kind there are, with the seed of the first. A failure prints the fewest steps that still fail;
@@ -10,9 +13,9 @@
 //!
 //! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim --features sim sequences`.
 
-mod exact;
 mod given;
 mod guards;
+mod late;
 mod look;
 mod nemesis;
 mod owners;

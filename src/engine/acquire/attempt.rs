@@ -11,7 +11,7 @@ use crate::config::millis;
 use crate::engine::clock::Refusals;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
-use crate::engine::protocol::{Answer, Ask, HoldId, Protocol, Turn};
+use crate::engine::protocol::{Answer, Ask, HoldId, Protocol, Queueing};
 use crate::engine::queue::EntryHandle;
 use crate::engine::release;
 use crate::engine::wait::{GRACE, within};
@@ -51,7 +51,7 @@ pub(super) struct Failed {
     pub(super) error: Error,
     pub(super) doubt: Option<Undo>,
     /// True when another attempt would bring the same.
-    pub(super) last: bool,
+    pub(super) would_repeat: bool,
     /// True when the hold was had, too late, and is being given back: another attempt needs a hold of another number.
     pub(super) spent: bool,
     /// True when the wait was over before a server that answers had answered it.
@@ -60,7 +60,7 @@ pub(super) struct Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, doubt: None, last: false, spent: false, cut_off: false }
+        Self { error, doubt: None, would_repeat: false, spent: false, cut_off: false }
     }
 }
 
@@ -90,7 +90,12 @@ impl Request {
     }
 
     /// One attempt, to be carried through whatever becomes of the caller.
-    pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, turn: Turn) -> Finished<Result<Tried, Failed>> {
+    pub(super) fn attempt(
+        &self,
+        target: &Arc<Target>,
+        doubted: bool,
+        queueing: Queueing,
+    ) -> Finished<Result<Tried, Failed>> {
         let attempt = Attempt {
             target: Arc::clone(target),
             lease: self.lease,
@@ -98,19 +103,21 @@ impl Request {
             alone: self.alone,
             numbers: self.protocol.nature().numbers,
             // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
-            first: self.new && target.number == self.number,
+            first: self.holds_nothing && target.number == self.number,
             used_again: self.fresh && self.number > 0,
             doubted,
-            turn,
+            queueing,
         };
         Finished::at_home(&self.engine.reaper, attempt.make())
     }
 
-    /// Waits for an attempt until shortly after the end of the wait; the attempt itself goes on if need be, and what it comes to
-    /// is undone. An attempt that is cut off so is no error of a server that answers: the wait has run out.
+    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; it goes on all
+    /// the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; one attempt without a wait
+    /// is told `Timeout` in any case.
     pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         if self.deadline.is_once() && self.fresh {
-            // Of an owner that nobody else has, it takes no longer than its command, which has a limit of its own.
+            // Nothing of this owner's is before it, so it lasts as long as the transport lets its command: a timeout, or two
+            // after `NOSCRIPT`.
             return attempt.await;
         }
         let Some(left) = self.deadline.left_to_answer_within(self.engine.options.command_timeout) else {
@@ -124,7 +131,7 @@ impl Request {
             biased;
             tried = &mut attempt => tried,
             silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)) => {
-                Err(Failed { last: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() })
+                Err(Failed { would_repeat: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() })
             }
         }
     }
@@ -146,7 +153,7 @@ struct Attempt {
     used_again: bool,
     /// True when an attempt before this one for the same hold may have been carried out.
     doubted: bool,
-    turn: Turn,
+    queueing: Queueing,
 }
 
 /// What the book says of the owner's holds before an attempt.
@@ -226,12 +233,12 @@ impl Attempt {
 
     fn deadlock(&self, why: Deadlock) -> Failed {
         let error = Error::WouldDeadlock { name: Arc::clone(&self.protocol().name().plain), why };
-        Failed { last: true, ..error.into() }
+        Failed { would_repeat: true, ..error.into() }
     }
 
     /// Nobody knows what stands behind a reply that no script of ours gives.
     fn odd(&self, error: Error) -> Failed {
-        Failed { doubt: Some(Undo::new(&self.target, true)), last: true, ..Failed::from(error) }
+        Failed { doubt: Some(Undo::new(&self.target, true)), would_repeat: true, ..Failed::from(error) }
     }
 
     /// Sends the acquire, anew where the server's clock was not known well enough. Returns when it was sent.
@@ -259,7 +266,7 @@ impl Attempt {
                 last_ms: if is_limited { engine.last_ms() } else { 0 },
                 // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
                 alone: self.alone || self.used_again,
-                turn: self.turn,
+                queueing: self.queueing,
                 nonce: &self.target.nonce,
                 publish: engine.topology.publish(protocol.name()),
             });
@@ -278,7 +285,7 @@ impl Attempt {
     /// The owner holds nothing, and does not get it now.
     fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
         let protocol = self.protocol();
-        let waits = self.turn != Turn::Once;
+        let waits = self.queueing != Queueing::Ask;
         match answer {
             Answer::Busy(ttl, at) if waits && protocol.queue().is_some() => {
                 let queued = self.keep_entry(ttl, at, sent)?;

@@ -8,7 +8,7 @@ use super::Request;
 use super::attempt::{Failed, InQueue, Tried};
 use super::undo::Undo;
 use crate::engine::hold::{Grant, Hold, Target};
-use crate::engine::protocol::Turn;
+use crate::engine::protocol::Queueing;
 use crate::engine::wait::{News, Patience, Pause};
 use crate::error::{Error, Result, Step};
 
@@ -22,7 +22,7 @@ pub(super) struct Attempts<'a> {
     pub(super) doubt: Option<Undo>,
     /// A mark in Redis that this waits.
     mark: Option<Undo>,
-    pub(super) turn: Turn,
+    pub(super) queueing: Queueing,
     /// The place in a queue in Redis.
     pub(super) entry: Option<InQueue>,
     pub(super) found: Found,
@@ -31,7 +31,7 @@ pub(super) struct Attempts<'a> {
     failed: Option<Error>,
 }
 
-/// What the last attempt found out about others in Redis.
+/// What the last attempt found that decides how it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
@@ -51,7 +51,7 @@ impl<'a> Attempts<'a> {
             pause_for,
             doubt: None,
             mark: None,
-            turn: Turn::Join,
+            queueing: Queueing::Join,
             entry: None,
             found: Found::Nothing,
             patience: Patience::new(request.engine.patience()),
@@ -66,9 +66,9 @@ impl<'a> Attempts<'a> {
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
             // Long enough: those who wait for the other half are not let go first any more.
-            self.turn = Turn::Stay;
+            self.queueing = Queueing::Stay;
         }
-        let tried = request.bounded(request.attempt(&self.target, self.doubt.is_some(), self.turn)).await;
+        let tried = request.bounded(request.attempt(&self.target, self.doubt.is_some(), self.queueing)).await;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
             self.failed = None;
             self.patience.answered();
@@ -114,20 +114,21 @@ impl<'a> Attempts<'a> {
                 self.pause_for = Duration::from_millis(1);
                 self.found = Found::Gone;
             }
-            Err(Failed { error, doubt, last, spent, cut_off }) => {
+            Err(Failed { error, doubt, would_repeat, spent, cut_off }) => {
                 if spent {
                     // Its release looks for what was in doubt.
-                    Undo::settle(&mut self.doubt);
+                    self.doubt.take().into_iter().for_each(Undo::disarm);
                     let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                     self.target = request.target_of(hold, request.engine.hold_number());
                 }
                 match doubt {
                     Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
-                    mut known => Undo::settle(&mut known),
+                    Some(known) => known.disarm(),
+                    None => {}
                 }
                 if self.doubt.is_some() {
                     // It may have a place unseen.
-                    self.turn = Turn::Stay;
+                    self.queueing = Queueing::Stay;
                 }
                 if cut_off {
                     // It says less than the one before it that failed; where none did, the wait has run out.
@@ -138,7 +139,7 @@ impl<'a> Attempts<'a> {
                 self.pause_for = request.engine.pause(self.patience.failures());
                 let now = request.deadline.elapsed();
                 let enough = if spent { self.patience.came_late(now) } else { self.patience.failed(now) };
-                if last || enough || !error.is_retryable() || request.deadline.is_over() {
+                if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
                     return Err(error);
                 }
                 self.failed = Some(error);
@@ -167,28 +168,25 @@ impl<'a> Attempts<'a> {
 
     /// The place is confirmed.
     pub(super) fn stands(&mut self, queued: InQueue) {
-        self.turn = Turn::Stay;
+        self.queueing = Queueing::Stay;
         if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
             // The same place, confirmed.
-            Undo::settle(&mut Some(undo));
+            undo.disarm();
         }
     }
 
     /// The place is gone, and nothing is held. Returns what may come in late.
     pub(super) fn displaced(&mut self) -> Option<Undo> {
         if let Some(InQueue { undo, .. }) = self.entry.take() {
-            Undo::settle(&mut Some(undo));
+            undo.disarm();
         }
         self.doubt.take()
     }
 
     /// The lock is held: there is nothing to undo, and no place any more.
     pub(super) fn settle(&mut self) {
-        Undo::settle(&mut self.doubt);
-        Undo::settle(&mut self.mark);
-        if let Some(InQueue { undo, .. }) = self.entry.take() {
-            Undo::settle(&mut Some(undo));
-        }
+        let place = self.entry.take().map(|InQueue { undo, .. }| undo);
+        [self.doubt.take(), self.mark.take(), place].into_iter().flatten().for_each(Undo::disarm);
     }
 
     pub(super) fn is_failing(&self) -> bool {

@@ -6,11 +6,11 @@ use super::Request;
 use super::attempts::{Attempts, Found};
 use crate::engine::hold::Grant;
 use crate::engine::registry::{HeldAs, Waiter};
-use crate::engine::wait::{self, Asked, Attempt, Beside, News, Pause, Waited};
+use crate::engine::wait::{self, Asked, Awaited, Beside, News, Pause, Waited};
 use crate::error::Result;
 
 /// A lock, as what somebody waits for.
-struct LockAttempt<'a> {
+struct LockWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
     /// How often it was found to be taken, where nobody announces that it is free.
@@ -20,10 +20,10 @@ struct LockAttempt<'a> {
 impl Request {
     /// Waits until the lock is had or the wait is over.
     pub(super) async fn wait(&self) -> Result<Option<Grant>> {
-        let mut attempt = LockAttempt { request: self, attempts: Attempts::new(self), looks: 0 };
-        if !self.new {
+        let mut awaited = LockWait { request: self, attempts: Attempts::new(self), looks: 0 };
+        if !self.holds_nothing {
             // Who holds the lock already must not queue behind those who wait for it; an answer tells whether it does.
-            let attempts = &mut attempt.attempts;
+            let attempts = &mut awaited.attempts;
             loop {
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
@@ -39,7 +39,7 @@ impl Request {
         }
         let shared = self.protocol.nature().shared;
         let may_hand = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().numbers;
-        let win = if shared {
+        let held_as = if shared {
             HeldAs::Shared
         } else if may_hand {
             HeldAs::Passable
@@ -50,18 +50,18 @@ impl Request {
         if self.may_meet_itself() {
             waiter.name(&self.owner);
         }
-        match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut attempt).await? {
+        match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut awaited).await? {
             Waited::Done(grant) => {
-                waiter.won(&grant.hold, self.engine.now(), win);
+                waiter.won(&grant.hold, self.engine.now(), held_as);
                 Ok(Some(grant))
             }
-            Waited::Silent => attempt.attempts.give_up_unanswered(),
-            Waited::Over | Waited::Displaced => attempt.attempts.give_up(),
+            Waited::Silent => awaited.attempts.give_up_unanswered(),
+            Waited::Over | Waited::Displaced => awaited.attempts.give_up(),
         }
     }
 }
 
-impl LockAttempt<'_> {
+impl LockWait<'_> {
     /// The pause; where nobody announces that the lock is free, one that grows.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
@@ -72,7 +72,7 @@ impl LockAttempt<'_> {
     }
 }
 
-impl Attempt for LockAttempt<'_> {
+impl Awaited for LockWait<'_> {
     type Output = Grant;
 
     async fn ask_beside(&mut self, waiter: &mut Waiter) -> Result<Beside<Grant>> {

@@ -7,14 +7,14 @@ use super::Request;
 use super::attempts::{Attempts, Found};
 use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
-use crate::engine::protocol::Turn;
+use crate::engine::protocol::Queueing;
 use crate::engine::registry::{HeldAs, Waiter};
-use crate::engine::wait::{self, Asked, Attempt, Beside, News, Patience, Pause, Waited};
+use crate::engine::wait::{self, Asked, Awaited, Beside, News, Patience, Pause, Waited};
 use crate::error::Result;
 use crate::names::LockName;
 
 /// The turn in a queue in Redis, as what somebody waits for.
-struct QueueAttempt<'a> {
+struct QueueWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
     inbox: Arc<LockName>,
@@ -45,9 +45,9 @@ impl Request {
             let inbox = inbox.unwrap_or_else(|| self.protocol.name().inbox(self.owner.text()));
             let mut waiter = self.engine.registry.enter(&inbox, None);
             waiter.expects(&attempts.target.nonce);
-            let mut attempt = QueueAttempt { request: self, attempts, inbox, is_first: true, has_asked_beside: false };
-            let waited = wait::wait(&self.engine, &self.deadline, &mut waiter, &mut attempt).await?;
-            let mut attempts = attempt.attempts;
+            let mut awaited = QueueWait { request: self, attempts, inbox, is_first: true, has_asked_beside: false };
+            let waited = wait::wait(&self.engine, &self.deadline, &mut waiter, &mut awaited).await?;
+            let mut attempts = awaited.attempts;
             match waited {
                 Waited::Done(grant) => {
                     waiter.won(&grant.hold, self.engine.now(), HeldAs::Alone);
@@ -73,14 +73,14 @@ impl Request {
                 // Undone now, the place that is taken next would be lost with it.
                 doubt = old;
                 // One that came too late may have been given back.
-                self.new &= number == self.number;
+                self.holds_nothing &= number == self.number;
                 self.number = number;
             }
         }
     }
 }
 
-impl Attempt for QueueAttempt<'_> {
+impl Awaited for QueueWait<'_> {
     type Output = Grant;
 
     async fn ask_beside(&mut self, _waiter: &mut Waiter) -> Result<Beside<Grant>> {
@@ -88,11 +88,11 @@ impl Attempt for QueueAttempt<'_> {
             return Ok(Beside::Wait(Duration::MAX));
         }
         // Another task waits as the same owner. If that holds the lock already, this one comes in again.
-        self.attempts.turn = Turn::Once;
+        self.attempts.queueing = Queueing::Ask;
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Beside::Done(grant));
         }
-        self.attempts.turn = Turn::Join;
+        self.attempts.queueing = Queueing::Join;
         if self.attempts.found == Found::Gone {
             // The hold beside which it was to come in is gone, and there may be others.
             self.has_asked_beside = false;
@@ -136,7 +136,7 @@ impl Attempt for QueueAttempt<'_> {
     }
 }
 
-impl QueueAttempt<'_> {
+impl QueueWait<'_> {
     /// True when the server has said of late that the place is kept: no need to ask.
     fn is_confirmed(&self) -> bool {
         let engine = &self.request.engine;

@@ -29,16 +29,16 @@ impl Undo {
     }
 
     /// Nothing is to be undone any more.
-    pub(super) fn settle(undo: &mut Option<Self>) {
-        if let Some(mut undo) = undo.take() {
-            undo.armed = false;
-        }
+    pub(super) fn disarm(mut self) {
+        self.armed = false;
     }
 
     /// Left again, by a later attempt: the one mark stays.
     pub(super) fn keep(mark: &mut Option<Self>, again: Self) {
         // First the old one goes off the list of marks, then the new one comes onto it.
-        Self::settle(mark);
+        if let Some(old) = mark.take() {
+            old.disarm();
+        }
         again.target.engine.queues.mark(&again.target);
         *mark = Some(again);
     }

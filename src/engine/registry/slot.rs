@@ -1,4 +1,4 @@
-//! What is known of one name: whose turn it is, who queues, how far the subscription is; and the chairs of those who wait.
+//! What is known of one name: whose turn it is, who queues, how far the subscription is; and the seats of those who wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) struct Local {
     pub(super) since: Moment,
 }
 
-/// One waiter's chair.
+/// One waiter's seat.
 #[derive(Debug)]
 pub(super) struct Seat {
     /// The flavour of locks that it may be handed, which another owner of this client took.
@@ -72,7 +72,7 @@ pub(super) struct SeatState {
     pub(super) joins: bool,
     pub(super) woken: bool,
     /// True when wake-ups are left for the next one.
-    pub(super) stopped: bool,
+    pub(super) leaves_wakeups: bool,
     /// A change of the subscription is done.
     pub(super) changed: bool,
     pub(super) gone: bool,

@@ -162,24 +162,26 @@ impl Waiter {
         self.named = Some(shard.entry(Arc::clone(&self.name)).or_default().name(owner.bytes(), seat));
     }
 
-    /// The lock that was handed over, if one was. Forgets earlier wake-ups: what comes next answers them.
+    /// The lock that was handed over, if one was. Forgets earlier wake-ups, for what comes next answers them; unless it
+    /// has stopped looking: then they are for the next one.
     pub(crate) fn handed(&self) -> Option<Grant> {
         let mut state = self.seat.as_ref()?.state.lock();
-        state.woken &= state.stopped;
+        state.woken &= state.leaves_wakeups;
         state.handed.take()
     }
 
-    /// The lock that the server passed on to this waiter, if it did. Forgets earlier wake-ups.
+    /// The lock that the server passed on to this waiter, if it did. Forgets earlier wake-ups, as `handed`
+    /// does.
     pub(crate) fn passed(&self) -> Option<Passed> {
         let mut state = self.seat.as_ref()?.state.lock();
-        state.woken &= state.stopped;
+        state.woken &= state.leaves_wakeups;
         state.passed.take()
     }
 
     /// Its wait is over: it answers no wake-up any more.
     pub(crate) fn stops_looking(&self) {
         if let Some(seat) = &self.seat {
-            seat.state.lock().stopped = true;
+            seat.state.lock().leaves_wakeups = true;
         }
     }
 
@@ -288,9 +290,9 @@ impl Waiter {
     }
 
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
-    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, win: HeldAs) {
-        let stray = self.leave(win == HeldAs::Shared, |slot| {
-            if win == HeldAs::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
+    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
+        let stray = self.leave(held_as == HeldAs::Shared, |slot| {
+            if held_as == HeldAs::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
                 slot.local = Some(Local { hold: Arc::clone(hold), passed: 0, since: now });
             }
         });

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{freed, repeat, rest, rest_of_others, send, span, tell};
 use crate::engine::Engine;
-use crate::engine::clock::over;
+use crate::engine::clock::harmless_from;
 use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::{Giving, Protocol, Release, Rest};
@@ -43,8 +43,9 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     }));
 }
 
-/// Sends the undoing of an acquire. A mark has no nonce: that of an owner which waits again goes too, and is set anew at once,
-/// for the message about it wakes that waiter as well.
+/// Sends the undoing of an acquire. A mark has no nonce: that of the same owner, waiting again, goes too. If it was the last one
+/// under readers, a message has that waiter set it anew at once; else another mark or a writer keeps readers out until it asks
+/// again.
 async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = target;
     let id = target.id();
@@ -68,10 +69,10 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
     let reaper = engine.reaper.clone();
     reaper.finish_at_last(Box::pin(async move {
         let mut closing = engine.closing();
-        let over = over(engine.now(), engine.options.command_timeout).since(engine.now());
+        let harmless_in = harmless_from(engine.now(), engine.options.command_timeout).since(engine.now());
         tokio::select! {
             biased;
-            () = tokio::time::sleep(over) => {}
+            () = tokio::time::sleep(harmless_in) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
         // Nothing is held meanwhile, and by now the owner may have another hold. One that has ended must not come back:

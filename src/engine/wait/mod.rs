@@ -2,7 +2,7 @@
 //!
 //! Whoever waits for something in Redis that others have, a lock or its turn in a queue there, does it by this loop: the local
 //! turn, an attempt, the subscription, another attempt because the news may have slipped between, then sleep until a message,
-//! the end of what is waited for, the end of the wait, or the longest pause. What is waited for is an [`Attempt`], and nothing
+//! the end of what is waited for, the end of the wait, or the longest pause. What is waited for is [`Awaited`], and nothing
 //! more: it says how to ask, and what came without being asked for.
 //!
 //! Dropping the wait at any await is safe: the seat in the local queue passes its turn on, and an attempt undoes what nobody
@@ -64,13 +64,14 @@ pub(crate) enum Beside<T> {
 }
 
 /// What somebody waits for.
-pub(crate) trait Attempt {
+pub(crate) trait Awaited {
     type Output;
 
     /// Before the turn: asks where that makes sense without it.
     fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
-    /// What came to the seat without being asked for. Forgets earlier wake-ups: what comes next answers them.
+    /// What came to the seat without being asked for. Forgets earlier wake-ups, for what comes next answers them;
+    /// unless it has stopped looking: then they are for the next one.
     fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
     /// For how long there is no need to ask. `woken`: something has come since the last attempt; `steady`: messages have
@@ -94,36 +95,36 @@ pub(crate) enum Waited<T> {
     Displaced,
 }
 
-/// Waits, first for the turn among those of this process, then for what the attempt is about.
+/// Waits, first for the turn among those of this process, then for what is awaited.
 ///
-/// *Errors*: those of the attempt; `Closed` as soon as the client closes.
-pub(crate) async fn wait<A: Attempt>(
+/// *Errors*: those of the attempts; `Closed` as soon as the client closes.
+pub(crate) async fn wait<A: Awaited>(
     engine: &Arc<Engine>,
     deadline: &Deadline,
     waiter: &mut Waiter,
-    attempt: &mut A,
+    awaited: &mut A,
 ) -> Result<Waited<A::Output>> {
     while !waiter.has_turn() {
         engine.check_open()?;
-        let most = match attempt.ask_beside(waiter).await? {
+        let most = match awaited.ask_beside(waiter).await? {
             Beside::Done(output) => return Ok(Waited::Done(output)),
             Beside::Again => continue,
             Beside::Wait(most) => most,
         };
         let parked = waiter.park(deadline.at_most(most), Until::Turn).await;
         if parked == Parked::TimedOut && deadline.is_over() {
-            return Ok(over(engine, deadline, waiter, attempt).await);
+            return Ok(over(engine, deadline, waiter, awaited).await);
         }
     }
-    contend(engine, deadline, waiter, attempt).await
+    contend(engine, deadline, waiter, awaited).await
 }
 
 /// Speaks to Redis, as the one of this process whose turn it is.
-async fn contend<A: Attempt>(
+async fn contend<A: Awaited>(
     engine: &Arc<Engine>,
     deadline: &Deadline,
     waiter: &mut Waiter,
-    attempt: &mut A,
+    awaited: &mut A,
 ) -> Result<Waited<A::Output>> {
     let mut pace = Pace::new(deadline.began());
     let poll_cap = engine.options.poll_cap;
@@ -132,16 +133,16 @@ async fn contend<A: Attempt>(
     let mut was_listening = false;
     loop {
         waiter.give_way().await;
-        if let Some(output) = attempt.received(waiter) {
+        if let Some(output) = awaited.received(waiter) {
             return Ok(Waited::Done(output));
         }
         engine.check_open()?;
         let listening = waiter.is_listening();
-        let mut pause = match attempt.rests(waiter, woken, was_listening && listening) {
+        let mut pause = match awaited.rests(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
             None => {
                 pace.spend(engine.now());
-                match attempt.ask(waiter, listening).await? {
+                match awaited.ask(waiter, listening).await? {
                     Asked::Done(output) => return Ok(Waited::Done(output)),
                     Asked::Displaced => return Ok(Waited::Displaced),
                     Asked::Busy(pause) => pause,
@@ -162,28 +163,28 @@ async fn contend<A: Attempt>(
         }
         woken = waiter.park(deadline.at_most(pause.most), Until::Message).await == Parked::Woken;
         if woken && !pace.allows(engine.now()) {
-            if let Some(output) = attempt.received(waiter) {
+            if let Some(output) = awaited.received(waiter) {
                 return Ok(Waited::Done(output));
             }
             waiter.park(deadline.at_most(FLOOR + engine.jitter(FLOOR)), Until::Handed).await;
         }
         if deadline.is_over() {
-            return Ok(over(engine, deadline, waiter, attempt).await);
+            return Ok(over(engine, deadline, waiter, awaited).await);
         }
     }
 }
 
 /// The end of the wait. Success beats it, and only what is known is told as busy.
-async fn over<A: Attempt>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, attempt: &mut A) -> Waited<A::Output> {
+async fn over<A: Awaited>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, awaited: &mut A) -> Waited<A::Output> {
     // What it was woken for it will not look at: the next one does.
     waiter.stops_looking();
-    if let Some(output) = attempt.received(waiter) {
+    if let Some(output) = awaited.received(waiter) {
         return Waited::Done(output);
     }
     // A hold of this process that may be handed over is known without asking.
     let is_unknown = |at| waiter.held_here(engine.now()).is_none() && engine.topology.is_silent(waiter.lock_name(), at);
     let silent = deadline.finds_silent(deadline.reading(), is_unknown).await;
-    match attempt.received(waiter) {
+    match awaited.received(waiter) {
         Some(output) => Waited::Done(output),
         None if silent => Waited::Silent,
         None => Waited::Over,

@@ -1,15 +1,12 @@
 //! The guards on the scene: how they come in, and what ends them.
 
 use distlock::Guard;
-use distlock::sim::{SimReply, SimServer};
 use futures::FutureExt as _;
 use tokio::time::Instant;
 
-use super::plan::{Faults, Kind};
+use super::plan::Kind;
 use super::scene::Scene;
-use super::state::{Guardless, Held, Spot, State, Stranded};
-use crate::group::fleet::moved;
-use crate::rig::field;
+use super::state::{Guardless, Held, Spot, State};
 use crate::stage::holder;
 
 impl Scene {
@@ -21,8 +18,8 @@ impl Scene {
         let id = state.holds;
         state.holds += 1;
         let who = if given { owner.clone() } else { format!("{owner}#{id}") };
-        let exempt = self.forced(&state, spot);
-        let copied = state.in_time.filter(|until| *until >= began + self.lawful());
+        let exempt = self.force_is_near_in(&state, spot);
+        let copied = state.in_time.filter(|until| *until >= began + self.in_time_for());
         let held = Held { guard, spot, owner, who, exempt, copied, forced: None, may_be_cut: false, promised: None };
         let mut wrong = Vec::new();
         if held.guard.is_held() && !exempt {
@@ -58,7 +55,7 @@ impl Scene {
         id
     }
 
-    fn forced(&self, state: &State, spot: Spot) -> bool {
+    fn force_is_near_in(&self, state: &State, spot: Spot) -> bool {
         let now = Instant::now();
         let lasts = |(key, until): &(usize, Option<Instant>)| {
             self.keys(spot).contains(key) && until.is_none_or(|until| now < until)
@@ -66,26 +63,34 @@ impl Scene {
         state.forced.iter().any(lasts)
     }
 
-    pub fn may_be_forced(&self, spot: Spot) -> bool {
-        self.forced(&self.state.lock(), spot)
+    /// Whether a lock is being forced open, or the force may still come in.
+    pub fn force_is_near(&self, spot: Spot) -> bool {
+        self.force_is_near_in(&self.state.lock(), spot)
     }
 
-    /// A lock is being forced open, or was, and the force may still come in until then.
-    pub fn forcing(&self, spot: Spot, until: Option<Instant>) {
+    /// A lock is being forced open from now on.
+    pub fn begin_force(&self, spot: Spot) {
         let mut state = self.state.lock();
+        self.exempt(&mut state, spot);
+        state.forced.extend(self.keys(spot).map(|key| (key, None)));
+    }
+
+    /// The step that forced it open is done; the force may still come in until then.
+    pub fn end_force(&self, spot: Spot, until: Instant) {
+        let mut state = self.state.lock();
+        self.exempt(&mut state, spot);
+        // The steps force one at a time.
+        state.forced.iter_mut().filter(|(_, end)| end.is_none()).for_each(|(_, end)| *end = Some(until));
+    }
+
+    fn exempt(&self, state: &mut State, spot: Spot) {
         for held in state.held.values_mut().filter(|held| self.meets(held.spot, spot)) {
             held.exempt = true;
-        }
-        let keys = self.keys(spot);
-        match until {
-            None => state.forced.extend(keys.map(|key| (key, None))),
-            // The steps force one at a time.
-            Some(_) => state.forced.iter_mut().filter(|(_, end)| end.is_none()).for_each(|(_, end)| *end = until),
         }
     }
 
     /// These guards' lock was forced open by now, by a command that was sent at `since`.
-    pub fn forced_open(&self, before: &[usize], since: Instant) {
+    pub fn note_forced(&self, before: &[usize], since: Instant) {
         let mut state = self.state.lock();
         for id in before {
             if let Some(held) = state.held.get_mut(id).filter(|held| held.copied.is_none_or(|until| until < since)) {
@@ -102,7 +107,7 @@ impl Scene {
     /// Puts it back. It may have another lease.
     pub fn put(&self, id: usize, mut held: Held) {
         held.promised = None;
-        held.exempt |= self.may_be_forced(held.spot);
+        held.exempt |= self.force_is_near(held.spot);
         self.state.lock().held.insert(id, held);
     }
 
@@ -120,31 +125,5 @@ impl Scene {
         if let Ok(owner) = text.parse() {
             self.state.lock().guardless.push(Guardless { owner, spot, text, until });
         }
-    }
-
-    /// A release by owner of this client has ended, from these commands on: where it lost one, the hold stays.
-    pub fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
-        self.note_trouble();
-        let state = &mut *self.state.lock();
-        for (server, from) in sent.iter().enumerate() {
-            if state.lost.iter().any(|(at, number)| *at == (party, server) && number >= from) {
-                let owner = moved(owner, server);
-                state.stranded.extend(self.keys(spot).map(|key| Stranded { server, key, owner: owner.clone() }));
-            }
-        }
-    }
-
-    /// Whether every server knows that this hold lost its guard; where nothing is lost, it will in time.
-    pub fn is_marked(&self, hold: &Guardless) -> bool {
-        let marked = |server: &SimServer, owner: &str, key: usize| {
-            let list = format!("{}:holds", field(self.flavour(hold.spot.reads), owner));
-            let ids = server.command(&[b"hget", self.names[key].as_bytes(), list.as_bytes()]);
-            matches!(ids, SimReply::Text(ids) if ids.contains(&b'+'))
-        };
-        let several = self.servers.len() > 1;
-        let mut servers = self.servers.iter().enumerate();
-        let owner = |n: usize| if several { moved(&hold.text, n) } else { hold.text.clone() };
-        self.theme.faults == Faults::None
-            || servers.all(|(n, server)| self.keys(hold.spot).all(|key| marked(server, &owner(n), key)))
     }
 }

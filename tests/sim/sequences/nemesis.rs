@@ -24,7 +24,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
         0 | 1 if scene.strict && !matches!(scene.kind, Kind::Multi | Kind::Red) => {
             dice.between(1, scene.timeout.as_millis() as u64)
         }
-        _ if scene.strict => dice.between(0, 6_000) + scene.lawful(),
+        _ if scene.strict => dice.between(0, 6_000) + scene.in_time_for(),
         0 => dice.between(1, 50),
         1 | 2 => dice.between(50, 700),
         3 => dice.between(700, 5_000),

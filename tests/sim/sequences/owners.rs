@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use distlock::Error;
+use distlock::sim::{SimReply, SimServer};
 use distlock_support::Numbers;
 use tokio::time::Instant;
 
 use super::given::Given;
 use super::nemesis::trouble;
-use super::plan::{Kind, Sharing};
-use super::scene::{LAWFUL, Scene};
-use super::state::{Guardless, Spot};
-use crate::rig::ms;
+use super::plan::{Faults, Kind, Sharing};
+use super::scene::{FORCE_MAY_LAST, Scene};
+use super::state::{Guardless, Spot, Stranded};
+use crate::group::fleet::moved;
+use crate::rig::{field, ms};
 
 /// Gives the guard up; the hold stays for as long as it had left.
 pub fn into_owner(scene: &Scene, id: usize) {
@@ -48,7 +50,7 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     // A RedLock's server that has no vote of this hold gives back another one, even one that was taken meanwhile.
     let votes = !marked && scene.kind == Kind::Red;
     if votes {
-        scene.forcing(hold.spot, None);
+        scene.begin_force(hold.spot);
     }
     // The mark that this hold lost its guard is late, or never comes where the guard's runtime had ended: then it is
     // another one of this owner that is given back.
@@ -75,7 +77,7 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     }
     scene.say(|| format!("{text} of {spot:?} released by client {party}: {result:?}"));
     if votes {
-        scene.forcing(spot, Some(Instant::now() + LAWFUL));
+        scene.end_force(spot, Instant::now() + FORCE_MAY_LAST);
     }
     if let (true, Err(Error::NotHeld { .. })) = (scene.theme.is_exact(), &result)
         && Instant::now() < until
@@ -98,4 +100,32 @@ pub fn lend(scene: &Scene, id: usize) -> usize {
     let clients = scene.clients;
     state.given.push(Given::new(owner, home, clients, Sharing::Object));
     state.given.len() - 1
+}
+
+impl Scene {
+    /// A release by owner of this client has ended, from these commands on: where it lost one, the hold stays.
+    fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
+        self.note_trouble();
+        let state = &mut *self.state.lock();
+        for (server, from) in sent.iter().enumerate() {
+            if state.lost.iter().any(|(at, number)| *at == (party, server) && number >= from) {
+                let owner = moved(owner, server);
+                state.stranded.extend(self.keys(spot).map(|key| Stranded { server, key, owner: owner.clone() }));
+            }
+        }
+    }
+
+    /// Whether every server knows that this hold lost its guard; where nothing is lost, it will in time.
+    fn is_marked(&self, hold: &Guardless) -> bool {
+        let marked = |server: &SimServer, owner: &str, key: usize| {
+            let list = format!("{}:holds", field(self.flavour(hold.spot.reads), owner));
+            let ids = server.command(&[b"hget", self.names[key].as_bytes(), list.as_bytes()]);
+            matches!(ids, SimReply::Text(ids) if ids.contains(&b'+'))
+        };
+        let several = self.servers.len() > 1;
+        let mut servers = self.servers.iter().enumerate();
+        let owner = |n: usize| if several { moved(&hold.text, n) } else { hold.text.clone() };
+        self.theme.faults == Faults::None
+            || servers.all(|(n, server)| self.keys(hold.spot).all(|key| marked(server, &owner(n), key)))
+    }
 }

@@ -6,13 +6,12 @@ use std::time::Duration;
 use distlock::{Acquire, Error};
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::exact::pause;
 use super::nemesis::{breaks, forge, trouble};
 use super::owners::{by_owner, into_owner, lend};
 use super::plan::{Act, Faults, Kind, Sharing, Step};
-use super::scene::{LAWFUL, Scene};
+use super::scene::{FORCE_MAY_LAST, Scene};
 use super::state::Spot;
 use crate::rig::ms;
 
@@ -72,10 +71,47 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
     pause(scene, &mut dice, step.act == Act::Pause).await;
 }
 
+/// Lets time go by, and looks.
+async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
+    // Races need steps that overlap.
+    let dense = scene.theme.sharing == Sharing::Becoming && dice.below(4) > 0;
+    let next = scene.next_copy();
+    if next.is_some_and(|at| at - Instant::now() < scene.timeout) && dice.once_in(2) {
+        // More happens until then.
+        return;
+    }
+    let copy = next.filter(|_| scene.theme.faults == Faults::Late && dice.once_in(3));
+    let span = match dice.below(if long { 20 } else { 24 }) {
+        // Until it has come in.
+        _ if copy.is_some() => copy.unwrap_or_else(Instant::now) - Instant::now() + ms(2),
+        _ if dense && !long => dice.between(0, 5),
+        0 if scene.theme.faults != Faults::None || scene.theme.forged => dice.between(5_000, 62_000),
+        0..3 => dice.between(500, 4_000),
+        3..9 => dice.between(20, 600),
+        _ if long => dice.between(20, 900),
+        9..17 => dice.between(0, 12),
+        _ => return,
+    };
+    scene.say(|| format!("pause of {span:?}"));
+    let end = Instant::now() + span;
+    for left in (0..3).rev() {
+        let until = end - span / 3 * left;
+        // What comes in late may be gone soon after.
+        while let Some(at) = scene.next_copy().map(|at| at + ms(1)).filter(|at| *at < until) {
+            sleep_until(at).await;
+            scene.look("behind a late copy");
+            scene.look_late();
+        }
+        sleep_until(until).await;
+        scene.look("in a pause");
+    }
+    scene.look_late();
+}
+
 fn spot(scene: &Scene, dice: &mut Numbers) -> Spot {
     let party = dice.below(scene.clients as u64) as usize;
-    let place = dice.below(scene.places() as u64) as usize;
-    Spot { party, place, reads: scene.kind == Kind::Rw && dice.below(5) < 3 }
+    let lock = dice.below(scene.locks() as u64) as usize;
+    Spot { party, lock, reads: scene.kind == Kind::Rw && dice.below(5) < 3 }
 }
 
 fn lease(scene: &Scene, dice: &mut Numbers) -> Duration {
@@ -212,7 +248,7 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let spot = spot(scene, dice);
     trouble(scene, dice, spot.party);
     scene.say(|| format!("{spot:?} is forced open"));
-    scene.forcing(spot, None);
+    scene.begin_force(spot);
     scene.gives_back();
     // Those that were there before it was sent.
     let before: Vec<usize> = scene
@@ -220,17 +256,18 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
         .lock()
         .held
         .iter()
-        .filter(|(_, held)| held.spot.place == spot.place && held.spot.reads == spot.reads)
+        .filter(|(_, held)| held.spot.lock == spot.lock && held.spot.reads == spot.reads)
         .map(|(id, _)| *id)
         .collect();
     let (busy, began) = (scene.busy(), Instant::now());
     let result = scene.lock(spot).force_unlock().await;
     scene.say(|| format!("{spot:?} was forced open: {result:?}"));
-    let lawful = if result.is_err() { LAWFUL.min(scene.lawful() * 2) } else { ms(1_000).min(scene.lawful()) };
-    scene.forcing(spot, Some(Instant::now() + lawful));
+    let in_time_for = scene.in_time_for();
+    let lasts = if result.is_err() { FORCE_MAY_LAST.min(in_time_for * 2) } else { ms(1_000).min(in_time_for) };
+    scene.end_force(spot, Instant::now() + lasts);
     drop(busy);
     if matches!(result, Ok(true)) {
-        scene.forced_open(&before, began);
+        scene.note_forced(&before, began);
     }
     // Whoever was there comes in again, here and elsewhere.
     let owner = before.first().and_then(|id| Some(scene.state.lock().held.get(id)?.owner.clone()));

@@ -14,8 +14,8 @@ use super::plan::{Faults, Kind, Sharing, Theme};
 use super::state::{Spot, State};
 use crate::rig::{self, Party, ms};
 
-/// How long a command may take to come in that is still to be carried out, at the most. What comes later must be refused.
-pub const LAWFUL: Duration = Duration::from_secs(10);
+/// For how long after it was sent a force may still come in and be carried out, or a release that takes any vote, at the most.
+pub const FORCE_MAY_LAST: Duration = Duration::from_secs(10);
 
 pub struct Scene {
     pub kind: Kind,
@@ -31,7 +31,7 @@ pub struct Scene {
     pub fair_wait: Duration,
     pub watchdog: Duration,
     pub state: Mutex<State>,
-    /// Copies come in either in time or so late that they must be refused: the server counts no more than there is (`exact`).
+    /// Copies come in either in time or so late that they must be refused: the server counts no more than there is (`late`).
     pub strict: bool,
     /// Notes what happens.
     pub traced: bool,
@@ -184,25 +184,25 @@ impl Scene {
     }
 
     /// How many locks there are to take.
-    pub fn places(&self) -> usize {
+    pub fn locks(&self) -> usize {
         self.names.len() + usize::from(self.kind == Kind::Multi)
     }
 
     pub fn lock(&self, spot: Spot) -> Arc<dyn DistLock> {
         let client = |party: usize| self.parties.lock()[party % self.clients][0].client.clone();
-        let name = |place: usize| self.names[place];
+        let name = |lock: usize| self.names[lock];
         match self.kind {
             Kind::Red => {
                 let clients = self.party(spot.party).into_iter().map(|party| party.client);
                 Arc::new(RedLock::new(clients, name(0)).node_timeout(self.timeout))
             }
-            Kind::Multi if spot.place == self.names.len() => {
+            Kind::Multi if spot.lock == self.names.len() => {
                 // Those of one client are taken by one command, those of several by one each.
                 let party = |n: usize| spot.party + n * (spot.party % 2);
                 let member = |n: usize| -> Arc<dyn DistLock> { Arc::new(client(party(n)).reentrant(name(n))) };
                 Arc::new(MultiLock::of(vec![member(0), member(1)]))
             }
-            _ => rig::lock(&client(spot.party), self.flavour(spot.reads), name(spot.place)).into(),
+            _ => rig::lock(&client(spot.party), self.flavour(spot.reads), name(spot.lock)).into(),
         }
     }
 
@@ -219,7 +219,7 @@ impl Scene {
 
     /// The names that a lock is made of, by number.
     pub fn keys(&self, spot: Spot) -> std::ops::Range<usize> {
-        if spot.place == self.names.len() { 0..self.names.len() } else { spot.place..spot.place + 1 }
+        if spot.lock == self.names.len() { 0..self.names.len() } else { spot.lock..spot.lock + 1 }
     }
 
     pub fn meets(&self, a: Spot, b: Spot) -> bool {

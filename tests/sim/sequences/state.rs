@@ -34,7 +34,7 @@ pub struct Held {
 pub struct Spot {
     pub party: usize,
     /// Which lock.
-    pub place: usize,
+    pub lock: usize,
     pub reads: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct Looks {
     pub queues: u64,
 }
 
-/// What `troubled`, `unsure`, `in_time` and `loose` say about the looks is told in `exact`.
+/// What `troubled`, `unsure`, `in_time` and `loose` say about the looks is told in `late`.
 #[derive(Default)]
 pub struct State {
     pub given: Vec<Given>,
@@ -112,7 +112,7 @@ pub struct State {
     /// When the last late copy, or forged message, will have come in: until then the end waits.
     pub quiet: Option<Instant>,
     /// When the next runtime begins.
-    pub left: Option<Instant>,
+    pub next_runtime: Option<Instant>,
     /// The longest lease that was asked for.
     pub longest: Duration,
 }

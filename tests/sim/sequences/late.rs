@@ -22,11 +22,10 @@ use std::time::Duration;
 
 use distlock::Acquire;
 use distlock::sim::SimReply;
-use distlock_support::Numbers;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::given::Given;
-use super::plan::{Faults, Kind, Sharing};
+use super::plan::Kind;
 use super::scene::Scene;
 use super::state::{Spot, Stranded};
 use crate::group::fleet::moved;
@@ -35,50 +34,14 @@ use crate::rig::{count, ms};
 /// For how long a server's clock is known for certain.
 const KNOWN: Duration = Duration::from_secs(50);
 
-/// Lets time go by, and looks.
-pub async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
-    // Races need steps that overlap.
-    let dense = scene.theme.sharing == Sharing::Becoming && dice.below(4) > 0;
-    let next = scene.next_copy();
-    if next.is_some_and(|at| at - Instant::now() < scene.timeout) && dice.once_in(2) {
-        // More happens until then.
-        return;
-    }
-    let copy = next.filter(|_| scene.theme.faults == Faults::Late && dice.once_in(3));
-    let span = match dice.below(if long { 20 } else { 24 }) {
-        // Until it has come in.
-        _ if copy.is_some() => copy.unwrap_or_else(Instant::now) - Instant::now() + ms(2),
-        _ if dense && !long => dice.between(0, 5),
-        0 if scene.theme.faults != Faults::None || scene.theme.forged => dice.between(5_000, 62_000),
-        0..3 => dice.between(500, 4_000),
-        3..9 => dice.between(20, 600),
-        _ if long => dice.between(20, 900),
-        9..17 => dice.between(0, 12),
-        _ => return,
-    };
-    scene.say(|| format!("pause of {span:?}"));
-    let end = Instant::now() + span;
-    for left in (0..3).rev() {
-        let until = end - span / 3 * left;
-        // What comes in late may be gone soon after.
-        while let Some(at) = scene.next_copy().map(|at| at + ms(1)).filter(|at| *at < until) {
-            sleep_until(at).await;
-            scene.look("behind a late copy");
-            scene.look_late();
-        }
-        sleep_until(until).await;
-        scene.look("in a pause");
-    }
-    scene.look_late();
-}
-
 fn queue(name: &str) -> String {
     format!("redisson_lock_queue:{{{}}}", name.trim_matches(['{', '}']))
 }
 
 impl Scene {
-    /// What comes in later than this after it was sent must be refused, and no repeat of it is under way any more.
-    pub fn lawful(&self) -> Duration {
+    /// For how long after it was sent a command may come in and be in time. Later it must be refused, and no repeat of it is under way
+    /// any more.
+    pub fn in_time_for(&self) -> Duration {
         self.timeout * 2 + ms(100)
     }
 
@@ -101,9 +64,9 @@ impl Scene {
                 }
                 state.unsure |= self.start.elapsed() > KNOWN;
                 // Most are sent at once; of one that was not, nobody knows just when.
-                let at = if now - planned.since < self.lawful() { planned.since } else { now };
-                if planned.late.is_some_and(|late| late < self.lawful()) {
-                    state.in_time = state.in_time.max(Some(now + self.lawful()));
+                let at = if now - planned.since < self.in_time_for() { planned.since } else { now };
+                if planned.late.is_some_and(|late| late < self.in_time_for()) {
+                    state.in_time = state.in_time.max(Some(now + self.in_time_for()));
                 }
                 copies.extend(planned.late.map(|late| at + late + self.latency()));
                 state.quiet = state.quiet.max(planned.late.map(|late| now + late + ms(500)));

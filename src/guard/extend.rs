@@ -1,0 +1,169 @@
+//! An extension of one guard's lease: one command, sent anew where the server found it too late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::millis;
+use crate::engine::Engine;
+use crate::engine::clock::{Refusals, harmless_from};
+use crate::engine::hold::{Hold, lease_until, valid_until};
+use crate::engine::ledger::{Book, Cap, End, Entry as _};
+use crate::engine::protocol::Renewed;
+use crate::engine::renewal::at_places;
+use crate::engine::replies::TOO_LATE;
+use crate::error::{Error, Result};
+use crate::transport::Reply;
+use crate::world::{Moment, nanos};
+
+/// Sets the lease of one guard anew.
+pub(super) struct Extension {
+    pub(super) engine: Arc<Engine>,
+    pub(super) hold: Arc<Hold>,
+    pub(super) level: u32,
+    pub(super) lease: Duration,
+}
+
+/// What asking once brought.
+struct Asked {
+    /// The holds that were named, that of the guard first: the answer tells by their places.
+    numbers: Vec<u64>,
+    sent: Moment,
+    /// What the guard might count on at the most before it was sent.
+    before: Cap,
+    reply: Reply,
+}
+
+impl Extension {
+    pub(super) async fn make(self) -> Result<()> {
+        let _order = self.hold.order.lock().await;
+        let cut_until = Moment::from_nanos(self.hold.book().cut_until());
+        // One before it may come in late, and shorten the lease behind this one.
+        self.engine.after(cut_until).await;
+        let number = {
+            let book = self.hold.book();
+            let held = book.until(self.level).is_some_and(|until| self.engine.now().as_nanos() < until);
+            book.number(self.level).filter(|_| held).ok_or_else(|| self.why_ended(&book))?
+        };
+        let mut refusals = Refusals::default();
+        let asked = loop {
+            let asked = self.ask_once(number).await?;
+            let Some(at) = too_late(&asked.reply) else { break asked };
+            // Not carried out: the server's clock was not known, or stepped.
+            self.uncap(asked.before);
+            refusals.add(&self.engine.clock, at, self.engine.now())?;
+        };
+        // Other holds of this owner here may be gone.
+        let gone = asked.read_gone();
+        if !gone.is_empty() {
+            self.engine.gone(&self.hold, &gone);
+        }
+        if gone.contains(&number) {
+            return Err(self.hold.lost(End::Gone));
+        }
+        self.book_answer(&asked)
+    }
+
+    fn why_ended(&self, book: &Book) -> Error {
+        self.hold.lost(book.end_of(self.level).unwrap_or(End::Expired))
+    }
+
+    /// The command was not carried out.
+    fn uncap(&self, before: Cap) {
+        self.hold.book().uncapped(self.engine.now().as_nanos(), self.level, before);
+    }
+
+    /// Sends the command. From then on the guard counts on the shorter of both leases.
+    async fn ask_once(&self, number: u64) -> Result<Asked> {
+        let Self { engine, hold, level, lease } = self;
+        let (level, lease) = (*level, *lease);
+        let (others, all, kept, numbers) = {
+            let book = hold.book();
+            let numbers: Vec<u64> = [number].into_iter().chain(book.holds().filter(|other| *other != number)).collect();
+            let (others, all) = (book.until_others(level), book.until_in_server());
+            (Moment::from_nanos(others), Moment::from_nanos(all), book.is_watched_without(level), numbers)
+        };
+        let sent = engine.now();
+        let armed = lease.max(lease_until(sent, others));
+        let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
+        // Without a reply the lease may be the shorter of both.
+        let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
+        let before = hold.book().capped(level, if shortens { cap } else { Cap::NONE });
+        // Whoever waits for its end must not count on the longer one.
+        hold.changed.notify_waiters();
+        // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a renewal that
+        // is under way may have promised that one more.
+        let now_left = lease_until(sent, all);
+        let shorter = armed < now_left + now_left / 50 + Duration::from_millis(5);
+        // Where every hold has a lease of its own, the lock's may be longer than any of them.
+        let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
+        let asked = (sent + armed).as_nanos();
+        let (armed, last_ms, holds) = if cuts {
+            let n = hold.book().next_cut();
+            let last_ms = engine.clock.last(sent, engine.options.command_timeout);
+            (-millis(armed), last_ms, engine.hold_ids_cut(&hold.owner, &numbers, n))
+        } else {
+            (millis(armed), 0, engine.hold_ids(&hold.owner, &numbers))
+        };
+        let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };
+        let call = hold.protocol.nature().renewal.call(armed, last_ms, std::iter::once(each));
+        let reply = engine.topology.run(hold.name(), call).await.map_err(|fault| {
+            if fault.in_doubt() {
+                let mut book = hold.book();
+                book.note_unseen(asked);
+                if cuts {
+                    // A late copy may shorten the lease while this hold is there.
+                    book.may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
+                }
+            } else {
+                self.uncap(before);
+            }
+            Error::from_fault(&fault, &hold.name().plain)
+        })?;
+        Ok(Asked { numbers, sent, before, reply })
+    }
+
+    /// Books what the server made of it, where the guard's hold is there.
+    fn book_answer(&self, asked: &Asked) -> Result<()> {
+        let refused = match &asked.reply {
+            Reply::List(entries) => match entries.as_slice() {
+                [Reply::Int(1) | Reply::List(_)] => {
+                    let until = valid_until(asked.sent, self.lease).as_nanos();
+                    let mut book = self.hold.book();
+                    let in_time = book.extended(self.engine.now().as_nanos(), self.level, nanos(self.lease), until);
+                    let extended = if in_time { Ok(()) } else { Err(self.why_ended(&book)) };
+                    drop(book);
+                    self.hold.changed.notify_waiters();
+                    return extended;
+                }
+                entries => entries.first(),
+            },
+            _ => None,
+        };
+        self.uncap(asked.before);
+        Err(match refused {
+            Some(Reply::Text(reason)) => Error::Server { message: String::from_utf8_lossy(reason).into_owned() },
+            _ => Error::odd_reply(self.hold.protocol.nature().renewal.script.name, &asked.reply),
+        })
+    }
+}
+
+impl Asked {
+    /// Which of the holds are gone.
+    fn read_gone(&self) -> Vec<u64> {
+        let Reply::List(entries) = &self.reply else { return Vec::new() };
+        match entries.as_slice() {
+            [Reply::List(gone)] => at_places(&self.numbers, gone),
+            [Reply::Int(0)] => self.numbers.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The server's time, where it found the command too late.
+fn too_late(reply: &Reply) -> Option<i64> {
+    let Reply::List(parts) = reply else { return None };
+    match parts.as_slice() {
+        [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(*at),
+        _ => None,
+    }
+}
