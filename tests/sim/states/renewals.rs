@@ -1,7 +1,8 @@
 //! Of renewals and extensions: which holds are told, and what becomes of the lease.
 
-use distlock::sim::SimReply;
-use distlock::{Acquire, Error, Owner, Released};
+use distlock::sim::{Mishap, SimReply};
+use distlock::{Acquire, DistLock as _, Error, Owner, Released};
+use tokio::time::sleep;
 
 use super::{FLAVOURS, NAME, Sight, enter};
 use crate::rig::{ms, virtually};
@@ -146,4 +147,27 @@ fn a_renewal_brings_no_cover_back() {
         assert_eq!((renewed.renewed, renewed.lost), (0, 1));
         assert!(!guard.is_held());
     });
+}
+
+/// An extension to less that nobody heard of makes no lease shorter when it comes in after its last moment, be it for the
+/// first time: its guard counts on the lease that was there.
+#[test]
+fn an_extension_that_comes_in_too_late_changes_nothing() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let (sight, mine, _) = Sight::of_two(flavour).await;
+            let guard = mine.lock_leased(ms(500_000)).await.unwrap();
+            // The client has heard what time it is.
+            assert!(!sight.us.client.reentrant("other").force_unlock().await.unwrap());
+            let next = sight.us.link.sent();
+            sight.us.link.plan(next, Mishap::LateOnly(ms(120_000)));
+            for repeat in next + 1..next + 20 {
+                sight.us.link.plan(repeat, Mishap::LoseRequest);
+            }
+            assert!(guard.extend(ms(200_000)).await.unwrap_err().outcome_unknown(), "{flavour}");
+            sleep(ms(130_000)).await;
+            let left = sight.server.pttl(NAME.as_bytes());
+            assert!((300_000..=370_000).contains(&left), "{flavour}: {left} ms are left");
+        });
+    }
 }
