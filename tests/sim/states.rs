@@ -304,7 +304,8 @@ fn a_multi_lock_takes_all_or_none() {
     });
 }
 
-/// Holds that are not listed, as Java's are, are given back one by one, and no list comes of it.
+/// Holds that are not listed, as Java's are, are given back one by one, and no list comes of it; a late copy of such a
+/// release gives back none.
 #[test]
 fn holds_of_java_are_given_back_one_by_one() {
     const JAVA: &str = "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7";
@@ -312,7 +313,7 @@ fn holds_of_java_are_given_back_one_by_one() {
         virtually(async move || {
             let (sight, mine, _) = Sight::of_two(flavour).await;
             let (owner, field) = (JAVA.parse::<Owner>().unwrap(), field(flavour, JAVA));
-            let mut words = vec!["hset", NAME, &field, "2"];
+            let mut words = vec!["hset", NAME, &field, "3"];
             match flavour {
                 Flavour::Read => words.extend(["mode", "read"]),
                 Flavour::Write => words.extend(["mode", "write"]),
@@ -323,13 +324,18 @@ fn holds_of_java_are_given_back_one_by_one() {
                 sight.server.command(&words)
             };
             run(&words);
-            run(&["pexpire", NAME, "30000"]);
-            let covers = [1, 2].map(|n| format!("{{{NAME}}}:{JAVA}:rwlock_timeout:{n}"));
+            run(&["pexpire", NAME, "300000"]);
+            let covers = [1, 2, 3].map(|n| format!("{{{NAME}}}:{JAVA}:rwlock_timeout:{n}"));
             if flavour == Flavour::Read {
                 for cover in &covers {
-                    run(&["set", cover, "1", "px", "30000"]);
+                    run(&["set", cover, "1", "px", "300000"]);
                 }
             }
+            // The client has heard what time it is.
+            assert!(!sight.us.client.reentrant("other").force_unlock().await.unwrap());
+            sight.us.link.plan_next(Mishap::LateCopy(ms(120_000)));
+            assert_eq!(mine.release(&owner).await.unwrap(), Released::StillHeld(2), "{flavour}");
+            sleep(ms(130_000)).await;
             assert_eq!(mine.release(&owner).await.unwrap(), Released::StillHeld(1), "{flavour}");
             assert_eq!(run(&["hget", NAME, &format!("{field}:holds")]), SimReply::Nil, "{flavour}");
             assert_eq!(mine.release(&owner).await.unwrap(), Released::Free, "{flavour}");

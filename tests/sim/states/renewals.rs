@@ -171,3 +171,33 @@ fn an_extension_that_comes_in_too_late_changes_nothing() {
         });
     }
 }
+
+/// An extension of a hold that somebody gave back is an error, and changes nothing for the owner's other hold here.
+#[test]
+fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
+    for flavour in FLAVOURS {
+        for listed in [false, true] {
+            virtually(async move || {
+                let (sight, mine, theirs) = Sight::of_two(flavour).await;
+                // The one that is not listed goes first, else the newest.
+                let (gone, kept) = if listed {
+                    let a = sight.us.client.owner();
+                    let kept = enter(&*mine, &a, 10_000).await;
+                    (enter(&*mine, &a, 40_000).await, kept)
+                } else {
+                    let gone = mine.lock_leased(ms(40_000)).await.unwrap();
+                    let a = gone.owner().clone();
+                    (gone, enter(&*mine, &a, 10_000).await)
+                };
+                let owner = elsewhere(gone.owner());
+                assert_eq!(theirs.release(&owner).await.unwrap(), Released::StillHeld(1), "{flavour}");
+                let before = sight.server.pttl(NAME.as_bytes());
+                let extended = gone.extend(ms(2000)).await;
+                assert!(matches!(extended, Err(Error::Lost { .. })), "{flavour}, {listed}: {extended:?}");
+                assert_eq!(sight.server.pttl(NAME.as_bytes()), before, "{flavour}, {listed}");
+                assert_eq!(kept.unlock().await.unwrap(), Released::Free, "{flavour}, {listed}");
+                assert_eq!(sight.keys(&[]), "", "{flavour}, {listed}");
+            });
+        }
+    }
+}
