@@ -49,6 +49,25 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
     .await;
 }
 
+/// A reader beside another, for whom the lock's lease may not be made longer, leaves what was there.
+#[tokio::test]
+async fn a_reader_that_may_not_come_in_leaves_no_trace() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url()).coalesce(false)).await;
+        let lock = client.rw("a").read();
+        let beside = lock.lock_leased(secs(30)).await.unwrap();
+        let before = (bed.admin.hgetall("a").await, bed.admin.keys().await);
+        allow(bed, false).await;
+        refused(lock.lock_leased(secs(60)).await, "");
+        refused(lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(60))).await, "");
+        eventually("nothing is under way", secs(5), async || client.stats().under_way == 0).await;
+        assert_eq!((bed.admin.hgetall("a").await, bed.admin.keys().await), before);
+        allow(bed, true).await;
+        assert_eq!(beside.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}
+
 /// Nor is a lock passed on that would never end: it is free, and the waiter comes by itself.
 #[tokio::test]
 async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {

@@ -268,7 +268,8 @@ fn nobody_comes_in_again_on_a_hold_that_is_gone() {
                 // As this owner too, by another client: its hold is another one.
                 let next = if taken { Some(enter(&*theirs, &a, 5000).await) } else { None };
                 assert!(outer.is_held(), "{flavour}: as far as it knows");
-                let again = enter(&*mine, &a, 5000).await;
+                // At once, without a wait.
+                let again = mine.acquire(Acquire::new().owner(&a).lease(ms(5000)).wait(ms(0))).await.unwrap().unwrap();
                 assert!(!outer.is_held(), "{flavour}, {taken}");
                 assert_eq!(mine.hold_count(&a).await.unwrap(), 1 + u64::from(taken), "{flavour}, {taken}");
                 assert!(outer.unlock().await.is_err(), "{flavour}, {taken}");
