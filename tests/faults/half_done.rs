@@ -1,6 +1,6 @@
 //! Servers that refuse what a script does last: what it did before is undone.
 
-use distlock::{Acquire, DistLock as _, Flavour, Released};
+use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
 
 use crate::bed::{Bed, eventually, fair, idle, ms, reentrant, secs, waiter};
 use crate::rig::{brisk, refused};
@@ -109,6 +109,23 @@ async fn an_extension_that_may_not_be_noted_changes_nothing() {
     .await;
 }
 
+/// A lease that may not be looked at is not renewed, and nobody says that it was.
+#[tokio::test]
+async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url())).await;
+        for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write] {
+            let guard = client.lock(flavour, "a").lock().await.unwrap();
+            rule(bed, "-pttl").await;
+            assert_eq!(client.renew_now().await.renewed, 0, "{flavour}");
+            rule(bed, "+pttl").await;
+            assert_eq!(client.renew_now().await.renewed, 1, "{flavour}");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
 /// What may not be announced is done all the same: given back, freed, passed on. Whoever waits finds out by itself.
 #[tokio::test]
 async fn what_may_not_be_announced_is_done() {
@@ -125,6 +142,8 @@ async fn what_may_not_be_announced_is_done() {
             let guard = lock.lock().await.unwrap();
             assert!(lock.force_unlock().await.unwrap(), "{flavour}");
             drop(guard);
+            let of_none = lock.release(&mute.owner()).await;
+            assert!(matches!(of_none, Err(Error::NotHeld { .. })), "{flavour}: {of_none:?}");
         }
         let queued = async |n| able.fair("b").queue_len().await.unwrap() == n;
         for forced in [false, true] {
