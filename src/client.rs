@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Options, Prefer, Secret};
-use crate::engine::Engine;
-use crate::engine::home::Home;
-use crate::engine::names::LockName;
-use crate::engine::node::Node;
-use crate::engine::node::connect::Endpoint;
 use crate::engine::renewal::{self, Which};
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply, Transport};
+use crate::engine::{Engine, Handle};
 use crate::error::{Error, Result};
+use crate::names::LockName;
 use crate::owner::Owner;
+use crate::runtime::home::Home;
+use crate::transport::node::Node;
+use crate::transport::node::connect::Endpoint;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply, Transport};
 
 static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../lua/common/preflight.lua"));
 
@@ -30,19 +30,6 @@ static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../lua/
 /// in the open.
 #[derive(Clone)]
 pub struct Client(Arc<Handle>);
-
-/// What keeps a client open: every clone, lock object and guard has a share in it.
-pub(crate) struct Handle {
-    engine: Arc<Engine>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if let Some(work) = self.engine.shut_down(self.engine.options.command_timeout) {
-            work.detach();
-        }
-    }
-}
 
 impl Client {
     /// Connects with the default options to `redis://[user:password@]host[:port][/database]`, `rediss://..` (a TLS
@@ -64,7 +51,12 @@ impl Client {
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         options.validate()?;
         Home::here()?;
-        Ok(Self(Arc::new(Handle { engine: Engine::start(options, node) })))
+        Ok(Self(Handle::new(Engine::start(options, node))))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(engine: Arc<Engine>) -> Self {
+        Self(Handle::new(engine))
     }
 
     /// A client of a simulated server, on the current runtime. The simulator decides the client's id and jitter.
@@ -78,7 +70,7 @@ impl Client {
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.0.engine
+        self.0.engine()
     }
 
     pub(crate) fn handle(&self) -> Arc<Handle> {
@@ -88,25 +80,25 @@ impl Client {
     /// The options in force.
     #[must_use]
     pub fn options(&self) -> &Options {
-        &self.0.engine.options
+        &self.0.engine().options
     }
 
     /// This client's id: a uuid of version 8, the first part of its owners.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.0.engine.id
+        &self.0.engine().id
     }
 
     /// A new owner, for re-entry: acquires with the same owner are one holder coming in again.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        self.0.engine.owner()
+        self.0.engine().owner()
     }
 
     /// What this client holds and waits for at the moment.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let engine = &self.0.engine;
+        let engine = self.0.engine();
         Stats {
             holds: engine.holds.len(),
             waiting: engine.registry.waiting(),
@@ -120,11 +112,11 @@ impl Client {
     /// *Cost*: one command for every [`Options::watchdog_batch`] locks, all in flight together. *Cancel safety*: what
     /// was sent takes effect. *Errors*: none; what could not be renewed is in the report and is tried again.
     pub async fn renew_now(&self) -> Renewed {
-        let engine = Arc::clone(&self.0.engine);
-        let round = self.0.engine.home().bring(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
+        let engine = Arc::clone(self.0.engine());
+        let round = self.0.engine().home().bring(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
         // Without its runtime it can renew nothing.
         let round: renewal::Round = round.unwrap_or_else(|_: Error| renewal::Round {
-            failed: self.0.engine.holds.len(),
+            failed: self.0.engine().holds.len(),
             ..renewal::Round::default()
         });
         Renewed { renewed: round.renewed, failed: round.failed, lost: round.lost }
@@ -138,7 +130,7 @@ impl Client {
     /// connections are closed all the same), [`Error::Closed`] when it was shut down before, [`Error::RuntimeGone`] when
     /// the runtime that it lives on has ended: then nothing was released.
     pub async fn shutdown(&self, within: Duration) -> Result<()> {
-        match self.0.engine.shut_down(within) {
+        match self.0.engine().shut_down(within) {
             Some(work) => work.await,
             None => Err(Error::Closed),
         }
@@ -146,7 +138,7 @@ impl Client {
 
     /// Tries on a throw-away key whether this login may do all that locks need; what is refused is logged, and returned.
     async fn preflight(&self) -> Vec<String> {
-        let engine = &self.0.engine;
+        let engine = self.0.engine();
         let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
         let words = [probe.key.clone(), engine.topology.publish(&probe), probe.channel.clone()].map(Arg::Text).into();
         let reply = engine.topology.run(&probe, Call { script: &PREFLIGHT, keys: 1, words }).await;

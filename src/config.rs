@@ -198,7 +198,7 @@ impl Options {
         if *pool_size == 0 || *pool_size > 256 {
             return Err(Error::config(format!("the pool size is {pool_size}: 1 to 256 are allowed")));
         }
-        if name_prefix.len() > crate::engine::names::LONGEST / 2 {
+        if name_prefix.len() > crate::names::LONGEST / 2 {
             return Err(Error::config("the name prefix is longer than half the longest name"));
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::transport::{Fault, FaultKind};
+use crate::transport::{Fault, FaultKind};
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -7,29 +7,20 @@ use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, Either};
 
-use crate::client::Handle;
+use crate::engine::Handle;
 use crate::engine::hold::Grant;
-use crate::engine::home::Home;
-use crate::engine::reaper::Reaper;
 use crate::error::{Error, Result};
 use crate::group::Held;
 use crate::owner::Owner;
+use crate::runtime::home::Home;
+use crate::runtime::reaper::Reaper;
+use crate::state::Released;
 
 mod single;
 mod unused;
 
 use single::Single;
 use unused::Unused;
-
-/// What a release left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Released {
-    /// This owner holds the lock no more: it is free, or others have it: the next waiter of this process, to whom it was
-    /// passed; other readers; the same owner in the other half of a read-write lock.
-    Free,
-    /// The owner came in several times; so many holds are left.
-    StillHeld(u32),
-}
 
 /// A held lock. Dropping it releases the lock in the background: that never blocks, never panics and needs no runtime;
 /// if the client's runtime is gone, the lease ends the lock.

@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod acquire;
 mod client;
 mod config;
 mod engine;
@@ -61,14 +62,21 @@ mod guard;
 pub mod guide;
 mod lock;
 pub mod multi;
+mod names;
 mod object;
 mod owner;
 pub mod redlock;
 pub mod reentrant;
+mod runtime;
 pub mod rwlock;
 pub mod spin;
+mod state;
 pub mod striped;
+mod topology;
+mod transport;
+mod world;
 
+pub use acquire::Acquire;
 pub use client::{Builder, Client, Renewed, Stats};
 pub use config::{Backoff, Options, Prefer};
 #[cfg(feature = "sim")]
@@ -77,8 +85,8 @@ pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;
 pub use flavour::Flavour;
-pub use guard::{Guard, Member, Released};
-pub use lock::{Acquire, DistLock, State};
+pub use guard::{Guard, Member};
+pub use lock::DistLock;
 pub use multi::MultiLock;
 pub use object::Lock;
 pub use owner::Owner;
@@ -86,6 +94,7 @@ pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;
 pub use rwlock::{ReadLock, RwLock, WriteLock};
 pub use spin::SpinLock;
+pub use state::{Released, State};
 pub use striped::Striped;
 
 /// The README's examples, compiled.

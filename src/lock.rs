@@ -6,94 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::config::check_lease;
+use crate::acquire::Acquire;
 use crate::error::{Error, Result};
-use crate::guard::{Guard, Released};
+use crate::guard::Guard;
 use crate::owner::Owner;
-
-/// How to acquire: how long to wait, for how long to hold, as whom.
-///
-/// Without a wait an acquire waits for as long as it takes; without a lease the watchdog keeps the lock for as long as
-/// the guard lives; without an owner a fresh one is made.
-#[derive(Clone, Debug, Default)]
-#[must_use = "pass it to acquire()"]
-pub struct Acquire {
-    pub(crate) wait: Option<Duration>,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) owner: Option<Owner>,
-    pub(crate) alone: bool,
-    /// True when the owner was made for this, though it is given: it holds nothing.
-    pub(crate) new: bool,
-    /// True for one of several locks that make up another one: its guard is a part of that one's.
-    pub(crate) grouped: bool,
-    /// For how long the acquire that this one is a part of has waited: a reader's patience is counted from its beginning.
-    pub(crate) waited: Duration,
-}
-
-impl Acquire {
-    /// Wait without limit, hold by the watchdog, as a fresh owner.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How long the acquire may take, *everything included*: queueing, subscribing, every command. Zero asks once.
-    /// Defaults to no limit.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
-        self
-    }
-
-    /// Hold for this long and no longer: an explicit lease is never renewed. At least 3 ms, since 1 % and 2 ms of
-    /// it are taken off for drift; rounded up to whole ms. Defaults to the watchdog.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
-    /// Acquire as this owner: if it holds the lock already, it comes in once more. Defaults to the owner of the
-    /// enclosing [`Owner::scope`], else to a fresh one.
-    pub fn owner(mut self, owner: &Owner) -> Self {
-        self.owner = Some(owner.clone());
-        self
-    }
-
-    /// Do not come in again: an owner that holds the lock already is told so at once, by
-    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), and keeps what it has. Redisson's non-reentrant locks
-    /// (protocol §4.4). Defaults to coming in again.
-    pub fn not_reentrant(mut self) -> Self {
-        self.alone = true;
-        self
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        self.lease.map_or(Ok(()), check_lease)
-    }
-}
-
-/// Who holds a lock, read from the primary in one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct State {
-    /// The holders and their hold counts, as they stand in Redis. Empty when the lock is free.
-    pub holders: Vec<(String, u64)>,
-    /// How long the lock lives without renewal; `None` when it is free or, which no client of ours leaves behind, when
-    /// it has no end.
-    pub remaining: Option<Duration>,
-}
-
-impl State {
-    /// True when somebody holds the lock.
-    #[must_use]
-    pub fn is_locked(&self) -> bool {
-        !self.holders.is_empty()
-    }
-
-    /// How often `owner` holds it.
-    #[must_use]
-    pub fn hold_count(&self, owner: &Owner) -> u64 {
-        self.holders.iter().find(|(holder, _)| holder == owner.text()).map_or(0, |(_, count)| *count)
-    }
-}
+use crate::state::{Released, State};
 
 /// A lock of any flavour. Made by a [`Client`](crate::Client); cheap to make, to clone and to throw away.
 ///

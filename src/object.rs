@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use crate::acquire::Acquire;
 use crate::client::Client;
 use crate::engine::protocol::Protocol;
-use crate::engine::transport::{Call, Reply};
 use crate::engine::{acquire, release};
 use crate::error::{Error, Result};
-use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, State};
+use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::owner::Owner;
+use crate::state::{Released, State};
+use crate::transport::{Call, Reply};
 
 /// A lock of one flavour, which `F` names: [`ReentrantLock`](crate::ReentrantLock), [`FairLock`](crate::FairLock),
 /// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`FencedLock`](crate::FencedLock) and

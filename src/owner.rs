@@ -11,8 +11,8 @@ use bytes::Bytes;
 use rand::RngCore as _;
 use rand::rngs::OsRng;
 
-use crate::engine::names::seeded;
 use crate::error::{Error, Result};
+use crate::names::seeded;
 
 tokio::task_local! {
     static CURRENT: Owner;

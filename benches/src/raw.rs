@@ -86,7 +86,7 @@ impl Raw {
     }
 }
 
-/// The settings of `src/engine/node/connect.rs`.
+/// The settings of `src/transport/node/connect.rs`.
 fn client(url: &str) -> Client {
     let mut config = Config::from_url_centralized(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     config.version = RespVersion::RESP3;

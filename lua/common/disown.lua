@@ -6,7 +6,7 @@
 -- Idempotent.
 
 load_holds()
-local count, ids = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or nil), listed(KEYS[1], ARGV[1])
-if not count or not place(ids, ARGV[2]) then return 0 end
-drop(KEYS[1], ARGV[1], count, without(ids, ARGV[2]) .. ',+' .. ARGV[2])
+local count, ids = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or nil), holds.listed(KEYS[1], ARGV[1])
+if not count or not holds.place(ids, ARGV[2]) then return 0 end
+holds.drop(KEYS[1], ARGV[1], count, holds.without(ids, ARGV[2]) .. ',+' .. ARGV[2])
 return 1

@@ -6,74 +6,75 @@
 -- whoever deletes that.
 -- Scripts are told of a hold: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
 -- that became known only afterwards; '*' = any (see `any`); else its id. A release may name several, with commas.
--- A lease is made shorter by a release, a copy of which finds its hold gone, or by a command with a number: `~n` stands behind the id then, at the front of the list for a hold
--- that is not listed. A copy of that command, or of one before it, finds its number used.
+-- A lease is made shorter by a release, a copy of which finds its hold gone, or by a command with a number: `~n` stands
+-- behind the id then, at the front of the list for a hold that is not listed. A copy of that command, or of one before it,
+-- finds its number used.
 
-local listed, place, is_counted, behind_id, unlisted, has, without, clock, too_late, add, put_back, drop, any, rest,
-  give_back, members, missing, somebody, are_all, rearm, noted, note, cut_once, relied
+local holds
 
 -- Makes all of these. Whoever takes or gives back the only hold of a fresh owner has no use for them, and they cost more
 -- than the rest of that script.
 local function load_holds()
-  if listed then return end
+  if holds then return end
+  holds = {}
 
-  function listed(hash, field)
+  function holds.listed(hash, field)
     return redis.call('hget', hash, field .. ':holds') or ''
   end
 
   -- Where an id stands in a list, with the comma in front; nil = it does not.
-  function place(ids, id)
+  function holds.place(ids, id)
     return string.find(ids .. ',', ',' .. id .. ',', 1, true) or string.find(ids, ',' .. id .. '~', 1, true)
   end
 
   -- Was this hold counted by its acquire, and not given back since?
-  function is_counted(ids, id)
-    return (place(ids, id) or place(ids, '+' .. id)) ~= nil
+  function holds.is_counted(ids, id)
+    return (holds.place(ids, id) or holds.place(ids, '+' .. id)) ~= nil
   end
 
   -- Where the next one begins behind what stands at `at`.
-  function behind_id(ids, at)
+  function holds.behind_id(ids, at)
     return string.find(ids, ',', at + 1, true) or #ids + 1
   end
 
-  function unlisted(count, ids)
+  function holds.unlisted(count, ids)
     local _, n = string.gsub(ids, ',', '')
     return count - n
   end
 
   -- Is this hold among those of an owner that has so many?
-  function has(ids, count, hold)
-    if hold == '-' then return unlisted(count, ids) > 0 end
-    return place(ids, hold) ~= nil
+  function holds.has(ids, count, hold)
+    if hold == '-' then return holds.unlisted(count, ids) > 0 end
+    return holds.place(ids, hold) ~= nil
   end
 
   -- A list without one of its ids, if it is there.
-  function without(ids, id)
-    local at = place(ids, id)
+  function holds.without(ids, id)
+    local at = holds.place(ids, id)
     if not at then return ids end
-    return string.sub(ids, 1, at - 1) .. string.sub(ids, behind_id(ids, at))
+    return string.sub(ids, 1, at - 1) .. string.sub(ids, holds.behind_id(ids, at))
   end
 
   -- The server's time in ms.
-  function clock()
+  function holds.clock()
     local now = redis.call('time')
     return now[1] * 1000 + math.floor(now[2] / 1000)
   end
 
   -- After its last moment a command has no effect: the reply that says so, with the time. '0' = it has none.
-  function too_late(last)
+  function holds.too_late(last)
     if last == '0' then return nil end
-    local at = clock()
+    local at = holds.clock()
     return at > tonumber(last) and {-7, at} or nil
   end
 
   -- Counts a hold up for an owner that has `count` others already.
-  function add(hash, field, count, ids, hold)
+  function holds.add(hash, field, count, ids, hold)
     redis.call('hset', hash, field, math.floor(count) + 1, field .. ':holds', ids .. ',' .. hold)
   end
 
   -- Puts an owner's count and list back to what they were.
-  function put_back(hash, field, count, ids)
+  function holds.put_back(hash, field, count, ids)
     redis.pcall('hset', hash, field, count)
     if ids == '' then
       redis.pcall('hdel', hash, field .. ':holds')
@@ -84,7 +85,7 @@ local function load_holds()
 
   -- Writes what is left to an owner that keeps some. A command that memory is short for is refused before it changes
   -- anything.
-  function drop(hash, field, count, ids)
+  function holds.drop(hash, field, count, ids)
     if ids == '' then
       redis.call('hset', hash, field, count)
       redis.call('hdel', hash, field .. ':holds')
@@ -95,19 +96,19 @@ local function load_holds()
 
   -- Which hold it is that whoever names none gives back: one that lost its guard, else the one that is not listed, else
   -- the newest.
-  function any(ids, count)
-    return string.match(ids, '%+[^,~]*') or unlisted(count, ids) > 0 and '-' or string.match(ids, '.*,([^,~]*)')
+  function holds.any(ids, count)
+    return string.match(ids, '%+[^,~]*') or holds.unlisted(count, ids) > 0 and '-' or string.match(ids, '.*,([^,~]*)')
   end
 
   -- What is left of an owner's list and count without this hold, or these (ids with commas between them); nil when none of
   -- them is there.
-  function rest(ids, count, hold)
+  function holds.rest(ids, count, hold)
     count = math.floor(count)
     local left = count
     for id in string.gmatch(hold, '[^,]+') do
-      if has(ids, left, id) then
+      if holds.has(ids, left, id) then
         left = left - 1
-        ids = without(ids, id)
+        ids = holds.without(ids, id)
       end
     end
     if left == count then return nil end
@@ -115,30 +116,30 @@ local function load_holds()
   end
 
   -- As `rest`, for a release that names a hold or '*'; else nil and its reply.
-  function give_back(ids, count, hold, last)
+  function holds.give_back(ids, count, hold, last)
     if hold == '*' then
-      hold = any(ids, count) or '-'
+      hold = holds.any(ids, count) or '-'
       if hold ~= '-' then return nil, {-8, hold} end
-      local late = too_late(last)
+      local late = holds.too_late(last)
       if late then return nil, late end
     end
     local left
-    ids, left = rest(ids, count, hold)
+    ids, left = holds.rest(ids, count, hold)
     if not ids then return nil, {-2, count} end
     return ids, left
   end
 
   -- A list as a set, with '-' where one is not listed: owners may have thousands of holds.
-  function members(ids, count)
-    local there = {['-'] = unlisted(count, ids) > 0}
+  function holds.members(ids, count)
+    local there = {['-'] = holds.unlisted(count, ids) > 0}
     for id in string.gmatch(ids, ',([^,~]+)') do there[id] = true end
     return there
   end
 
   -- Which of the holds in a list are gone, by their numbers in it, and whether the owner has others; nil = all are gone.
-  function missing(ids, count, holds)
-    local there, gone, n = members(ids, count), {}, 0
-    for id in string.gmatch(holds, '[^,]+') do
+  function holds.missing(ids, count, wanted)
+    local there, gone, n = holds.members(ids, count), {}, 0
+    for id in string.gmatch(wanted, '[^,]+') do
       n = n + 1
       if not there[id] then gone[#gone + 1] = n end
     end
@@ -146,7 +147,7 @@ local function load_holds()
   end
 
   -- Some owner in a hash, for whoever wonders why the lock is not to be had; nil = there is none.
-  function somebody(hash)
+  function holds.somebody(hash)
     for _, field in ipairs(redis.call('hkeys', hash)) do
       if field ~= 'mode' and string.sub(field, -6) ~= ':holds' then return (string.gsub(field, ':write$', '')) end
     end
@@ -154,9 +155,9 @@ local function load_holds()
   end
 
   -- Is what this owner has left just these holds, one `,id` each ('-' = one that is not listed)?
-  function are_all(ids, count, holds)
-    local there, n = members(ids, count), 0
-    for id in string.gmatch(holds, '[^,]+') do
+  function holds.are_all(ids, count, wanted)
+    local there, n = holds.members(ids, count), 0
+    for id in string.gmatch(wanted, '[^,]+') do
       if not there[id] then return false end
       n = n + 1
     end
@@ -165,8 +166,8 @@ local function load_holds()
 
   -- The lease of what a release leaves. `mine`: the holds that the caller has left; where those are all there is, its word
   -- counts, up to its last moment. Else no lease becomes shorter.
-  function rearm(hash, lease, left, ids, mine, last)
-    local decides = mine ~= '' and are_all(ids, left, mine) and not too_late(last)
+  function holds.rearm(hash, lease, left, ids, mine, last)
+    local decides = mine ~= '' and holds.are_all(ids, left, mine) and not holds.too_late(last)
     if decides or redis.call('pttl', hash) < tonumber(lease) then
       redis.call('pexpire', hash, lease)
     end
@@ -174,12 +175,12 @@ local function load_holds()
 
   -- An owner's list with command number n of those that make the lease of this hold shorter, of an owner that has so many;
   -- nil = that number or a higher one was noted before, or the hold is gone.
-  function noted(count, ids, hold, n)
+  function holds.noted(count, ids, hold, n)
     local from = 0
     if hold == '' or hold == '-' then
-      if unlisted(count, ids) < 1 then return nil end
+      if holds.unlisted(count, ids) < 1 then return nil end
     else
-      from = place(ids, hold)
+      from = holds.place(ids, hold)
       if not from then return nil end
       from = from + #hold
     end
@@ -189,32 +190,32 @@ local function load_holds()
   end
 
   -- Writes a list that `noted` made; the server's error where it refuses that.
-  function note(hash, field, list)
+  function holds.note(hash, field, list)
     local done = redis.pcall('hset', hash, field .. ':holds', list)
     return type(done) == 'table' and done or nil
   end
 
   -- Notes a command as `noted` says. True = it may cut the lease; false = it may not; an error = the server refused to note it.
-  function cut_once(hash, field, count, ids, hold, n)
-    local list = noted(count, ids, hold, n)
+  function holds.cut_once(hash, field, count, ids, hold, n)
+    local list = holds.noted(count, ids, hold, n)
     if not list then return false end
-    return note(hash, field, list) or true
+    return holds.note(hash, field, list) or true
   end
 
   -- For a renewal of the holds that are relied on, of an owner that has so many, in these words: 1, those that are gone by
   -- their numbers in the list, what to do with the lease ('longer', 'set', 'leave'), and the list that is to be written before
   -- that, if any; or 0: all are gone. `exactly`: with the number of the command behind the first of them. Reads and writes nothing.
-  function relied(count, ids, holds, exactly)
+  function holds.relied(count, ids, wanted, exactly)
     count = tonumber(count) or 0
-    local number = string.match(holds, '~(%d+)')
-    holds = string.gsub(holds, '~%d+', '')
+    local number = string.match(wanted, '~(%d+)')
+    wanted = string.gsub(wanted, '~%d+', '')
     -- Others may have come in as this owner, perhaps behind it.
-    if holds == '' then holds = ',-' end
-    local gone, others = missing(ids, count, holds)
+    if wanted == '' then wanted = ',-' end
+    local gone, others = holds.missing(ids, count, wanted)
     if not gone then return 0 end
     if not exactly then return 1, gone, 'longer' end
     -- Noted also where it may not cut now: the others may be gone when a copy comes in.
-    local list = noted(count, ids, string.match(holds, '^,([^,]*)'), number)
+    local list = holds.noted(count, ids, string.match(wanted, '^,([^,]*)'), number)
     return 1, gone, not list and 'leave' or others and 'longer' or 'set', list
   end
 end

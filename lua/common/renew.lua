@@ -17,18 +17,18 @@ local exactly = lease < 0
 if exactly then lease = -lease end
 if ARGV[2] ~= '0' then
   load_holds()
-  local late = too_late(ARGV[2])
+  local late = holds.too_late(ARGV[2])
   if late then return late end
 end
 local out = {}
 for i = 1, #KEYS do
-  local owner, holds = ARGV[2 * i + 1], ARGV[2 * i + 2]
+  local owner, wanted = ARGV[2 * i + 1], ARGV[2 * i + 2]
   local found = redis.pcall('hmget', KEYS[i], owner, owner .. ':holds')
   local held, gone, way, list = found.err and found or found[1] and 1 or 0, nil, 'longer', nil
-  if held == 1 and (exactly or holds ~= '' or found[2]) then
+  if held == 1 and (exactly or wanted ~= '' or found[2]) then
     load_holds()
-    held, gone, way, list = relied(found[1], found[2] or '', holds, exactly)
-    if list then held = note(KEYS[i], owner, list) or held end
+    held, gone, way, list = holds.relied(found[1], found[2] or '', wanted, exactly)
+    if list then held = holds.note(KEYS[i], owner, list) or held end
   end
   if held == 1 and way ~= 'leave' then
     -- The same owner may have been promised a longer lease.

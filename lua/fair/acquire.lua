@@ -24,10 +24,9 @@ local owner, hold, earlier, turn = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]
 if hold ~= '' then
   load_holds()
-  local late = too_late(ARGV[5])
+  local late = holds.too_late(ARGV[5])
   if late then return late end
 end
-configure(ARGV[12], ARGV[13], ARGV[14])
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
 local function lease(undo)
@@ -45,9 +44,9 @@ if count then
   local ids, counted = '', hold == ''
   if hold ~= '' or turn == '2' then
     load_holds()
-    ids = listed(KEYS[1], owner)
+    ids = holds.listed(KEYS[1], owner)
     -- A copy may find nothing but holds that its owner took later.
-    counted = hold == '' and unlisted(count, ids) > 0 or is_counted(ids, hold)
+    counted = hold == '' and holds.unlisted(count, ids) > 0 or holds.is_counted(ids, hold)
     if hold == '' and not counted then return -4 end
   end
   local left = redis.call('pttl', KEYS[1])
@@ -56,7 +55,7 @@ if count then
     -- also where it cuts nothing: a longer lease may be there when a copy comes in.
     local sets = left < tonumber(ARGV[2])
     if tonumber(ARGV[2]) < tonumber(first_lease) then
-      local noted = cut_once(KEYS[1], owner, count, ids, hold, 0)
+      local noted = holds.cut_once(KEYS[1], owner, count, ids, hold, 0)
       if type(noted) == 'table' then return noted end
       sets = sets or noted and left <= tonumber(first_lease) and count == 1
     end
@@ -65,12 +64,12 @@ if count then
   end
   if not counted then
     if ARGV[6] == '1' then return -6 end
-    if earlier ~= '' and not has(ids, count, earlier) then return -3 end
-    add(KEYS[1], owner, count, ids, hold)
+    if earlier ~= '' and not holds.has(ids, count, earlier) then return -3 end
+    holds.add(KEYS[1], owner, count, ids, hold)
   end
   if left < tonumber(ARGV[2]) then
     return lease(function()
-      if not counted then put_back(KEYS[1], owner, count, ids) end
+      if not counted then holds.put_back(KEYS[1], owner, count, ids) end
     end)
   end
   return nil
@@ -78,10 +77,11 @@ end
 if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
+if first or not free or turn == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14]) end
 -- As this owner somebody may wait for another lock with this queue.
-if first and (first ~= owner or turn ~= '2' and ours(owner) and not registered(KEYS, owner)) then
-  at = time()
-  first = head(KEYS, at, wait, publish)
+if first and (first ~= owner or turn ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
+  at = queue.time()
+  first = queue.head(KEYS, at, wait, publish)
 end
 if free then
   if first == owner or (not first and turn ~= '2') then
@@ -91,13 +91,13 @@ if free then
       redis.call('hset', KEYS[1], owner, 1, owner .. ':holds', ',' .. hold)
     end
     local failed = lease(function() redis.call('del', KEYS[1]) end)
-    if not failed and first then advance(KEYS, owner, at or time(), wait) end
+    if not failed and first then queue.advance(KEYS, owner, at or queue.time(), wait) end
     return failed
   end
-  if first then serve(KEYS, at, wait, first_lease, publish) end
+  if first then queue.serve(KEYS, at, wait, first_lease, publish) end
 end
 
-at = at or time()
+at = at or queue.time()
 if turn == '2' then
   if not redis.call('zscore', KEYS[3], owner) then
     local there = false
@@ -106,12 +106,12 @@ if turn == '2' then
     end
     if not there then
       -- What it is registered by must not be granted: it has no place.
-      if registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[4], owner) end
+      if queue.registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[4], owner) end
       return -4
     end
-    redis.call('zadd', KEYS[3], stamped(at + wait + room(KEYS, at, wait), at), owner)
+    redis.call('zadd', KEYS[3], queue.stamped(at + wait + queue.room(KEYS, at, wait), at), owner)
   end
-  if not registered(KEYS, owner) then register(KEYS, owner, ARGV[8]) end
+  if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 elseif turn == '1' then
   -- A copy that comes late would take a place for nobody.
   local last = tonumber(ARGV[5])
@@ -122,12 +122,12 @@ elseif turn == '1' then
     if tail then
       local before = tonumber(redis.call('zscore', KEYS[3], tail) or 0)
       -- Up to here no waiter of Java can be ahead.
-      if not ours(tail) or before >= due + 1 then due = due + room(KEYS, at, wait) end
+      if not queue.ours(tail) or before >= due + 1 then due = due + queue.room(KEYS, at, wait) end
     end
-    redis.call('zadd', KEYS[3], stamped(due, at), owner)
+    redis.call('zadd', KEYS[3], queue.stamped(due, at), owner)
     redis.call('rpush', KEYS[2], owner)
   end
   -- Where another process waits as this owner, its place is there already, and stays its.
-  if not registered(KEYS, owner) then register(KEYS, owner, ARGV[8]) end
+  if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 end
 return {redis.call('pttl', KEYS[1]), at}

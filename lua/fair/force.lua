@@ -8,17 +8,17 @@
 -- Idempotent until its last moment.
 
 load_holds()
-local late = too_late(ARGV[1])
+local late = holds.too_late(ARGV[1])
 if late then return late end
 local kind = redis.call('type', KEYS[1])
 if type(kind) == 'table' then kind = kind.ok end
 if kind ~= 'hash' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE the key holds a ' .. kind .. ', not a lock')
 end
-configure(ARGV[5], ARGV[6], ARGV[7])
 local held = redis.call('del', KEYS[1])
 if redis.call('lindex', KEYS[2], 0) then
-  local served = serve(KEYS, time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])
+  load_queue(ARGV[5], ARGV[6], ARGV[7])
+  local served = queue.serve(KEYS, queue.time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])
   if held == 1 and type(served) == 'table' then return {1, served.err} end
 end
 return held

@@ -13,7 +13,7 @@
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
-configure(ARGV[9], ARGV[10], ARGV[11])
+load_queue(ARGV[9], ARGV[10], ARGV[11])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.
@@ -22,31 +22,31 @@ if found[1] then
   local ids, left = '', 0
   if hold ~= '' then
     load_holds()
-    ids, left = rest(found[2] or '', tonumber(found[1]) or 0, hold)
+    ids, left = holds.rest(found[2] or '', tonumber(found[1]) or 0, hold)
   end
   if ids and left == 0 then
     redis.call('del', KEYS[1])
     reply = 0
   elseif ids then
-    drop(KEYS[1], owner, left, ids)
-    rearm(KEYS[1], ARGV[3], left, ids, '', '0')
+    holds.drop(KEYS[1], owner, left, ids)
+    holds.rearm(KEYS[1], ARGV[3], left, ids, '', '0')
     reply = left
   end
 end
 
 -- From the end: whoever gives up because its process ends came last more often than first.
-local stood = registered(KEYS, owner) == ARGV[5]
-local queue = stood and redis.call('lrange', KEYS[2], 0, -1) or {}
-for i = #queue, 1, -1 do
-  if queue[i] == owner then
+local stood = queue.registered(KEYS, owner) == ARGV[5]
+local all = stood and redis.call('lrange', KEYS[2], 0, -1) or {}
+for i = #all, 1, -1 do
+  if all[i] == owner then
     local due = redis.call('zscore', KEYS[3], owner)
-    local ahead = i > 1 and redis.call('zscore', KEYS[3], queue[i - 1])
+    local ahead = i > 1 and redis.call('zscore', KEYS[3], all[i - 1])
     redis.call('lrem', KEYS[2], -1, owner)
     -- Those of Java behind it stand behind the one ahead of it now.
     if due and ahead then
-      nearer(KEYS, i - 1, due - ahead)
+      queue.nearer(KEYS, i - 1, due - ahead)
     elseif i == 1 then
-      nearer(KEYS, 0, tonumber(ARGV[6]), time() + math.max(0, redis.call('pttl', KEYS[1])), due)
+      queue.nearer(KEYS, 0, tonumber(ARGV[6]), queue.time() + math.max(0, redis.call('pttl', KEYS[1])), due)
     end
   end
 end
@@ -58,7 +58,7 @@ end
 if redis.call('exists', KEYS[2]) == 0 then
   redis.call('del', KEYS[3], KEYS[4])
 elseif redis.call('exists', KEYS[1]) == 0 then
-  local served = serve(KEYS, time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
+  local served = queue.serve(KEYS, queue.time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
   if reply == 0 and type(served) ~= 'table' then reply = -served end
 end
 return reply

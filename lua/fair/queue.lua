@@ -20,209 +20,215 @@
 -- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
 -- milliseconds taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
 
--- Redisson's fairLockWaitTimeout, what a lock that was just taken is held for, and what the names of the waiters' channels
--- begin with: the scripts are told them.
-local LONG, LEASE, CHANNELS
--- Clients refresh once a second, whatever their `wait` is.
-local SILENT = 4000
+local queue
 
-local function configure(long, lease, channels)
-  LONG, LEASE, CHANNELS = tonumber(long), tonumber(lease), channels
-end
+-- Makes what scripts with a queue do. Whoever takes or gives back a lock that nobody waits for has no use for it, and it costs
+-- more than the rest of that script.
+local function make_queue()
+  -- Clients refresh once a second, whatever their `wait` is.
+  local SILENT = 4000
+  queue = {
+    -- Registered waiters outlive their last refresh by so much.
+    REGISTERED = 60000,
+  }
 
-local function time()
-  local now = redis.call('time')
-  return now[1] * 1000 + math.floor(now[2] / 1000)
-end
-
-local function ours(owner)
-  return string.byte(owner, 15) == 56
-end
-
--- Registered waiters outlive their last refresh by so much.
-local REGISTERED = 60000
-
--- What a waiter of ours is registered by; nil = it is none, or waits for another name with this queue.
-local function registered(keys, owner)
-  return redis.call('hget', keys[4], owner) or nil
-end
-
-local function register(keys, owner, nonce)
-  redis.call('hset', keys[4], owner, nonce)
-  redis.call('pexpire', keys[4], REGISTERED)
-end
-
--- Takes a waiter out of the queue, wherever it stands.
-local function remove(keys, owner)
-  if redis.call('lindex', keys[2], 0) == owner then
-    redis.call('lpop', keys[2])
-  else
-    redis.call('lrem', keys[2], 1, owner)
+  function queue.time()
+    local now = redis.call('time')
+    return now[1] * 1000 + math.floor(now[2] / 1000)
   end
-  redis.call('zrem', keys[3], owner)
-  redis.call('hdel', keys[4], owner)
-end
 
--- A deadline with the time when it was set.
-local function stamped(due, at)
-  return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
-end
-
--- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now:
--- the server's clock was set back, by a minute at the most.
-local function life(due, at, wait)
-  local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
-  if ticks > 3072 then ticks = 0 end
-  return math.max(wait, SILENT) - ticks * 62.5
-end
-
-local function tell(publish, owner, message)
-  return redis.pcall(publish, CHANNELS .. ':' .. owner, message)
-end
-
--- Java's waiters ahead of a place: the sum of the waits that are known; what those that are not may come to, at the
--- least and at the most; and what they may take off beyond their waits.
-local function nobody()
-  return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
-end
-
--- One more of Java's is ahead. `gap`: its deadline less that of the one ahead of it, which is its wait; below nothing, it
--- says nothing. `left`: what is left until its deadline, which is no more than a lease and its wait where nobody is ahead
--- of it; with as much left as `lock()` has, it is one. A `tryLock` without a lease queues with the bare number of its
--- wait, whatever the unit, and takes off the milliseconds of it when it gives up: a tiny wait may be one of seconds.
-local function behind(ahead, gap, left)
-  ahead.java = true
-  if gap and gap >= 0 then
-    ahead.sum = ahead.sum + gap
-    if gap < 1000 then ahead.beyond = ahead.beyond + gap * 1000 end
-  elseif gap then
-    ahead.high, ahead.beyond = ahead.high + LONG, ahead.beyond + LEASE
-  else
-    local low = left and math.max(left, 0) or LONG
-    if LONG > LEASE and low > LONG / 2 and low < LONG + 2 * LEASE then low = LONG end
-    ahead.low, ahead.high = ahead.low + low, ahead.high + math.max(low, LONG)
-    -- Of no account where that much is left anyway.
-    ahead.beyond = ahead.beyond + LEASE
+  function queue.ours(owner)
+    return string.byte(owner, 15) == 56
   end
-end
 
--- The room of one of ours at this place. `had`: the room it had, less what was taken off since; it may be of a time when
--- a wait was known that is unknown now. What may be taken off beyond all waits is heeded up to a lease.
-local function needed(ahead, wait, had)
-  if not ahead.java then return 0 end
-  local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
-  local beyond = math.min(ahead.beyond, LEASE - wait)
-  -- More than passes between two refreshes: `acquire` knows by it that one of Java's is ahead.
-  return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
-end
-
--- The room that a waiter needs at the queue's end.
-local function room(keys, at, wait)
-  local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
-  for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
-  local ahead, had, was = nobody(), 0, nil
-  for _, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
-    local due = scores[owner]
-    if not ours(owner) then
-      behind(ahead, due and was and due - was, due and due - at)
-      if due and was and due > was then had = had + due - was end
-    elseif due then
-      -- Who came last knows best.
-      had = due - at - wait
-    end
-    was = due
+  -- What a waiter of ours is registered by; nil = it is none, or waits for another name with this queue.
+  function queue.registered(keys, owner)
+    return redis.call('hget', keys[4], owner) or nil
   end
-  return needed(ahead, wait, had)
-end
 
--- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
--- first keeps `least` at the least, and those behind it their distance. `gone`: the deadline of the one that goes, where
--- nobody is ahead of it: the first is no further from `least` than it was from that.
-local function nearer(keys, from, by, least, gone)
-  while true do
-    local owner = redis.call('lindex', keys[2], from)
-    if not owner or ours(owner) then return end
-    local due = redis.call('zscore', keys[3], owner)
-    if due then
-      if gone then by = math.max(by, due - least - math.max(0, due - gone)) end
-      if least then by = math.min(by, due - least) end
-      least, gone = nil, nil
-      redis.call('zincrby', keys[3], -by, owner)
-    end
-    from = from + 1
+  function queue.register(keys, owner, nonce)
+    redis.call('hset', keys[4], owner, nonce)
+    redis.call('pexpire', keys[4], queue.REGISTERED)
   end
-end
 
--- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held
--- then, as if it came now.
-local function advance(keys, owner, at, wait)
-  local due = redis.call('zscore', keys[3], owner)
-  remove(keys, owner)
-  nearer(keys, 0, wait, at + LEASE, due)
-end
+  -- Takes a waiter out of the queue, wherever it stands.
+  function queue.remove(keys, owner)
+    if redis.call('lindex', keys[2], 0) == owner then
+      redis.call('lpop', keys[2])
+    else
+      redis.call('lrem', keys[2], 1, owner)
+    end
+    redis.call('zrem', keys[3], owner)
+    redis.call('hdel', keys[4], owner)
+  end
 
--- The first in the queue of those who wait for this lock, after those whose time is over were taken out. One without a
--- deadline gets a short one, so that it does not block the queue for good.
-local function head(keys, at, wait, publish)
-  local from = 0
-  while true do
-    local owner = redis.call('lindex', keys[2], from)
-    if not owner then
-      -- Deadlines that nobody stands for any more.
-      if from == 0 then redis.call('del', keys[3], keys[4]) end
-      return nil
+  -- A deadline with the time when it was set.
+  function queue.stamped(due, at)
+    return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
+  end
+
+  -- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now:
+  -- the server's clock was set back, by a minute at the most.
+  function queue.life(due, at, wait)
+    local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
+    if ticks > 3072 then ticks = 0 end
+    return math.max(wait, SILENT) - ticks * 62.5
+  end
+
+  function queue.tell(publish, owner, message)
+    return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
+  end
+
+  -- Java's waiters ahead of a place: the sum of the waits that are known; what those that are not may come to, at the
+  -- least and at the most; and what they may take off beyond their waits.
+  function queue.nobody()
+    return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
+  end
+
+  -- One more of Java's is ahead. `gap`: its deadline less that of the one ahead of it, which is its wait; below nothing, it
+  -- says nothing. `left`: what is left until its deadline, which is no more than a lease and its wait where nobody is ahead
+  -- of it; with as much left as `lock()` has, it is one. A `tryLock` without a lease queues with the bare number of its
+  -- wait, whatever the unit, and takes off the milliseconds of it when it gives up: a tiny wait may be one of seconds.
+  function queue.behind(ahead, gap, left)
+    ahead.java = true
+    if gap and gap >= 0 then
+      ahead.sum = ahead.sum + gap
+      if gap < 1000 then ahead.beyond = ahead.beyond + gap * 1000 end
+    elseif gap then
+      ahead.high, ahead.beyond = ahead.high + queue.LONG, ahead.beyond + queue.LEASE
+    else
+      local low = left and math.max(left, 0) or queue.LONG
+      if queue.LONG > queue.LEASE and low > queue.LONG / 2 and low < queue.LONG + 2 * queue.LEASE then low = queue.LONG end
+      ahead.low, ahead.high = ahead.low + low, ahead.high + math.max(low, queue.LONG)
+      -- Of no account where that much is left anyway.
+      ahead.beyond = ahead.beyond + queue.LEASE
     end
-    local due = tonumber(redis.call('zscore', keys[3], owner) or nil)
-    if not due then
-      due = stamped(at + wait, at)
-      redis.call('zadd', keys[3], due, owner)
-    end
-    if due <= at or ours(owner) and life(due, at, wait) <= 0 then
-      remove(keys, owner)
-      if ours(owner) and from == 0 then
-        nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
+  end
+
+  -- The room of one of ours at this place. `had`: the room it had, less what was taken off since; it may be of a time when
+  -- a wait was known that is unknown now. What may be taken off beyond all waits is heeded up to a lease.
+  function queue.needed(ahead, wait, had)
+    if not ahead.java then return 0 end
+    local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
+    local beyond = math.min(ahead.beyond, queue.LEASE - wait)
+    -- More than passes between two refreshes: `acquire` knows by it that one of Java's is ahead.
+    return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
+  end
+
+  -- The room that a waiter needs at the queue's end.
+  function queue.room(keys, at, wait)
+    local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
+    for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
+    local ahead, had, was = queue.nobody(), 0, nil
+    for _, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
+      local due = scores[owner]
+      if not queue.ours(owner) then
+        queue.behind(ahead, due and was and due - was, due and due - at)
+        if due and was and due > was then had = had + due - was end
+      elseif due then
+        -- Who came last knows best.
+        had = due - at - wait
       end
-      -- If it lives all the same, it queues up again.
-      tell(publish, owner, '0')
-    elseif ours(owner) and not registered(keys, owner) then
-      -- It waits for another lock.
+      was = due
+    end
+    return queue.needed(ahead, wait, had)
+  end
+
+  -- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
+  -- first keeps `least` at the least, and those behind it their distance. `gone`: the deadline of the one that goes, where
+  -- nobody is ahead of it: the first is no further from `least` than it was from that.
+  function queue.nearer(keys, from, by, least, gone)
+    while true do
+      local owner = redis.call('lindex', keys[2], from)
+      if not owner or queue.ours(owner) then return end
+      local due = redis.call('zscore', keys[3], owner)
+      if due then
+        if gone then by = math.max(by, due - least - math.max(0, due - gone)) end
+        if least then by = math.min(by, due - least) end
+        least, gone = nil, nil
+        redis.call('zincrby', keys[3], -by, owner)
+      end
       from = from + 1
-    else
-      return owner, due
     end
+  end
+
+  -- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held
+  -- then, as if it came now.
+  function queue.advance(keys, owner, at, wait)
+    local due = redis.call('zscore', keys[3], owner)
+    queue.remove(keys, owner)
+    queue.nearer(keys, 0, wait, at + queue.LEASE, due)
+  end
+
+  -- The first in the queue of those who wait for this lock, after those whose time is over were taken out. One without a
+  -- deadline gets a short one, so that it does not block the queue for good.
+  function queue.head(keys, at, wait, publish)
+    local from = 0
+    while true do
+      local owner = redis.call('lindex', keys[2], from)
+      if not owner then
+        -- Deadlines that nobody stands for any more.
+        if from == 0 then redis.call('del', keys[3], keys[4]) end
+        return nil
+      end
+      local due = tonumber(redis.call('zscore', keys[3], owner) or nil)
+      if not due then
+        due = queue.stamped(at + wait, at)
+        redis.call('zadd', keys[3], due, owner)
+      end
+      if due <= at or queue.ours(owner) and queue.life(due, at, wait) <= 0 then
+        queue.remove(keys, owner)
+        if queue.ours(owner) and from == 0 then
+          queue.nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
+        end
+        -- If it lives all the same, it queues up again.
+        queue.tell(publish, owner, '0')
+      elseif queue.ours(owner) and not queue.registered(keys, owner) then
+        -- It waits for another lock.
+        from = from + 1
+      else
+        return owner, due
+      end
+    end
+  end
+
+  -- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told
+  -- to take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be
+  -- told.
+  function queue.serve(keys, at, wait, lease, publish)
+    local owner, due = queue.head(keys, at, wait, publish)
+    if not owner then return 0 end
+    local message, nonce = '0', queue.registered(keys, owner)
+    if nonce then
+      -- If it is dead, it shall not cost more than if it were not passed the lock.
+      -- A deadline of Java's does not say when it was set.
+      local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
+      lease = math.min(lease, math.max(1, math.floor(most)))
+      -- `!id`: its hold is listed by this id, and it asks when it is told; `nonce=id`: listed too; else not.
+      local id = string.match(nonce, '[!=](.*)$')
+      if id then
+        redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
+      else
+        redis.call('hset', keys[1], owner, 1)
+      end
+      local leased = redis.pcall('pexpire', keys[1], lease)
+      if type(leased) == 'table' and leased.err then
+        -- A lock that never ends would be worse than one that is not passed on.
+        redis.call('del', keys[1])
+        return leased
+      end
+      queue.advance(keys, owner, at, wait)
+      message = lease .. ' ' .. nonce
+    end
+    local told = queue.tell(publish, owner, message)
+    if type(told) == 'table' and told.err then return told end
+    return 1
   end
 end
 
--- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told
--- to take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be
--- told.
-local function serve(keys, at, wait, lease, publish)
-  local owner, due = head(keys, at, wait, publish)
-  if not owner then return 0 end
-  local message, nonce = '0', registered(keys, owner)
-  if nonce then
-    -- If it is dead, it shall not cost more than if it were not passed the lock.
-    -- A deadline of Java's does not say when it was set.
-    local most = ours(owner) and math.min(due - at, life(due, at, wait)) or due - at
-    lease = math.min(lease, math.max(1, math.floor(most)))
-    -- `!id`: its hold is listed by this id, and it asks when it is told; `nonce=id`: listed too; else not.
-    local id = string.match(nonce, '[!=](.*)$')
-    if id then
-      redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
-    else
-      redis.call('hset', keys[1], owner, 1)
-    end
-    local leased = redis.pcall('pexpire', keys[1], lease)
-    if type(leased) == 'table' and leased.err then
-      -- A lock that never ends would be worse than one that is not passed on.
-      redis.call('del', keys[1])
-      return leased
-    end
-    advance(keys, owner, at, wait)
-    message = lease .. ' ' .. nonce
-  end
-  local told = tell(publish, owner, message)
-  if type(told) == 'table' and told.err then return told end
-  return 1
+-- The scripts are told Redisson's fairLockWaitTimeout, what a lock that was just taken is held for, and what the names of the
+-- waiters' channels begin with. Steps of one command may be of several names.
+local function load_queue(long, lease, channels)
+  if not queue then make_queue() end
+  queue.LONG, queue.LEASE, queue.CHANNELS = tonumber(long), tonumber(lease), channels
 end
-

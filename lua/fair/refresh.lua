@@ -12,20 +12,21 @@
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-local at = time()
+load_queue()
+local at = queue.time()
 local out = {at}
 
 -- Sets the deadlines. `known`: the waiters that are alive, each with the `at` of its last answer. Returns who stands in
 -- the queue.
 local function set(keys, known)
-  local queue = redis.call('lrange', keys[2], 0, -1)
+  local all = redis.call('lrange', keys[2], 0, -1)
   local flat = redis.call('zrange', keys[3], 0, -1, 'withscores')
   local scores, standing, new = {}, {}, {}
   for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
 
   -- Of the one ahead: its deadline as it was, and as it is now.
-  local was, is, ahead = nil, nil, nobody()
-  for _, owner in ipairs(queue) do
+  local was, is, ahead = nil, nil, queue.nobody()
+  for _, owner in ipairs(all) do
     local due = scores[owner]
     local set, second = due, standing[owner]
     standing[owner] = true
@@ -33,18 +34,18 @@ local function set(keys, known)
       -- Java queues a second time when its deadline was lost. One that is dead would be moved along for ever.
       redis.call('lrem', keys[2], -1, owner)
       due, set = was, is
-    elseif ours(owner) and not known[owner] and due and life(due, at, wait) <= 0 then
+    elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then
       -- Dead, and gone, wherever it stands. Who is behind it stands behind the one ahead of it, or behind the lock.
       standing[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
       redis.call('hdel', keys[4], owner)
       set = is or at + math.max(0, redis.call('pttl', keys[1]))
-    elseif ours(owner) or known[owner] then
+    elseif queue.ours(owner) or known[owner] then
       -- An owner of Java's that waits by a client of ours is kept as one of ours.
       local last = known[owner]
       if last or not due then
         local had = last and due and last > 0 and math.floor(due) - last - wait
-        set = stamped(at + wait + needed(ahead, wait, had), at)
+        set = queue.stamped(at + wait + queue.needed(ahead, wait, had), at)
       end
     else
       local gap = due and was and due - was
@@ -52,9 +53,9 @@ local function set(keys, known)
         set = is and is + gap or due
       elseif not due then
         -- With nobody ahead a short one, as in `head`.
-        set = is and is + LONG or at + wait
+        set = is and is + queue.LONG or at + wait
       end
-      behind(ahead, gap, due and due - at)
+      queue.behind(ahead, gap, due and due - at)
     end
     if standing[owner] and not second and set ~= due then
       new[#new + 1] = set
@@ -74,15 +75,15 @@ end
 -- Was the lock passed to the waiter that is registered by this, or did others come in as its owner?
 local function passed(hash, owner, count, nonce)
   load_holds()
-  local ids, id = listed(hash, owner), string.match(nonce, '[!=](.*)$')
-  if id then return is_counted(ids, id) end
-  return unlisted(tonumber(count) or 0, ids) > 0
+  local ids, id = holds.listed(hash, owner), string.match(nonce, '[!=](.*)$')
+  if id then return holds.is_counted(ids, id) end
+  return holds.unlisted(tonumber(count) or 0, ids) > 0
 end
 
 local key, arg = 0, 6
 while arg <= #ARGV do
   local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4]}
-  configure(ARGV[4], ARGV[5], ARGV[arg])
+  load_queue(ARGV[4], ARGV[5], ARGV[arg])
   local owners, known, nonces = {}, {}, {}
   for i = 1, tonumber(ARGV[arg + 1]) do
     owners[i] = ARGV[arg + 3 * i - 1]
@@ -99,15 +100,15 @@ while arg <= #ARGV do
       local known_by = redis.call('hmget', keys[4], unpack(owners, from, math.min(from + 199, #owners)))
       for i = 1, #known_by do
         local owner = owners[from + i - 1]
-        if not known_by[i] and standing[owner] then register(keys, owner, nonces[from + i - 1]) end
+        if not known_by[i] and standing[owner] then queue.register(keys, owner, nonces[from + i - 1]) end
       end
     end
-    if #owners > 0 then redis.call('pexpire', keys[4], REGISTERED) end
+    if #owners > 0 then redis.call('pexpire', keys[4], queue.REGISTERED) end
     -- After their refresh: those who are alive do not go.
-    head(keys, at, wait, publish)
+    queue.head(keys, at, wait, publish)
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])
     if answers[2] == -2 then
-      local served = serve(keys, at, wait, first_lease, publish)
+      local served = queue.serve(keys, at, wait, first_lease, publish)
       answers[1] = type(served) == 'table' and 1 or served
     end
     for i, owner in ipairs(owners) do

@@ -24,26 +24,26 @@ local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
-configure(ARGV[9], ARGV[10], ARGV[11])
 
 local function pass_on()
   if not redis.call('lindex', KEYS[2], 0) then return 0 end
-  return serve(KEYS, time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
+  load_queue(ARGV[9], ARGV[10], ARGV[11])
+  return queue.serve(KEYS, queue.time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
 end
 
 if not found[1] then
   load_holds()
-  local holder = somebody(KEYS[1])
+  local holder = holds.somebody(KEYS[1])
   if not holder then pass_on() end
   return holder
 end
 
 if hold ~= '' then
-  local ids, left = give_back(found[2] or '', tonumber(found[1]) or 0, hold, ARGV[5])
+  local ids, left = holds.give_back(found[2] or '', tonumber(found[1]) or 0, hold, ARGV[5])
   if not ids then return left end
   if left > 0 then
-    drop(KEYS[1], owner, left, ids)
-    rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
+    holds.drop(KEYS[1], owner, left, ids)
+    holds.rearm(KEYS[1], ARGV[3], left, ids, ARGV[4], ARGV[5])
     return left
   end
 end

@@ -4,7 +4,8 @@
 --        at = the server's time in ms
 -- Reads only.
 
-local out = {time()}
+load_queue()
+local out = {queue.time()}
 for i, owner in ipairs(redis.call('lrange', KEYS[1], 0, -1)) do
   out[2 * i] = owner
   out[2 * i + 1] = redis.call('zscore', KEYS[2], owner) or ''

@@ -10,7 +10,7 @@ end
 
 if (ARGV[5] or '0') ~= '0' then
   load_holds()
-  local late = too_late(ARGV[5])
+  local late = holds.too_late(ARGV[5])
   if late then return late end
 end
 local number

@@ -18,7 +18,7 @@
 local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or ''
 if hold ~= '' then
   load_holds()
-  local late = too_late(ARGV[5] or '0')
+  local late = holds.too_late(ARGV[5] or '0')
   if late then return late end
 end
 
@@ -34,13 +34,13 @@ if fresh then
 elseif redis.call('hexists', KEYS[1], owner) == 0 then
   return redis.call('pttl', KEYS[1])
 elseif hold ~= '' then
-  count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, listed(KEYS[1], owner)
-  if is_counted(ids, hold) then
+  count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, holds.listed(KEYS[1], owner)
+  if holds.is_counted(ids, hold) then
     count = nil
   else
     if ARGV[6] == '1' then return -6 end
-    if earlier ~= '' and not has(ids, count, earlier) then return -3 end
-    add(KEYS[1], owner, count, ids, hold)
+    if earlier ~= '' and not holds.has(ids, count, earlier) then return -3 end
+    holds.add(KEYS[1], owner, count, ids, hold)
   end
 end
 
@@ -54,7 +54,7 @@ if type(leased) == 'table' and leased.err then
   if fresh then
     redis.call('del', KEYS[1])
   elseif count then
-    put_back(KEYS[1], owner, count, ids)
+    holds.put_back(KEYS[1], owner, count, ids)
   end
   return leased
 end

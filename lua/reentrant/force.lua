@@ -6,7 +6,7 @@
 -- Idempotent, until its last moment.
 
 load_holds()
-local late = too_late(ARGV[1])
+local late = holds.too_late(ARGV[1])
 if late then return late end
 local kind = redis.call('type', KEYS[1])
 if type(kind) == 'table' then kind = kind.ok end

@@ -27,15 +27,15 @@ if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
 if not found[1] then
   load_holds()
-  return somebody(KEYS[1])
+  return holds.somebody(KEYS[1])
 end
 
 if hold ~= '' then
-  local ids, left = give_back(found[2] or '', tonumber(found[1]) or 0, hold, last)
+  local ids, left = holds.give_back(found[2] or '', tonumber(found[1]) or 0, hold, last)
   if not ids then return left end
   if left > 0 then
-    drop(KEYS[1], owner, left, ids)
-    rearm(KEYS[1], ARGV[2], left, ids, mine, last)
+    holds.drop(KEYS[1], owner, left, ids)
+    holds.rearm(KEYS[1], ARGV[2], left, ids, mine, last)
     return left
   end
 end

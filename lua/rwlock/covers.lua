@@ -64,7 +64,7 @@ end
 
 local function holder(hash)
   load_holds()
-  return somebody(hash) or 'nobody'
+  return holds.somebody(hash) or 'nobody'
 end
 
 -- What is said of a hash without a mode: it is a lock of another kind, and to write into it would spoil it.

@@ -8,7 +8,7 @@
 -- Idempotent until its last moment. As Redisson's (protocol 10.5): covers are left to run out.
 
 load_holds()
-local late = too_late(ARGV[3])
+local late = holds.too_late(ARGV[3])
 if late then return late end
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then return redis.call('exists', KEYS[1]) == 1 and foreign() or 0 end

@@ -20,14 +20,14 @@
 local hash, owner, lease, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
 if hold ~= '' then
   load_holds()
-  local late = too_late(ARGV[5])
+  local late = holds.too_late(ARGV[5])
   if late then return late end
 end
 
 local function held_back()
   if ARGV[8] ~= '1' or redis.call('exists', KEYS[3]) == 0 then return false end
   load_holds()
-  return redis.call('zcount', KEYS[3], clock(), '+inf') > 0
+  return redis.call('zcount', KEYS[3], holds.clock(), '+inf') > 0
 end
 
 local fresh, count, ids, again = redis.call('exists', hash) == 0, 0, '', false
@@ -43,14 +43,14 @@ else
     if hold == '' then
       again = true
     else
-      ids = listed(hash, owner)
+      ids = holds.listed(hash, owner)
       -- Holds whose leases are over do not count.
       if covered(tag, owner, count, 1) <= 0 then count, ids = 0, '' end
-      again = is_counted(ids, hold)
+      again = holds.is_counted(ids, hold)
     end
   end
   if not again then
-    if earlier ~= '' and (count == 0 or not has(ids, count, earlier)) then return -3 end
+    if earlier ~= '' and (count == 0 or not holds.has(ids, count, earlier)) then return -3 end
     if ARGV[6] == '1' and (count > 0 or found[3]) then return -6 end
     if count == 0 and not found[3] and held_back() then return -5 end
   end
@@ -83,7 +83,7 @@ if no and not again then
   if fresh then
     redis.pcall('del', hash)
   elseif count > 0 then
-    put_back(hash, owner, count, ids)
+    holds.put_back(hash, owner, count, ids)
   else
     redis.pcall('hdel', hash, owner, owner .. ':holds')
   end

@@ -48,7 +48,7 @@ if count == 0 then return holder(hash) end
 local before, ids, left = '', '', 0
 if hold ~= '' then
   before = found[3] or ''
-  ids, left = give_back(before, count, hold, ARGV[5])
+  ids, left = holds.give_back(before, count, hold, ARGV[5])
   if not ids then return left end
 end
 if left == 0 and count == 1 and mode == 'read' and redis.call('hlen', hash) == (before == '' and 2 or 3) then
@@ -59,7 +59,7 @@ local lease, anew = 0, false
 if left > 0 then
   -- Covers go from the last, holds in any order: what is left to others of this owner keeps the longest.
   local least, keep = tonumber(ARGV[7]), 0
-  if ARGV[4] == '' or not are_all(ids, left, ARGV[4]) or too_late(ARGV[5]) then
+  if ARGV[4] == '' or not holds.are_all(ids, left, ARGV[4]) or holds.too_late(ARGV[5]) then
     keep = covered(tag, owner, count, math.huge)
   end
   lease = math.max(least > 0 and tonumber(ARGV[3]) or 0, keep)
@@ -79,13 +79,13 @@ end
 if left == 0 then
   redis.call('hdel', hash, owner, owner .. ':holds')
 else
-  drop(hash, owner, left, ids)
+  holds.drop(hash, owner, left, ids)
 end
 for n = left + 1, math.min(count, left + MOST) do
   local no = refused(redis.pcall('del', cover(tag, owner, n)))
   if no then
     load_holds()
-    put_back(hash, owner, count, before)
+    holds.put_back(hash, owner, count, before)
     return no
   end
 end

@@ -16,7 +16,7 @@ local exactly = lease < 0
 if exactly then lease = -lease end
 if ARGV[2] ~= '0' then
   load_holds()
-  local late = too_late(ARGV[2])
+  local late = holds.too_late(ARGV[2])
   if late then return late end
 end
 
@@ -57,20 +57,20 @@ end
 
 local out, key, arg = {}, 1, 3
 while arg <= #ARGV do
-  local hash, owner, holds, half, tag = KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
+  local hash, owner, wanted, half, tag = KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3]
   key, arg = key + 1 + tonumber(ARGV[arg + 4]), arg + 5
   local field, gone = half == 'write' and owner .. ':write' or owner, nil
   local ok, answer = pcall(function()
     local found, way, list = redis.call('hmget', hash, field, field .. ':holds'), 'longer', nil
     if not found[1] then return 0 end
-    if exactly or holds ~= '' or found[2] then
+    if exactly or wanted ~= '' or found[2] then
       load_holds()
       local held
-      held, gone, way, list = relied(found[1], found[2] or '', holds, exactly)
+      held, gone, way, list = holds.relied(found[1], found[2] or '', wanted, exactly)
       if held == 0 or way == 'leave' then return held end
     end
     local todo = (half == 'write' and write or read)(hash, owner, tag, way == 'set', half == 'keep')
-    local no = list and note(hash, field, list)
+    local no = list and holds.note(hash, field, list)
     if no then error(no) end
     if not todo then return 0 end
     for i = 1, #todo do redis.call('pexpire', todo[i][1], todo[i][2]) end

@@ -21,7 +21,7 @@ local hash, owner, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV
 local field, lease, announce = owner .. ':write', ARGV[2], tonumber(ARGV[8])
 if hold ~= '' then
   load_holds()
-  local late = too_late(ARGV[5])
+  local late = holds.too_late(ARGV[5])
   if late then return late end
 end
 
@@ -29,7 +29,7 @@ local function busy(left)
   if announce > 0 then
     load_holds()
     -- Where that is refused, readers are preferred. No mark without an end.
-    local mark = redis.pcall('zadd', KEYS[3], clock() + announce, owner)
+    local mark = redis.pcall('zadd', KEYS[3], holds.clock() + announce, owner)
     if not refused(mark) and redis.call('pttl', KEYS[3]) < announce
       and refused(redis.pcall('pexpire', KEYS[3], announce)) then
       redis.pcall('del', KEYS[3])
@@ -57,10 +57,10 @@ if not fresh then
   elseif hold == '' then
     again = true
   else
-    ids = listed(hash, field)
-    again = is_counted(ids, hold)
+    ids = holds.listed(hash, field)
+    again = holds.is_counted(ids, hold)
     if not again and ARGV[6] == '1' then return -6 end
-    if not again and earlier ~= '' and not has(ids, count, earlier) then return -3 end
+    if not again and earlier ~= '' and not holds.has(ids, count, earlier) then return -3 end
   end
 elseif earlier ~= '' then
   return -3
@@ -71,7 +71,7 @@ if fresh then
   redis.call('hset', hash, 'mode', 'write', field, 1)
   if hold ~= '' then redis.call('hset', hash, field .. ':holds', ',' .. hold) end
 elseif not again then
-  add(hash, field, count, ids, hold)
+  holds.add(hash, field, count, ids, hold)
 end
 
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
@@ -84,7 +84,7 @@ if no then
   if fresh then
     redis.call('del', hash)
   elseif not again then
-    put_back(hash, field, count, ids)
+    holds.put_back(hash, field, count, ids)
   end
   return no
 end

@@ -36,13 +36,13 @@ end
 if mode ~= 'write' or count == 0 then return holder(hash) end
 
 if hold ~= '' then
-  local ids, left = give_back(found[4] or '', count, hold, ARGV[5])
+  local ids, left = holds.give_back(found[4] or '', count, hold, ARGV[5])
   if not ids then return left end
   if left > 0 then
     -- Before the first write (`covers.lua`).
     local lease = math.max(tonumber(ARGV[3]), covered(tag, owner, reads, math.huge))
-    drop(hash, field, left, ids)
-    rearm(hash, lease, left, ids, ARGV[4], ARGV[5])
+    holds.drop(hash, field, left, ids)
+    holds.rearm(hash, lease, left, ids, ARGV[4], ARGV[5])
     return left
   end
 end

@@ -15,12 +15,13 @@ mod undo;
 
 use super::Engine;
 use super::hold::Grant;
-use super::names::LockName;
 use super::protocol::{Protocol, Turn};
 use super::wait::Deadline;
+use crate::acquire::Acquire;
 use crate::error::Result;
-use crate::lock::{Acquire, State};
+use crate::names::LockName;
 use crate::owner::Owner;
+use crate::state::State;
 use attempt::Tried;
 
 /// What an acquire asks for.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::names::LockName;
 use super::sync::Mutex;
+use crate::names::LockName;
 
 /// The names that listen, by channel. Locked only for a look or a change, never together with anything else.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::transport::Moment;
 use crate::config::millis;
 use crate::error::{Error, Result};
+use crate::world::Moment;
 
 /// How far a server's time of day is ahead of the local clock, in ms: at the least, so that a moment of the server's has
 /// passed for certain once it has passed here.

@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 
 use super::Engine;
 use super::ledger::{Book, End, Entry, Table};
-use super::names::{LockName, ReadyHash};
 use super::protocol::{HoldId, Protocol};
 use super::sync::{Mutex, MutexGuard};
-use super::transport::Moment;
 use crate::error::{Error, Lost};
+use crate::names::{LockName, ReadyHash};
 use crate::owner::Owner;
+use crate::world::Moment;
 
 /// The key of a hold.
 pub(crate) type Key = (Arc<LockName>, Owner);

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use super::renewal::Round;
-
 #[cfg(feature = "metrics")]
 mod facade {
-    use super::{Duration, Round};
+    use super::Duration;
     use metrics::{counter, histogram};
 
     pub(crate) fn acquired(flavour: &'static str, waited: impl FnOnce() -> Duration) {
@@ -32,9 +30,9 @@ mod facade {
         histogram!("distlock_hold_seconds", "flavour" => flavour).record(span);
     }
 
-    pub(crate) fn renewed(round: Round) {
-        counter!("distlock_renewals_total").increment(round.renewed as u64);
-        counter!("distlock_renewals_failed_total").increment(round.failed as u64);
+    pub(crate) fn renewed(renewed: usize, failed: usize) {
+        counter!("distlock_renewals_total").increment(renewed as u64);
+        counter!("distlock_renewals_failed_total").increment(failed as u64);
     }
 
     pub(crate) fn lost(flavour: &'static str, guards: usize) {
@@ -52,14 +50,14 @@ mod facade {
 
 #[cfg(not(feature = "metrics"))]
 mod facade {
-    use super::{Duration, Round};
+    use super::Duration;
 
     pub(crate) fn acquired(_: &'static str, _: impl FnOnce() -> Duration) {}
     pub(crate) const fn busy(_: &'static str) {}
     pub(crate) fn timed_out(_: &'static str, _: impl FnOnce() -> Duration) {}
     pub(crate) const fn failed(_: &'static str) {}
     pub(crate) const fn held(_: &'static str, _: Duration) {}
-    pub(crate) const fn renewed(_: Round) {}
+    pub(crate) const fn renewed(_: usize, _: usize) {}
     pub(crate) const fn lost(_: &'static str, _: usize) {}
     pub(crate) const fn release_failed(_: &'static str) {}
     pub(crate) const fn waiters(_: f64) {}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
@@ -15,44 +15,37 @@ use crate::owner::Owner;
 pub(crate) mod acquire;
 pub(crate) mod channels;
 pub(crate) mod clock;
-pub(crate) mod coalesce;
 pub(crate) mod hold;
-pub(crate) mod home;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
-pub(crate) mod names;
-pub(crate) mod node;
 pub(crate) mod plain;
 pub(crate) mod protocol;
 pub(crate) mod queue;
-pub(crate) mod reaper;
 pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod replies;
-pub(crate) mod script;
 #[cfg(feature = "sim")]
 pub mod sim;
-pub(crate) mod standstill;
 pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
-pub(crate) mod topology;
-pub(crate) mod transport;
 pub(crate) mod wait;
-pub(crate) mod world;
 
+use crate::names::LockName;
+use crate::runtime::home::{Brought, Home};
+use crate::runtime::reaper::{Finished, Reaper};
+use crate::topology::{MemberListener, Topology};
+use crate::transport::coalesce::Coalesced;
+use crate::transport::{Call, Reply, Transport};
+use crate::world::Moment;
 use clock::ServerClock;
 use hold::{Hold, Holds};
-use home::{Brought, Home};
 use ledger::{Book, End, Entry as _};
-use names::LockName;
 use protocol::{HoldId, Protocol};
 use queue::Queues;
-use reaper::{Finished, Reaper};
 use registry::Registry;
-use topology::Topology;
-use transport::{Call, Listener, Moment, Reply, Transport};
+use renewal::Kick;
 
 /// How many parts the table of holds is locked in.
 const SHARDS: usize = 16;
@@ -78,6 +71,29 @@ pub(crate) struct Engine {
     closed: AtomicBool,
 }
 
+/// What keeps a client open: every clone, lock object and guard has a share in it.
+pub(crate) struct Handle {
+    engine: Arc<Engine>,
+}
+
+impl Handle {
+    pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self { engine })
+    }
+
+    pub(crate) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(work) = self.engine.shut_down(self.engine.options.command_timeout) {
+            work.detach();
+        }
+    }
+}
+
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("id", &self.id).field("holds", &self.holds.len()).finish_non_exhaustive()
@@ -86,21 +102,22 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// Starts the machinery over one server, on the current runtime.
-    pub(crate) fn start(options: Options, node: Arc<dyn Transport>) -> Arc<Self> {
-        let world = node.world();
+    pub(crate) fn start(options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
+        let (world, reaper) = (server.world(), Reaper::start());
+        let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
+        Self::start_over(Topology::single(server, world), options, reaper)
+    }
+
+    pub(crate) fn start_over(topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {
+        let world = topology.world();
         let random = (u128::from(world.random()) << 64) | u128::from(world.random());
         let id = uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string();
-        let reaper = Reaper::start();
-        let node = if options.coalesce { coalesce::Coalesced::over(node, &options, reaper.clone()) } else { node };
-        let topology = Topology::single(node, world);
-        let kick = Arc::new(Notify::new());
+        let kick = Arc::new(Kick::default());
         let (closing, closed) = watch::channel(false);
         let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
         let registry = Arc::new(registry);
-        for node in topology.nodes() {
-            let ear: Arc<dyn Listener> = Arc::<Registry>::clone(&registry);
-            node.listen(Arc::downgrade(&ear));
-        }
+        let listener: Arc<dyn MemberListener> = Arc::<Registry>::clone(&registry);
+        topology.listen(&Arc::downgrade(&listener));
         let watchdog = options.watchdog;
         let queues = Arc::new(Queues::default());
         let engine = Arc::new(Self {
@@ -331,8 +348,8 @@ impl Engine {
             // Itself not counted: it runs outside the reaper's account.
             let drained = tokio::time::timeout(within, engine.reaper.drained()).await.is_ok();
             let rest = until.since(engine.now()).max(Duration::from_millis(100));
-            for node in engine.topology.nodes() {
-                node.close(rest).await;
+            for transport in engine.topology.transports() {
+                transport.close(rest).await;
             }
             engine.reaper.stop();
             if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }

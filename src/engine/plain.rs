@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::names::LockName;
 use super::protocol::{Ask, Giving, Nature, Protocol, Renewal};
-use super::script::Script;
-use super::transport::{Arg, Call};
 use crate::config::Backoff;
+use crate::names::LockName;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call};
 
 static RENEW: Script = Script::new(
     "common/renew",

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::names::LockName;
-use super::script::Script;
-use super::transport::{Arg, Call};
 use crate::config::Backoff;
+use crate::names::LockName;
 use crate::owner::Owner;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call};
 
 /// Which hold of an owner a command is about. What a release gives back is bound to what an acquire took by it: a repeat,
 /// or a copy that comes late, changes nothing. `lua/common/holds.lua` has what scripts make of it.

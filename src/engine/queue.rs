@@ -16,13 +16,14 @@ use tokio::sync::{Notify, watch};
 
 use super::Engine;
 use super::hold::{Key, Target};
-use super::names::{LockName, ReadyHash};
 use super::protocol::{Protocol, Queue};
 use super::registry::Passed;
 use super::renewal::{self, Which};
 use super::sync::Mutex;
-use super::transport::{Arg, Call, Moment, Reply};
 use crate::error::Error;
+use crate::names::{LockName, ReadyHash};
+use crate::transport::{Arg, Call, Reply};
+use crate::world::Moment;
 
 /// The most waiters that one command refreshes: a script blocks the server for as long as it runs.
 const MOST: usize = 500;
@@ -254,15 +255,19 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
     futures::future::join(renewal, refresh).await;
 }
 
-/// Some locks a command, of one kind, and not too many waiters.
-fn batches(engine: &Engine, locks: Batch) -> Vec<Batch> {
+/// Some locks a command, of one kind and at one server, and not too many waiters.
+fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
+    let place = |protocol: &Arc<dyn Protocol>| engine.topology.place(protocol.name());
+    locks.sort_by_key(|(protocol, _)| place(protocol));
     let mut batches: Vec<Batch> = Vec::new();
     let mut waiters = 0;
     for (protocol, entries) in locks {
         let fits = batches.last().is_some_and(|batch| {
             batch.len() < engine.options.watchdog_batch
                 && waiters + entries.len() <= MOST
-                && batch.first().is_some_and(|(first, _)| first.flavour() == protocol.flavour())
+                && batch
+                    .first()
+                    .is_some_and(|(first, _)| first.flavour() == protocol.flavour() && place(first) == place(&protocol))
         });
         if !fits {
             batches.push(Vec::new());

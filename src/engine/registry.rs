@@ -16,13 +16,14 @@ use tokio::sync::{Notify, watch};
 
 use super::channels::Channels;
 use super::hold::{Grant, Hold};
-use super::names::{LockName, ReadyHash, shard};
-use super::reaper::{Finished, Reaper};
+use super::renewal::Kick;
 use super::sync::{Mutex, MutexGuard};
-use super::topology::Topology;
-use super::transport::{Listener, Moment};
 use crate::config::Options;
+use crate::names::{LockName, ReadyHash, shard};
 use crate::owner::Owner;
+use crate::runtime::reaper::{Finished, Reaper};
+use crate::topology::{MemberId, MemberListener, Topology};
+use crate::world::Moment;
 
 mod slot;
 mod spare;
@@ -59,7 +60,7 @@ pub(crate) struct Registry {
     time: Duration,
     linger: Duration,
     waiting: AtomicUsize,
-    reconnected: Arc<Notify>,
+    kick: Arc<Kick>,
     closing: watch::Receiver<bool>,
 }
 
@@ -68,7 +69,7 @@ impl Registry {
         options: &Options,
         topology: Topology,
         reaper: Reaper,
-        reconnected: Arc<Notify>,
+        kick: Arc<Kick>,
         closing: watch::Receiver<bool>,
     ) -> Self {
         Self {
@@ -81,7 +82,7 @@ impl Registry {
             time: options.handoff_time,
             linger: options.subscription_linger,
             waiting: AtomicUsize::new(0),
-            reconnected,
+            kick,
             closing,
         }
     }
@@ -218,10 +219,14 @@ impl Registry {
         shard.get(name).is_some_and(|slot| slot.listening == Listening::Live && slot.is_idle())
     }
 
-    /// Wakes every contender.
+    /// Wakes everybody who waits.
     pub(crate) fn wake_all(&self) {
+        self.wake_where(|_| true);
+    }
+
+    fn wake_where(&self, is_meant: impl Fn(&LockName) -> bool) {
         for shard in &self.shards {
-            for slot in shard.lock().values() {
+            for (_, slot) in shard.lock().iter().filter(|(name, _)| is_meant(name)) {
                 if let Some(seat) = &slot.contender {
                     seat.wake();
                 }
@@ -356,7 +361,7 @@ impl Registry {
     }
 }
 
-impl Listener for Registry {
+impl MemberListener for Registry {
     fn message(&self, channel: &[u8], payload: &[u8]) {
         for n in 0.. {
             let Some(name) = self.channels.nth(channel, n) else { return };
@@ -373,13 +378,13 @@ impl Listener for Registry {
         }
     }
 
-    fn missed(&self) {
-        self.wake_all();
+    fn missed(&self, member: MemberId) {
+        self.wake_where(|name| self.topology.place(name) == member);
     }
 
-    fn reconnected(&self) {
-        self.reconnected.notify_one();
-        self.wake_all();
+    fn reconnected(&self, member: MemberId) {
+        self.kick.renew_at(member);
+        self.missed(member);
     }
 }
 

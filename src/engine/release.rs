@@ -19,11 +19,12 @@ use super::clock::{Refusals, over};
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
-use super::reaper::{Finished, Job};
-use super::transport::{Call, FaultKind, Moment, Reply, nanos};
 use crate::config::millis;
 use crate::error::{Error, NotHeld, Result};
-use crate::guard::Released;
+use crate::runtime::reaper::{Finished, Job};
+use crate::state::Released;
+use crate::transport::{Call, FaultKind, Reply};
+use crate::world::{Moment, nanos};
 
 /// What the guard knew of its hold when its release began.
 #[derive(Clone, Copy)]

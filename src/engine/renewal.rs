@@ -10,15 +10,18 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::Engine;
 use super::hold::{Hold, valid_until};
 use super::ledger::Entry as _;
 use super::protocol::Renewed;
-use super::transport::{FaultKind, Reply};
+use super::sync::Mutex;
 use crate::config::millis;
 use crate::error::Error;
 use crate::owner::Owner;
+use crate::topology::MemberId;
+use crate::transport::{FaultKind, Reply};
 
 /// How a round went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,61 +34,99 @@ pub(crate) struct Round {
 /// Which holds a round renews, of those that the watchdog keeps. A regular one looks after long explicit leases too, where
 /// others may cut them short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum Which<'a> {
     All,
+    /// Those at these servers.
+    At(&'a [MemberId]),
     /// Those that were not renewed a moment ago.
     Due,
     /// Those with less left than a regular round leaves to any: locks that were passed on for a short first lease.
     Short,
 }
 
+/// Servers that are back after a break, and whose holds are to be confirmed at once.
+#[derive(Debug, Default)]
+pub(crate) struct Kick {
+    members: Mutex<Vec<MemberId>>,
+    notify: Notify,
+}
+
+impl Kick {
+    /// Has the holds at this server renewed.
+    pub(crate) fn renew_at(&self, member: MemberId) {
+        let mut members = self.members.lock();
+        if !members.contains(&member) {
+            members.push(member);
+        }
+        drop(members);
+        self.notify.notify_one();
+    }
+
+    async fn kicked(&self) -> Vec<MemberId> {
+        self.notify.notified().await;
+        std::mem::take(&mut *self.members.lock())
+    }
+}
+
 /// Renews until the client closes. Holds the engine only while a round is under way.
-pub(crate) async fn run(
-    engine: Weak<Engine>,
-    kick: Arc<Notify>,
-    mut closing: watch::Receiver<bool>,
-    watchdog: Duration,
-) {
+pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watch::Receiver<bool>, watchdog: Duration) {
     let period = watchdog / 3;
-    let mut rest = period;
+    let mut due = Instant::now() + period;
     let mut failed = false;
     loop {
         let kicked = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => return,
-            () = kick.notified() => true,
-            () = tokio::time::sleep(rest) => false,
+            members = kick.kicked() => Some(members),
+            () = tokio::time::sleep_until(due) => None,
         };
         let Some(engine) = engine.upgrade() else { return };
         // A round that repeats failures spares what was renewed a moment ago; a regular one spares nothing, so that a loss
         // is told within a period whenever it happens.
-        let round = round(&engine, if kicked || !failed { Which::All } else { Which::Due }).await;
+        let which = match &kicked {
+            Some(members) if !engine.topology.is_all(members) => Which::At(members),
+            None if failed => Which::Due,
+            _ => Which::All,
+        };
+        let round = round(&engine, which).await;
+        let of_some = matches!(which, Which::At(_));
+        if of_some && round.failed == 0 {
+            // The others' round comes when it would have come.
+            continue;
+        }
         failed = round.failed > 0;
-        rest = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
+        let mut rest = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
         rest -= engine.jitter(rest) / 20;
+        let next = Instant::now() + rest;
+        due = if of_some { due.min(next) } else { next };
     }
 }
 
 /// Renews watched holds.
-pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
+pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
     let now = engine.now();
     let due = (now - engine.options.watchdog / 6).as_nanos();
     let short = (now + engine.options.watchdog / 2).as_nanos();
     let mut holds = engine.holds.collect(|book| match which {
-        Which::All => book.is_watched() || book.lasts(short),
+        Which::All | Which::At(_) => book.is_watched() || book.lasts(short),
         Which::Due => book.is_watched() && book.renewed_at() <= due,
         Which::Short => book.is_watched() && book.watched() <= short,
     });
+    let place = |hold: &Hold| engine.topology.place(hold.name());
+    if let Which::At(members) = which {
+        holds.retain(|hold| members.contains(&place(hold)));
+    }
     let mut round = Round { lost: holds.iter().map(|hold| engine.expire(hold)).sum(), ..Round::default() };
     holds.retain(|hold| {
         let book = hold.book();
         book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle()
     });
-    // A command renews holds of one kind on one node; there is one node so far.
-    holds.sort_by_key(|hold| std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
+    // A command renews holds of one kind at one server.
+    let kind = |hold: &Hold| (place(hold), std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
+    holds.sort_by_key(|hold| kind(hold));
     let mut batches = FuturesUnordered::new();
-    for kind in holds.chunk_by(|a, b| std::ptr::eq(a.protocol.nature().renewal, b.protocol.nature().renewal)) {
+    for kind in holds.chunk_by(|a, b| kind(a) == kind(b)) {
         for chunk in kind.chunks(engine.options.watchdog_batch) {
             batches.push(batch(engine, chunk));
         }
@@ -95,7 +136,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
         round.failed += part.failed;
         round.lost += part.lost;
     }
-    super::metrics::renewed(round);
+    super::metrics::renewed(round.renewed, round.failed);
     if round.failed > 0 {
         tracing::warn!(?round, "some locks could not be renewed yet");
     }

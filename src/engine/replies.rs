@@ -1,8 +1,8 @@
 //! What scripts answer, for all flavours: one table a kind of command.
 
 use super::protocol::{Answer, Forced, Protocol, Release};
-use super::transport::Reply;
 use crate::error::{Error, Result};
+use crate::transport::Reply;
 
 /// With the server's time: the command came after its last moment, and nothing was done.
 pub(crate) const TOO_LATE: i64 = -7;

@@ -41,12 +41,12 @@ use bytes::Bytes;
 
 use crate::client::Client;
 use crate::config::{Options, millis};
-use crate::engine::names::LockName;
 use crate::engine::plain::{PLAIN_RENEWAL, plain_state};
 use crate::engine::protocol::{self, Ask, Giving, Nature, Protocol, Turn};
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call};
+use crate::names::LockName;
 use crate::object::Lock;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call};
 
 /// A script behind what all scripts of this flavour share.
 macro_rules! script {

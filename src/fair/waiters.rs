@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::FairLock;
-use crate::engine::names::LockName;
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
+use crate::names::LockName;
 use crate::owner::Owner;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply};
 
 static WAITERS: Script = Script::new("fair/waiters", script!("waiters"));
 

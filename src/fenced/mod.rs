@@ -45,15 +45,15 @@
 //! Redisson counts when the holder comes in again, too.
 
 use crate::client::Client;
-use crate::engine::names::LockName;
 use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
 use crate::engine::protocol::Nature;
 use crate::engine::replies::number_of;
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Reply};
 use crate::error::{Error, Result};
+use crate::names::LockName;
 use crate::object::Lock;
 use crate::reentrant::script;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply};
 
 /// Takes the lock as the reentrant one is taken, and numbers the section.
 macro_rules! acquire {

@@ -10,12 +10,13 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::config::check_lease;
-use crate::engine::reaper::Reaper;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Lost, Result};
 use crate::group::{enough, released, renamed};
-use crate::guard::{Guard, Member, Released};
+use crate::guard::{Guard, Member};
 use crate::owner::Owner;
+use crate::runtime::reaper::Reaper;
+use crate::state::Released;
 
 /// Several guards that count as one while enough of them are held. Dropped, each of them is released in the background.
 ///

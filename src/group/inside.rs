@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::engine::home::Home;
 use crate::engine::protocol::Protocol;
 use crate::flavour::inside;
 use crate::lock::DistLock;
+use crate::runtime::home::Home;
 
 /// What a lock of this crate's is made of.
 pub(crate) enum Inside<'a> {

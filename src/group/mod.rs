@@ -8,12 +8,14 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
+use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, GRACE};
-use crate::engine::world::{Machine, World};
 use crate::error::{Error, Result, Step};
-use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, State};
+use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::owner::Owner;
+use crate::state::{Released, State};
+use crate::world::{Machine, World};
 
 mod held;
 mod inside;

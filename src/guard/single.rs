@@ -4,23 +4,24 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Handle;
+use crate::acquire::Acquire;
 use crate::config::{check_lease, millis};
+use crate::engine::Handle;
 use crate::engine::acquire;
 use crate::engine::clock::{self, Refusals};
 use crate::engine::hold::{Grant, lease_until, valid_until};
-use crate::engine::home::Home;
 use crate::engine::ledger::{Book, Cap, End, Entry as _};
 use crate::engine::protocol::Renewed;
-use crate::engine::reaper::{Finished, Reaper};
 use crate::engine::release;
 use crate::engine::renewal::at_places;
 use crate::engine::replies::TOO_LATE;
-use crate::engine::transport::{Moment, Reply, nanos};
 use crate::error::{Error, Result};
-use crate::guard::Released;
-use crate::lock::Acquire;
 use crate::owner::Owner;
+use crate::runtime::home::Home;
+use crate::runtime::reaper::{Finished, Reaper};
+use crate::state::Released;
+use crate::transport::Reply;
+use crate::world::{Moment, nanos};
 
 /// A share in a hold, and in the client that keeps it.
 pub(crate) struct Single {

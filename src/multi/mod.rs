@@ -28,13 +28,15 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
+use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::engine::home;
 use crate::error::{Error, Result};
 use crate::group::{self, common, each, part, released, renamed};
-use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, State};
+use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::owner::Owner;
+use crate::runtime::home;
+use crate::state::{Released, State};
 
 mod seek;
 

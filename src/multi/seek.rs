@@ -8,12 +8,12 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
 use super::{HOLD, MultiLock};
+use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::wait::{Deadline, Patience, pause, within};
 use crate::error::{Error, Lost, Result};
 use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
 use crate::guard::Guard;
-use crate::lock::Acquire;
 use crate::owner::Owner;
 
 /// What is held of the locks, by their numbers.

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::RedLock;
 use super::round::silence;
-use crate::engine::world::World;
 use crate::error::Result;
 use crate::group::part;
 use crate::lock::DistLock;
 use crate::owner::moved;
+use crate::world::World;
 
 /// How long after the beginning of its wait one looks for the first time: longer than most waits take, which cost nothing
 /// so, and far shorter than a look that comes only once a second.

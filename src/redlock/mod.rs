@@ -46,15 +46,17 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
+use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::engine::home;
 use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
 use crate::flavour::Flavour;
 use crate::group::{self, common, enough, parts, released, renamed};
-use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, State};
+use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::owner::{Owner, moved};
+use crate::runtime::home;
+use crate::state::{Released, State};
 
 mod look;
 mod round;

@@ -8,11 +8,12 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
 use super::RedLock;
+use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, GRACE, limit_over};
 use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
-use crate::lock::{Acquire, DistLock as _};
+use crate::lock::DistLock as _;
 use crate::owner::Owner;
 
 /// For how long silent servers are waited for where they are not needed, and the others took so long.

@@ -8,11 +8,11 @@ use futures::StreamExt as _;
 use super::RedLock;
 use super::look::{Look, Looks};
 use super::round::{Late, Request, Round};
+use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Result, Step};
 use crate::group::{Held, PAUSES, are_silent, ask, deadline, how, patience};
 use crate::guard::Guard;
-use crate::lock::Acquire;
 use crate::owner::Owner;
 
 /// The longest first back-off after a vote that was split, and the longest of all.

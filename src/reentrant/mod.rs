@@ -15,11 +15,11 @@
 //! | last release, force | deleted | `0` on `redisson_lock__channel:{<name>}` |
 
 use crate::client::Client;
-use crate::engine::names::LockName;
 use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
 use crate::engine::protocol::Nature;
-use crate::engine::script::Script;
+use crate::names::LockName;
 use crate::object::Lock;
+use crate::transport::script::Script;
 
 static MANY: Script = Script::new(
     "reentrant/many",

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::engine::names::{Half, LockName};
 use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Renewal, Turn};
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call};
+use crate::names::{Half, LockName};
 use crate::owner::Owner;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call};
 
 /// A file of this flavour's.
 macro_rules! part {

@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::config::{LONGEST_LEASE, Prefer, millis};
-use crate::engine::names::LockName;
+use crate::names::LockName;
 use crate::object::Lock;
 
 mod halves;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::config::Backoff;
-use crate::engine::names::LockName;
 use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
 use crate::engine::protocol::Nature;
+use crate::names::LockName;
 use crate::object::Lock;
 use crate::reentrant::{ACQUIRE, FORCE, RELEASE};
 

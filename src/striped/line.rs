@@ -10,12 +10,13 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio::sync::{Notify, oneshot};
 
+use crate::acquire::Acquire;
 use crate::engine::sync::Mutex;
 use crate::engine::wait::{Deadline, within};
 use crate::error::Result;
 use crate::group::{Asking, ask, cut_off};
 use crate::guard::Guard;
-use crate::lock::{Acquire, DistLock};
+use crate::lock::DistLock;
 
 /// A segment, and its guard.
 type Grant = (usize, Guard);

@@ -23,16 +23,18 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
+use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::engine::home;
 use crate::engine::wait::{self, Deadline};
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, Asking, ask, cut_off, deadline, each, part};
-use crate::guard::{Guard, Released};
-use crate::lock::{Acquire, DistLock, State};
+use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::multi::MultiLock;
 use crate::owner::Owner;
+use crate::runtime::home;
+use crate::state::{Released, State};
 
 mod line;
 

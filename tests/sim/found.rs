@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
-use distlock::{Acquire, Client, Flavour, Owner, Released};
+use distlock::{Acquire, Client, DistLock, Flavour, Owner, Released};
 use tokio::time::sleep;
 
 use crate::rig::{Party, count, lock, ms, virtually};
@@ -14,6 +14,14 @@ const ALL: [Flavour; 6] =
 fn party(server: &SimServer, ordered: bool) -> Party {
     let latency = LinkOptions { latency_min: ms(1), latency_max: ms(1), ordered, ..LinkOptions::default() };
     Party::new(server, latency, |options| options.command_timeout = ms(500))
+}
+
+/// A server, its only client, and the lock as that has it.
+fn alone(flavour: Flavour, ordered: bool) -> (SimServer, Party, Box<dyn DistLock>) {
+    let server = SimServer::new(1);
+    let party = party(&server, ordered);
+    let lock = lock(&party.client, flavour, "x");
+    (server, party, lock)
 }
 
 async fn quiet(client: &Client) {
@@ -28,9 +36,7 @@ async fn quiet(client: &Client) {
 fn a_renewal_under_way_ends_nothing_that_came_since() {
     for flavour in ALL {
         virtually(move || async move {
-            let server = SimServer::new(1);
-            let party = party(&server, false);
-            let lock = lock(&party.client, flavour, "x");
+            let (_server, party, lock) = alone(flavour, false);
             let first = lock.lock().await.unwrap();
             let me = first.owner().clone();
             party.link.plan_next(Mishap::DelayBy(ms(100)));
@@ -52,9 +58,7 @@ fn a_renewal_under_way_ends_nothing_that_came_since() {
 fn a_first_hold_that_was_asked_for_again_can_be_entered() {
     for flavour in ALL {
         virtually(move || async move {
-            let server = SimServer::new(1);
-            let party = party(&server, true);
-            let lock = lock(&party.client, flavour, "x");
+            let (server, party, lock) = alone(flavour, true);
             server.freeze(true);
             let thaw = {
                 let server = server.clone();
@@ -143,9 +147,7 @@ fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
 fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
     for flavour in ALL {
         virtually(move || async move {
-            let server = SimServer::new(1);
-            let party = party(&server, true);
-            let lock = lock(&party.client, flavour, "x");
+            let (_server, party, lock) = alone(flavour, true);
             let me = party.client.owner();
             let leased = || Acquire::new().owner(&me).lease(ms(300));
             let first = lock.acquire(leased()).await.unwrap().unwrap();
@@ -168,9 +170,7 @@ fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
 #[test]
 fn an_attempt_that_came_too_late_goes_on_with_a_hold_of_its_own() {
     virtually(|| async {
-        let server = SimServer::new(1);
-        let party = party(&server, true);
-        let lock = lock(&party.client, Flavour::Fair, "x");
+        let (server, party, lock) = alone(Flavour::Fair, true);
         let me = party.client.owner();
         // So that the server's clock is known.
         lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();

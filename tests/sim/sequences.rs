@@ -6,17 +6,20 @@
 //!
 //! `SEQUENCES=n` tries so many a test, `FROM=n` begins there, `SEED=n` replays one, `SURVEY=1` goes on after a failure and
 //! says how many of each kind there are, with the seed of the first. A failure prints the fewest steps that still fail;
-//! with `TRACE=1` every command.
+//! with `TRACE=1` every command. What is printed as `Looks` is how many looks compared something.
 //!
 //! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim --features sim sequences`.
 
 mod exact;
 mod given;
+mod guards;
 mod look;
 mod nemesis;
+mod owners;
 mod plan;
 mod play;
 mod scene;
+mod state;
 mod trial;
 
 use plan::{Kind, Theme};

@@ -11,14 +11,14 @@ use crate::config::millis;
 use crate::engine::clock::Refusals;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
-use crate::engine::names::LockName;
 use crate::engine::protocol::{Answer, Ask, HoldId, Protocol, Turn};
 use crate::engine::queue::EntryHandle;
-use crate::engine::reaper::Finished;
 use crate::engine::release;
-use crate::engine::transport::{Moment, nanos};
 use crate::engine::wait::{GRACE, within};
 use crate::error::{Deadlock, Error, Result, Step};
+use crate::names::LockName;
+use crate::runtime::reaper::Finished;
+use crate::world::{Moment, nanos};
 
 /// What one attempt brought.
 pub(super) enum Tried {

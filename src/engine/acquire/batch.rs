@@ -11,11 +11,12 @@ use crate::engine::Engine;
 use crate::engine::hold::{Grant, Hold, Target, valid_until};
 use crate::engine::metrics;
 use crate::engine::protocol::Protocol;
-use crate::engine::reaper::Finished;
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Fault, FaultKind, Reply, nanos};
 use crate::error::{Error, Result};
 use crate::owner::Owner;
+use crate::runtime::reaper::Finished;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
+use crate::world::nanos;
 
 static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/multi/acquire.lua"));
 

@@ -7,11 +7,11 @@ use super::Request;
 use super::attempts::{Attempts, Found};
 use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
-use crate::engine::names::LockName;
 use crate::engine::protocol::Turn;
 use crate::engine::registry::{HeldAs, Waiter};
 use crate::engine::wait::{self, Asked, Attempt, Beside, News, Patience, Pause, Waited};
 use crate::error::Result;
+use crate::names::LockName;
 
 /// The turn in a queue in Redis, as what somebody waits for.
 struct QueueAttempt<'a> {

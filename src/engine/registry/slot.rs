@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::sync::Mutex;
-use crate::engine::transport::Moment;
+use crate::world::Moment;
 
 /// One name.
 #[derive(Debug, Default)]

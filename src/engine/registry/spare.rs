@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Registry;
-use crate::engine::names::{LockName, ReadyHash};
 use crate::engine::sync::Mutex;
+use crate::names::{LockName, ReadyHash};
 use crate::owner::Owner;
 
 /// An owner, and the inbox where messages for it come in.

@@ -11,10 +11,10 @@ use super::slot::{Listening, Local, Named, Passed, Seat, SeatState, Slot};
 use super::{Registry, Subscribing};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
-use crate::engine::names::LockName;
 use crate::engine::sync::Mutex;
-use crate::engine::transport::Moment;
+use crate::names::LockName;
 use crate::owner::Owner;
+use crate::world::Moment;
 
 /// How long others have a lock for themselves that this process had many times in a row: a message and an attempt take
 /// some 0.3 ms on a quiet machine, and several times that on a busy one.

@@ -10,12 +10,12 @@ use crate::engine::Engine;
 use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::Entry as _;
 use crate::engine::protocol::{Giving, HoldId, Protocol, Release};
-use crate::engine::reaper::Finished;
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call};
 use crate::error::{Error, NotHeld, Result};
-use crate::guard::Released;
 use crate::owner::Owner;
+use crate::runtime::reaper::Finished;
+use crate::state::Released;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call};
 
 static DISOWN: Script = Script::new(
     "common/disown",

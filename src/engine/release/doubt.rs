@@ -10,8 +10,8 @@ use crate::engine::clock::over;
 use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::{Giving, Protocol, Release, Rest};
-use crate::engine::transport::Moment;
 use crate::error::Result;
+use crate::world::Moment;
 
 /// Undoes an acquire that may have happened unseen: gives back the hold that it was for, and its place in the queue.
 /// `doubted`: a copy of the acquire may come in later still.

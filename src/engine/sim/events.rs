@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::core::{Core, Fate, Outcome, Parcel, Request};
-use crate::engine::transport::{Fault, FaultKind, Listener};
+use crate::transport::{Fault, FaultKind, Listener};
 
 #[derive(Debug)]
 pub(super) enum What {
@@ -122,7 +122,7 @@ impl Core {
             What::Message { channel, payload, .. } => {
                 // The client may have ended the subscription, or closed, while the message was under way.
                 let heard = !line.deaf && !line.closed && line.connected;
-                line.ear.clone().filter(|_| heard).map(|ear| News::Message(ear, channel, payload))
+                line.listener.clone().filter(|_| heard).map(|listener| News::Message(listener, channel, payload))
             }
             What::Back { .. } => {
                 if self.down {
@@ -133,7 +133,7 @@ impl Core {
                     waiting.retain(|parcel| parcel.line != index || matches!(parcel.request, Request::Run(_)));
                 }
                 self.join(index);
-                self.lines[index].ear.clone().map(News::Back)
+                self.lines[index].listener.clone().map(News::Back)
             }
         }
     }

@@ -12,7 +12,7 @@ use super::core::Outcome;
 use super::events::What;
 use super::faults::{Chaos, LinkOptions, Mishap};
 use super::random::Random;
-use crate::engine::transport::{Fault, FaultKind, Listener};
+use crate::transport::{Fault, FaultKind, Listener};
 
 /// One client's connections.
 pub(super) struct Line {
@@ -23,7 +23,7 @@ pub(super) struct Line {
     pub(super) random: Random,
     /// For the client's own use: asking for it does not change what goes wrong.
     pub(super) jitter: Random,
-    pub(super) ear: Option<Weak<dyn Listener>>,
+    pub(super) listener: Option<Weak<dyn Listener>>,
     /// What the server has for this client.
     pub(super) subscriptions: BTreeSet<Bytes>,
     /// What the client wants, and asks for again when it has connected anew.
@@ -52,7 +52,7 @@ impl Line {
             plan: BTreeMap::new(),
             random: Random::new(seed, 2 * number + 1),
             jitter: Random::new(seed, 2 * number + 2),
-            ear: None,
+            listener: None,
             subscriptions: BTreeSet::new(),
             wanted: BTreeSet::new(),
             sent: 0,

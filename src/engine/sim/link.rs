@@ -13,8 +13,8 @@ use super::core::{Outcome, Request, Sent};
 use super::faults::{Chaos, Mishap};
 use super::line::Line;
 use super::server::{Shared, drive};
-use crate::engine::transport::{Call, Fault, FaultKind, Listener, Moment, Reply, Transport};
-use crate::engine::world::World;
+use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::world::{Moment, World};
 
 /// The connections of one client. Clones are the same connections.
 #[derive(Clone)]
@@ -138,8 +138,8 @@ impl Transport for SimLink {
         self.clone().request(Request::Unsubscribe(channel)).map(drop).boxed()
     }
 
-    fn listen(&self, ear: Weak<dyn Listener>) {
-        self.with(|line| line.ear = Some(ear));
+    fn listen(&self, listener: Weak<dyn Listener>) {
+        self.with(|line| line.listener = Some(listener));
     }
 
     fn address(&self) -> &str {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use mlua::{Either, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 use sha1::{Digest, Sha1};
 
-use crate::engine::transport::Arg;
+use crate::transport::Arg;
 
 use super::commands::{self, Unfit, Words};
 use super::number;

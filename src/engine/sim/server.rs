@@ -92,15 +92,15 @@ async fn run(mut driver: Driver) {
                     () = shared.wake.notified() => {}
                 }
             }
-            Step::Tell(News::Message(ear, channel, payload)) => {
-                if let Some(ear) = ear.upgrade() {
-                    ear.message(&channel, &payload);
+            Step::Tell(News::Message(listener, channel, payload)) => {
+                if let Some(listener) = listener.upgrade() {
+                    listener.message(&channel, &payload);
                 }
             }
-            Step::Tell(News::Back(ear)) => {
-                if let Some(ear) = ear.upgrade() {
-                    ear.missed();
-                    ear.reconnected();
+            Step::Tell(News::Back(listener)) => {
+                if let Some(listener) = listener.upgrade() {
+                    listener.missed();
+                    listener.reconnected();
                 }
             }
         }
@@ -124,7 +124,7 @@ impl SimScript {
 impl SimServer {
     /// An empty server. The seed decides everything that is left to chance.
     pub fn new(seed: u64) -> Self {
-        crate::engine::names::unseeded();
+        crate::names::unseeded();
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let (start, number) = (Instant::now(), SERVERS.fetch_add(1, Ordering::Relaxed));
         // In the order of their making.

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::engine::script::Script;
-use crate::engine::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::reentrant::{ACQUIRE, RELEASE};
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 
 mod late;
 
@@ -76,8 +76,8 @@ impl Listener for Diary {
 
 fn listening(link: &SimLink) -> Arc<Diary> {
     let diary = Arc::new(Diary::default());
-    let ear: Weak<Diary> = Arc::downgrade(&diary);
-    link.listen(ear);
+    let listener: Weak<Diary> = Arc::downgrade(&diary);
+    link.listen(listener);
     diary
 }
 

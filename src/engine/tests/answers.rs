@@ -6,8 +6,8 @@ use tokio::time::{Instant, timeout};
 use super::fake::Fate;
 use super::release::acquire;
 use super::{client, done, ms, secs, settle, waiter};
-use crate::engine::transport::Reply;
 use crate::lock::DistLock as _;
+use crate::transport::Reply;
 use crate::{Acquire, Error, Lost, NotHeld, Released, Result};
 
 /// Whether a release was told as it should be.

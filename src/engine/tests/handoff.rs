@@ -2,7 +2,7 @@
 
 use super::fake::Fate;
 use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
-use crate::engine::transport::Reply;
+use crate::transport::Reply;
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {

@@ -8,6 +8,7 @@ mod coalesce;
 mod deadline;
 mod fake;
 mod handoff;
+mod members;
 mod notes;
 mod on_time;
 mod promise;
@@ -26,7 +27,7 @@ use tokio::task::JoinHandle;
 
 use crate::client::Client;
 use crate::engine::sync::Mutex;
-use crate::engine::transport::Transport;
+use crate::transport::Transport;
 use crate::{Guard, Options, ReentrantLock};
 
 use fake::Fake;

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::fake::Fake;
 use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
-use crate::engine::names::LockName;
 use crate::engine::registry::{Parked, Until};
+use crate::names::LockName;
 
 #[tokio::test(start_paused = true)]
 async fn first_come_first_served() {
@@ -129,7 +129,7 @@ async fn a_message_wakes_the_contender_alone_and_n_waiters_share_a_subscription(
         .collect();
     settle().await;
     let before = fake.sent("acquire").len();
-    fake.ear().missed();
+    fake.listener().missed();
     settle().await;
     assert_eq!(fake.sent("acquire").len(), before + 10);
     for task in waiters.iter().chain(&others) {
@@ -241,7 +241,7 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     assert!(futures::poll!(&mut parked).is_pending());
     fake.publish("x");
     assert!(futures::poll!(&mut parked).is_pending());
-    fake.ear().missed();
+    fake.listener().missed();
     assert!(futures::poll!(&mut parked).is_ready(), "after a break everybody looks up");
     drop(parked);
     drop(behind);

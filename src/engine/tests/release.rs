@@ -7,8 +7,8 @@ use futures::FutureExt as _;
 
 use super::fake::{Fake, Fate};
 use super::{client, done, ms, secs, settle};
-use crate::engine::transport::Reply;
 use crate::lock::DistLock as _;
+use crate::transport::Reply;
 use crate::{Acquire, Client, Error, Guard, Lost, NotHeld, Owner, Released};
 
 pub(super) async fn acquire(client: &Client, owner: &Owner) -> Guard {

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::fake::{Fake, Fate};
 use super::{client, done, ms, secs, settle};
 use crate::client::Client;
-use crate::engine::transport::Reply;
+use crate::transport::Reply;
 use crate::{Acquire, Error, Guard, Lost, Renewed};
 
 const fn renewed(renewed: usize, failed: usize, lost: usize) -> (usize, usize, usize) {

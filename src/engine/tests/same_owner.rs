@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::fake::{Fake, Fate};
 use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::engine::ledger::{End, Entry as _};
-use crate::engine::names::LockName;
 use crate::engine::registry::{Parked, Until};
 use crate::engine::release;
 use crate::engine::sync::Mutex;
+use crate::names::LockName;
 use crate::{Acquire, Client, Guard, Owner};
 
 fn enter(client: &Client, owner: &Owner) -> JoinHandle<Guard> {

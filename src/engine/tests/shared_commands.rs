@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::fake::Fate;
 use super::{client, done, ms, secs, settle};
-use crate::engine::transport::Reply;
+use crate::transport::Reply;
 use crate::{Client, Error, Guard, Result};
 
 /// Asks for so many locks at once: three go out as they come, the others in one command.

@@ -6,8 +6,8 @@ use tokio::time::{Instant, advance, timeout};
 
 use super::fake::Fate;
 use super::{client, done, ms, no_trace, secs, settle, waiter};
-use crate::engine::names::LockName;
-use crate::engine::transport::Reply;
+use crate::names::LockName;
+use crate::transport::Reply;
 use crate::{Error, Result};
 
 /// Nobody hears the message that it is free: the channel is only just being listened to.

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::standstill::{OVERDUE, RECOVERY};
-use crate::engine::transport::Moment;
-use crate::engine::world::World;
+use crate::runtime::standstill::{OVERDUE, RECOVERY};
+use crate::world::{Moment, World};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 pub(crate) const GRACE: Duration = Duration::from_millis(15);

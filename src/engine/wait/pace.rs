@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::transport::Moment;
-use crate::engine::world::World;
+use crate::world::{Moment, World};
 
 /// The pause between attempts that nothing but impatience asks for.
 pub(crate) const FLOOR: Duration = Duration::from_millis(10);
@@ -53,7 +52,7 @@ pub(crate) fn pause(world: &dyn World, (first, most): (Duration, Duration), fail
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::world::Machine;
+    use crate::world::Machine;
 
     #[test]
     fn a_burst_is_answered_and_then_one_every_floor() {

@@ -1,4 +1,22 @@
-//! Commands that come in late, watched: when they come, what they were to do is over.
+//! Commands that come in late, watched: when they come, what they were to do is over. So the server counts no more holds
+//! than there are guards, or holds whose guards were given up, and nobody stands in a queue who does not wait.
+//!
+//! That can be said of a trial that is `strict`, whose copies come in either in time, before the last moment of their
+//! command, or so late that they are refused; and there only while none of these is in the way:
+//!
+//! - `troubled`: a command or its reply was lost. What is in doubt is undone behind it; over when there was time for that
+//!   (`settled`).
+//! - `in_time`: a copy may come in that is in time, and is carried out: it may take a place in a queue. Over when none can
+//!   come in any more, and neither a lock nor a place is left since: whatever it took is gone.
+//! - `loose`: something was given back while such a copy might come in: that of an acquire takes the free lock for nobody,
+//!   and stays counted for as long as the lock is held. Over together with `in_time`.
+//! - `unsure`: a copy is of a command that was sent late in the trial, when its client may have forgotten the server's
+//!   clock (`KNOWN`): it may take a place in a queue. For the rest of the trial.
+//!
+//! A RedLock's release by owner is not repeated at a server where a command of it was lost: one hold more may be counted
+//! there (`Stranded`), until its owner holds nothing there any more.
+//!
+//! The looks that compared something all the same are counted (`Looks`): a theme of late commands that has none fails.
 
 use std::time::Duration;
 
@@ -9,7 +27,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::given::Given;
 use super::plan::{Faults, Kind, Sharing};
-use super::scene::{Scene, Spot};
+use super::scene::Scene;
+use super::state::{Spot, Stranded};
 use crate::group::fleet::moved;
 use crate::rig::{count, ms};
 
@@ -53,6 +72,10 @@ pub async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
     scene.look_late();
 }
 
+fn queue(name: &str) -> String {
+    format!("redisson_lock_queue:{{{}}}", name.trim_matches(['{', '}']))
+}
+
 impl Scene {
     /// What comes in later than this after it was sent must be refused, and no repeat of it is under way any more.
     pub fn lawful(&self) -> Duration {
@@ -68,12 +91,13 @@ impl Scene {
     pub(super) fn note_trouble(&self) {
         let state = &mut *self.state.lock();
         let now = Instant::now();
-        let (copies, troubled) = (&mut state.copies, &mut state.troubled);
+        let (copies, troubled, lost) = (&mut state.copies, &mut state.troubled, &mut state.lost);
         state.planned.retain(|planned| {
             let sent = planned.link.sent() > planned.number;
             if sent {
                 if planned.lost {
                     *troubled = Some(now);
+                    lost.push((planned.at, planned.number));
                 }
                 state.unsure |= self.start.elapsed() > KNOWN;
                 // Most are sent at once; of one that was not, nobody knows just when.
@@ -87,6 +111,19 @@ impl Scene {
             !sent
         });
         copies.retain(|at| *at >= now);
+        let stays = |left: &Stranded| {
+            count(&self.servers[left.server], self.flavour(false), self.names[left.key], &left.owner) > 0
+        };
+        state.stranded.retain(stays);
+        if state.in_time.is_some_and(|until| until < now) && self.is_empty() {
+            (state.in_time, state.loose) = (None, false);
+        }
+    }
+
+    /// Neither a lock nor a place in a queue is left.
+    fn is_empty(&self) -> bool {
+        let is_gone = |key: &str| self.servers.iter().all(|server| server.pttl(key.as_bytes()) == -2);
+        self.names.iter().all(|name| is_gone(name) && is_gone(&queue(name)))
     }
 
     /// When the next late copy will have come in.
@@ -101,14 +138,14 @@ impl Scene {
         if !self.strict || self.state.lock().loose || !self.is_quiet() {
             return;
         }
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         if state.troubled.is_some_and(|at| now < at + self.settled()) {
             return;
         }
         // A copy of what an owner has sent that was made for one acquire may take a free lock for nobody.
         let owners: Vec<String> = state.given.iter().filter(|given| given.made_to_be_given).map(Given::text).collect();
-        let mut wrong = Vec::new();
+        let (mut wrong, mut compared) = (Vec::new(), false);
         for (key, name) in self.names.iter().enumerate() {
             for (owner, reads) in owners.iter().flat_map(|owner| [(owner, false), (owner, true)]) {
                 if reads && self.kind != Kind::Rw {
@@ -121,20 +158,24 @@ impl Scene {
                 for (n, server) in self.servers.iter().enumerate() {
                     let owner = if self.servers.len() > 1 { &moved(owner, n) } else { owner };
                     let has = count(server, self.flavour(reads), name, owner);
-                    if has > (with + without) as u64 {
+                    compared = true;
+                    let left = |left: &&Stranded| (left.server, left.key, &left.owner) == (n, key, owner);
+                    let left = state.stranded.iter().filter(left).count();
+                    if has > (with + without + left) as u64 {
                         wrong.push(format!(
-                            "late: the server counts {has} of {name} for {with} guards of {owner}, {without} without"
+                            "late: the server counts {has} of {name} for {with} guards of {owner}, {without} without, {left} left"
                         ));
                     }
                 }
             }
         }
+        state.looks.counts += u64::from(compared);
+        let certain = !state.unsure && state.in_time.is_none();
+        let queues = self.kind.has_queues() && certain;
+        state.looks.queues += u64::from(queues);
         drop(state);
         wrong.into_iter().for_each(|wrong| self.wrong(wrong));
-        let state = self.state.lock();
-        let certain = !state.unsure && state.in_time.is_none();
-        drop(state);
-        if self.has_queues() && certain {
+        if queues {
             self.look_at_queues();
         }
     }
@@ -146,23 +187,9 @@ impl Scene {
         state.loose |= state.in_time.is_some_and(|until| Instant::now() < until);
     }
 
-    /// These guards' lock was forced open by now.
-    pub fn forced_open(&self, before: &[usize]) {
-        let mut state = self.state.lock();
-        for id in before {
-            if let Some(held) = state.held.get_mut(id) {
-                held.forced = Some(Instant::now());
-            }
-        }
-    }
-
-    fn has_queues(&self) -> bool {
-        matches!(self.kind, Kind::Fair | Kind::Pair)
-    }
-
     /// Has every client know the server's clock: before that, a copy of what a fresh waiter has sent takes a place for a while.
     pub async fn begin(&self) {
-        if !self.strict || !self.has_queues() {
+        if !self.strict || !self.kind.has_queues() {
             return;
         }
         for client in (0..self.clients).map(|n| self.party(n).swap_remove(0).client) {
@@ -175,8 +202,7 @@ impl Scene {
     /// Nobody waits: nobody stands in a queue.
     fn look_at_queues(&self) {
         for name in &self.names {
-            let queue = format!("redisson_lock_queue:{{{}}}", name.trim_matches(['{', '}']));
-            match self.servers[0].command(&[b"lrange", queue.as_bytes(), b"0", b"-1"]) {
+            match self.servers[0].command(&[b"lrange", queue(name).as_bytes(), b"0", b"-1"]) {
                 SimReply::List(waiters) if waiters.is_empty() => {}
                 odd => self.wrong(format!("late: nobody waits, and there stand in the queue of {name}: {odd:?}")),
             }

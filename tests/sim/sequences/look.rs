@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::plan::Kind;
-use super::scene::{Scene, Spot};
+use super::scene::Scene;
+use super::state::Spot;
 use crate::group::fleet::moved;
 use crate::rig::{count, lasts};
 
@@ -72,8 +73,8 @@ impl Scene {
         if !self.theme.is_exact() || self.kind == Kind::Red || !self.is_quiet() {
             return;
         }
-        let mut wrong = Vec::new();
-        let state = self.state.lock();
+        let (mut wrong, mut compared) = (Vec::new(), false);
+        let mut state = self.state.lock();
         let owners = state.held.values().map(|held| (&held.owner, held.spot));
         for (owner, at) in owners.chain(state.guardless.iter().map(|hold| (&hold.text, hold.spot))) {
             let same =
@@ -82,6 +83,7 @@ impl Scene {
             let rest = state.guardless.iter().map(|hold| (&hold.text, hold.spot)).filter(same).count();
             for key in self.keys(at) {
                 let has = count(&self.servers[0], self.flavour(at.reads), self.names[key], owner);
+                compared = true;
                 if has > (guards + rest) as u64 {
                     let name = self.names[key];
                     wrong.push(format!(
@@ -90,6 +92,7 @@ impl Scene {
                 }
             }
         }
+        state.looks.counts += u64::from(compared);
         drop(state);
         wrong.into_iter().for_each(|wrong| self.wrong(wrong));
     }

@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::plan::{Faults, Kind};
 use super::play::Beside;
-use super::scene::{Planned, Scene};
+use super::scene::Scene;
+use super::state::Planned;
 use crate::rig::ms;
 
 /// Lets the next command of a client go wrong.
@@ -17,7 +18,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     if scene.theme.faults == Faults::None || dice.once_in(2) {
         return;
     }
-    let link = link(scene, dice, party);
+    let (link, server) = link(scene, dice, party);
     let late = match dice.below(5) {
         // Locks made of several give back what they got in vain, unseen.
         0 | 1 if scene.strict && !matches!(scene.kind, Kind::Multi | Kind::Red) => {
@@ -52,17 +53,22 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     let behind = if dice.once_in(4) { 1 + dice.below(3) } else { 0 };
     let number = link.sent() + behind;
     scene.say(|| format!("command {number} of client {party}, after {behind} others: {mishaps:?}"));
-    let comes = mishaps.iter().any(|mishap| matches!(mishap, Mishap::LateCopy(_) | Mishap::LateOnly(_)));
+    let copy = mishaps.iter().find_map(|mishap| match mishap {
+        Mishap::LateCopy(late) | Mishap::LateOnly(late) => Some(*late),
+        _ => None,
+    });
     let lost = !matches!(mishaps.as_slice(), [Mishap::LateCopy(_)]);
     mishaps.into_iter().for_each(|mishap| link.plan(number, mishap));
-    let planned = Planned { link, number, late: comes.then_some(late), lost, since: Instant::now() };
+    let planned = Planned { link, at: (party, server), number, late: copy, lost, since: Instant::now() };
     scene.state.lock().planned.push(planned);
     scene.quiet_after(late + ms(500));
 }
 
-fn link(scene: &Scene, dice: &mut Numbers, party: usize) -> SimLink {
+/// One of a client's links, and to which server it is.
+fn link(scene: &Scene, dice: &mut Numbers, party: usize) -> (SimLink, usize) {
     let links = scene.party(party);
-    links[dice.below(links.len() as u64) as usize].link.clone()
+    let server = dice.below(links.len() as u64) as usize;
+    (links[server].link.clone(), server)
 }
 
 /// Publishes what nobody of ours has sent, or what was sent earlier.
@@ -121,7 +127,7 @@ pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
 /// Something breaks for a while.
 pub fn breaks(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let party = dice.below(scene.clients as u64) as usize;
-    let link = link(scene, dice, party);
+    let (link, _) = link(scene, dice, party);
     let server = scene.servers[dice.below(scene.servers.len() as u64) as usize].clone();
     let (what, span) = (dice.below(5), dice.between(5, 500));
     scene.say(|| format!("break {what} of client {party} for {span:?}"));

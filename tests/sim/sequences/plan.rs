@@ -21,6 +21,13 @@ pub enum Kind {
     Red,
 }
 
+impl Kind {
+    /// Whoever waits stands in a queue.
+    pub fn has_queues(self) -> bool {
+        matches!(self, Self::Fair | Self::Pair)
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", format!("{self:?}").to_lowercase())

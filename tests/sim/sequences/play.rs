@@ -9,10 +9,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::exact::pause;
-use super::given::Given;
 use super::nemesis::{breaks, forge, trouble};
+use super::owners::{by_owner, into_owner, lend};
 use super::plan::{Act, Faults, Kind, Sharing, Step};
-use super::scene::{Guardless, Held, LAWFUL, Scene, Spot};
+use super::scene::{LAWFUL, Scene};
+use super::state::Spot;
 use crate::rig::ms;
 
 /// What runs beside the steps.
@@ -186,90 +187,6 @@ async fn extend(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id:
     if dice.once_in(4) { drop(beside.spawn(work)) } else { work.await }
 }
 
-/// Gives the guard up; the hold stays for as long as it had left.
-fn into_owner(scene: &Scene, id: usize) {
-    let held = scene.take(id);
-    let until = Instant::now() + held.guard.remaining();
-    scene.say(|| format!("{id} given up for its owner: {:?}", held.guard));
-    let (spot, text, exempt) = (held.spot, held.owner.clone(), held.exempt);
-    let owner = held.guard.into_owner();
-    let mut state = scene.state.lock();
-    if !state.given.iter().any(|given| given.text() == text) {
-        let clients = scene.clients;
-        state.given.push(Given::new(owner.clone(), spot.party, clients, Sharing::Text));
-    }
-    let until = if exempt { Instant::now() } else { until };
-    state.guardless.push(Guardless { owner, spot, text, until });
-}
-
-/// Gives back a hold that has no guard any more, through any client.
-async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
-    scene.gives_back();
-    let hold = {
-        let mut state = scene.state.lock();
-        let soon = Instant::now() + ms(30);
-        let live: Vec<_> = (0..state.guardless.len()).filter(|n| state.guardless[*n].until > soon).collect();
-        if live.is_empty() {
-            return;
-        }
-        let at = live[dice.below(live.len() as u64) as usize];
-        state.guardless.remove(at)
-    };
-    let party = dice.below(scene.clients as u64) as usize;
-    trouble(scene, dice, party);
-    let marked = scene.is_marked(&hold);
-    // A RedLock's server that has no vote of this hold gives back another one, even one that was taken meanwhile.
-    let votes = !marked && scene.kind == Kind::Red;
-    if votes {
-        scene.forcing(hold.spot, None);
-    }
-    // The mark that this hold lost its guard is late, or never comes where the guard's runtime had ended: then it is
-    // another one of this owner that is given back.
-    let exempt = |text: &str| {
-        if !marked {
-            let mut state = scene.state.lock();
-            let others = state.held.values_mut();
-            others.filter(|held| held.owner == text).for_each(|held| held.exempt = true);
-        }
-    };
-    exempt(&hold.text);
-    let owner = if party == hold.spot.party { hold.owner.clone() } else { hold.text.parse().unwrap() };
-    let (spot, text, until) = (hold.spot, hold.text.clone(), hold.until);
-    let _busy = scene.busy();
-    let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
-    // One that was under way may have come in since.
-    exempt(&text);
-    if result.is_err() {
-        // It may be there still.
-        scene.state.lock().guardless.push(Guardless { until: Instant::now(), ..hold });
-    }
-    scene.say(|| format!("{text} of {spot:?} released by client {party}: {result:?}"));
-    if votes {
-        scene.forcing(spot, Some(Instant::now() + LAWFUL));
-    }
-    if let (true, Err(Error::NotHeld { .. })) = (scene.theme.is_exact(), &result)
-        && Instant::now() < until
-    {
-        scene.wrong(format!("own: a hold of {text} was there no more to be released: {result:?}"));
-    }
-}
-
-/// Takes a guard's owner, for other clients.
-fn lend(scene: &Scene, id: usize) -> usize {
-    let mut state = scene.state.lock();
-    let held = &state.held[&id];
-    let (owner, text, home) = (held.guard.owner().clone(), held.owner.clone(), held.spot.party);
-    for held in state.held.values_mut().filter(|held| held.owner == text) {
-        held.who.clone_from(&text);
-    }
-    if let Some(known) = state.given.iter().position(|given| given.text() == text) {
-        return known;
-    }
-    let clients = scene.clients;
-    state.given.push(Given::new(owner, home, clients, Sharing::Object));
-    state.given.len() - 1
-}
-
 async fn downgrade(scene: &Arc<Scene>, dice: &mut Numbers, id: usize) {
     if scene.state.lock().held[&id].spot.reads {
         return;
@@ -282,8 +199,12 @@ async fn downgrade(scene: &Arc<Scene>, dice: &mut Numbers, id: usize) {
     let began = Instant::now();
     let result = held.guard.downgrade().await;
     scene.say(|| format!("{id} downgraded: {result:?}"));
-    if let Ok(guard) = result {
-        scene.enter(spot, guard, given, began);
+    match result {
+        Ok(guard) => {
+            scene.enter(spot, guard, given, began);
+        }
+        // The hold for reading, which comes first, was given back again.
+        Err(_) => scene.gives_back(),
     }
 }
 
@@ -302,14 +223,14 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
         .filter(|(_, held)| held.spot.place == spot.place && held.spot.reads == spot.reads)
         .map(|(id, _)| *id)
         .collect();
-    let busy = scene.busy();
+    let (busy, began) = (scene.busy(), Instant::now());
     let result = scene.lock(spot).force_unlock().await;
     scene.say(|| format!("{spot:?} was forced open: {result:?}"));
     let lawful = if result.is_err() { LAWFUL.min(scene.lawful() * 2) } else { ms(1_000).min(scene.lawful()) };
     scene.forcing(spot, Some(Instant::now() + lawful));
     drop(busy);
     if matches!(result, Ok(true)) {
-        scene.forced_open(&before);
+        scene.forced_open(&before, began);
     }
     // Whoever was there comes in again, here and elsewhere.
     let owner = before.first().and_then(|id| Some(scene.state.lock().held.get(id)?.owner.clone()));
@@ -321,7 +242,7 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
 
 impl Scene {
     /// A step is under way until this is dropped.
-    fn busy(self: &Arc<Self>) -> impl Drop + use<> {
+    pub fn busy(self: &Arc<Self>) -> impl Drop + use<> {
         struct Busy(Arc<Scene>);
         impl Drop for Busy {
             fn drop(&mut self) {
@@ -330,34 +251,6 @@ impl Scene {
         }
         self.state.lock().busy += 1;
         Busy(Arc::clone(self))
-    }
-
-    /// Takes a guard off the scene.
-    pub fn take(&self, id: usize) -> Held {
-        self.state.lock().held.remove(&id).unwrap()
-    }
-
-    /// Puts it back. It may have another lease.
-    fn put(&self, id: usize, mut held: Held) {
-        held.promised = None;
-        held.exempt |= self.may_be_forced(held.spot);
-        self.state.lock().held.insert(id, held);
-    }
-
-    /// Another guard of the same owner.
-    fn another_of(&self, id: usize) -> Option<usize> {
-        let held = &self.state.lock().held;
-        let mut others = held.iter().filter(|(other, _)| **other != id);
-        Some(*others.find(|(_, other)| other.owner == held[&id].owner)?.0)
-    }
-
-    /// A hold that is counted somewhere, perhaps, and has no guard.
-    fn leave_behind(&self, held: &Held, until: Instant) {
-        let (spot, text) = (held.spot, held.owner.clone());
-        // Its owner is not asked for: that would share it.
-        if let Ok(owner) = text.parse() {
-            self.state.lock().guardless.push(Guardless { owner, spot, text, until });
-        }
     }
 
     /// Something happens so much later still.

@@ -1,71 +1,21 @@
-//! The scene of a sequence: servers, clients, owners, guards.
+//! The scene of a sequence: servers, clients, owners, locks.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimLink, SimReply, SimServer};
-use distlock::{DistLock, Flavour, Guard, MultiLock, Owner, RedLock};
+use distlock::sim::{LinkOptions, SimServer};
+use distlock::{DistLock, Flavour, MultiLock, RedLock};
 use distlock_support::Numbers;
-use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::given::Given;
 use super::plan::{Faults, Kind, Sharing, Theme};
-use crate::group::fleet::moved;
-use crate::rig::{self, Party, field, ms};
-use crate::stage::holder;
+use super::state::{Spot, State};
+use crate::rig::{self, Party, ms};
 
 /// How long a command may take to come in that is still to be carried out, at the most. What comes later must be refused.
 pub const LAWFUL: Duration = Duration::from_secs(10);
-
-/// A guard on the scene.
-pub struct Held {
-    pub guard: Guard,
-    pub spot: Spot,
-    /// Its owner in the server.
-    pub owner: String,
-    /// Who it is: fresh owners may be passed on inside a process, from one holder to the next.
-    pub who: String,
-    /// It has been forced open, or may have been.
-    pub exempt: bool,
-    /// It was forced open for certain, before this.
-    pub forced: Option<Instant>,
-    /// An extend of it was dropped, or is in doubt: it is carried out all the same, perhaps, when its turn has come.
-    pub may_be_cut: bool,
-    /// Until when it said that it holds.
-    pub promised: Option<Instant>,
-}
-
-/// A lock, as one client takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
-    pub party: usize,
-    /// Which lock.
-    pub place: usize,
-    pub reads: bool,
-}
-
-/// A hold whose guard was given up for its owner.
-pub struct Guardless {
-    pub owner: Owner,
-    pub spot: Spot,
-    pub text: String,
-    pub until: Instant,
-}
-
-/// Something that is to go wrong with a command.
-pub struct Planned {
-    pub link: SimLink,
-    /// Which command of the link.
-    pub number: u64,
-    /// How late a copy of it comes in.
-    pub late: Option<Duration>,
-    /// Its answer does not come.
-    pub lost: bool,
-    pub since: Instant,
-}
 
 pub struct Scene {
     pub kind: Kind,
@@ -81,45 +31,10 @@ pub struct Scene {
     pub fair_wait: Duration,
     pub watchdog: Duration,
     pub state: Mutex<State>,
-    /// Commands come in so late that they must be refused, or not at all: whatever else may come of them, the server counts no
-    /// more than there is.
+    /// Copies come in either in time or so late that they must be refused: the server counts no more than there is (`exact`).
     pub strict: bool,
     /// Notes what happens.
     pub traced: bool,
-}
-
-#[derive(Default)]
-pub struct State {
-    pub given: Vec<Given>,
-    pub held: BTreeMap<usize, Held>,
-    pub guardless: Vec<Guardless>,
-    /// Locks that are being forced open: key, and until when holds of it may end by that.
-    pub forced: Vec<(usize, Option<Instant>)>,
-    /// What is to go wrong, with commands that are still to be sent.
-    pub planned: Vec<Planned>,
-    /// When something went wrong last.
-    pub troubled: Option<Instant>,
-    /// The server's clock may not be known to those who sent something that comes in late.
-    pub unsure: bool,
-    /// Until when copies may come in that are in time.
-    pub in_time: Option<Instant>,
-    /// Such a copy may have taken a hold for nobody.
-    pub loose: bool,
-    /// When late copies come in.
-    pub copies: Vec<Instant>,
-    /// Messages heard on the wire.
-    pub heard: Vec<(Vec<u8>, Vec<u8>)>,
-    pub wrong: Vec<String>,
-    pub trace: Vec<String>,
-    /// Steps under way.
-    pub busy: usize,
-    pub holds: usize,
-    /// When the last late copy, or forged message, will have come in.
-    pub quiet: Option<Instant>,
-    /// When the next runtime begins.
-    pub left: Option<Instant>,
-    /// The longest lease that was asked for.
-    pub longest: Duration,
 }
 
 /// What clients are made with.
@@ -302,20 +217,6 @@ impl Scene {
         }
     }
 
-    /// Whether every server knows that this hold lost its guard; where nothing is lost, it will in time.
-    pub fn is_marked(&self, hold: &Guardless) -> bool {
-        let marked = |server: &SimServer, owner: &str, key: usize| {
-            let list = format!("{}:holds", field(self.flavour(hold.spot.reads), owner));
-            let ids = server.command(&[b"hget", self.names[key].as_bytes(), list.as_bytes()]);
-            matches!(ids, SimReply::Text(ids) if ids.contains(&b'+'))
-        };
-        let several = self.servers.len() > 1;
-        let mut servers = self.servers.iter().enumerate();
-        let owner = |n: usize| if several { moved(&hold.text, n) } else { hold.text.clone() };
-        self.theme.faults == Faults::None
-            || servers.all(|(n, server)| self.keys(hold.spot).all(|key| marked(server, &owner(n), key)))
-    }
-
     /// The names that a lock is made of, by number.
     pub fn keys(&self, spot: Spot) -> std::ops::Range<usize> {
         if spot.place == self.names.len() { 0..self.names.len() } else { spot.place..spot.place + 1 }
@@ -324,74 +225,5 @@ impl Scene {
     pub fn meets(&self, a: Spot, b: Spot) -> bool {
         let (a, b) = (self.keys(a), self.keys(b));
         a.start < b.end && b.start < a.end
-    }
-
-    /// An acquire has returned this guard: it must hold it now, alone.
-    pub fn enter(&self, spot: Spot, guard: Guard, given: bool, began: Instant) -> usize {
-        let owner = holder(&guard);
-        let mut state = self.state.lock();
-        let id = state.holds;
-        state.holds += 1;
-        let who = if given { owner.clone() } else { format!("{owner}#{id}") };
-        let exempt = self.forced(&state, spot);
-        let held = Held { guard, spot, owner, who, exempt, forced: None, may_be_cut: false, promised: None };
-        let mut wrong = Vec::new();
-        if held.guard.is_held() && !exempt {
-            for (other, before) in &state.held {
-                let shared = before.spot.reads && spot.reads;
-                if before.who == held.who || before.exempt || shared || !self.meets(before.spot, spot) {
-                    continue;
-                }
-                if before.guard.is_held() {
-                    wrong.push(format!("M1: {id} ({}) and {other} ({}) hold both", held.who, before.who));
-                } else if before.guard.lost().now_or_never().is_none() {
-                    wrong.push(format!("M2: {other} ({}) is not held, and lost() does not say so", before.who));
-                }
-            }
-        } else if !held.guard.is_held() {
-            wrong.push(format!("M2: an acquire returned a guard that does not hold: {:?}", held.guard));
-        }
-        // It came in beside one of the holds before it, or found out that there is none.
-        let before = |before: &&Held| before.owner == held.owner && before.spot == spot;
-        if !matches!(self.kind, Kind::Multi | Kind::Red)
-            && !self.theme.runtimes
-            && let (Some(before), 1) = (state.held.values().find(before), state.held.values().filter(before).count())
-            && before.forced.is_some_and(|forced| forced < began)
-            && before.guard.is_held()
-        {
-            wrong.push(format!("own: {id} came in beside a guard of {} that was forced open before", held.owner));
-        }
-        state.held.insert(id, held);
-        drop(state);
-        self.say(|| format!("{id} enters {spot:?} {:?}", self.state.lock().held.get(&id).map(|held| held.who.clone())));
-        wrong.into_iter().for_each(|wrong| self.wrong(wrong));
-        self.look("an acquire returned");
-        id
-    }
-
-    fn forced(&self, state: &State, spot: Spot) -> bool {
-        let now = Instant::now();
-        let lasts = |(key, until): &(usize, Option<Instant>)| {
-            self.keys(spot).contains(key) && until.is_none_or(|until| now < until)
-        };
-        state.forced.iter().any(lasts)
-    }
-
-    pub fn may_be_forced(&self, spot: Spot) -> bool {
-        self.forced(&self.state.lock(), spot)
-    }
-
-    /// A lock is being forced open, or was, and the force may still come in until then.
-    pub fn forcing(&self, spot: Spot, until: Option<Instant>) {
-        let mut state = self.state.lock();
-        for held in state.held.values_mut().filter(|held| self.meets(held.spot, spot)) {
-            held.exempt = true;
-        }
-        let keys = self.keys(spot);
-        match until {
-            None => state.forced.extend(keys.map(|key| (key, None))),
-            // The steps force one at a time.
-            Some(_) => state.forced.iter_mut().filter(|(_, end)| end.is_none()).for_each(|(_, end)| *end = until),
-        }
     }
 }

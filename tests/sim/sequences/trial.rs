@@ -8,9 +8,10 @@ use std::time::{Duration, Instant as Clock};
 
 use tokio::time::{Instant, advance, sleep_until, timeout};
 
-use super::plan::{Act, Kind, Step, Theme, steps};
+use super::plan::{Act, Faults, Kind, Step, Theme, steps};
 use super::play::{self, Beside};
-use super::scene::{Scene, Spot};
+use super::scene::Scene;
+use super::state::{Looks, Spot};
 use crate::rig::{left_over, ms};
 
 /// What a sequence brought.
@@ -19,7 +20,11 @@ pub struct Outcome {
     pub wrong: Vec<String>,
     pub trace: Vec<String>,
     pub holds: usize,
+    pub looks: Looks,
 }
+
+/// Of fewer sequences, there may be none in which there was anything to compare.
+const MANY: u64 = 30;
 
 /// Plays these steps of a seed.
 fn play(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) -> Outcome {
@@ -66,7 +71,7 @@ fn play(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) -> Ou
     let Some(scene) = scene else { return Outcome::default() };
     let mut state = scene.state.lock();
     let (wrong, trace) = (std::mem::take(&mut state.wrong), std::mem::take(&mut state.trace));
-    Outcome { wrong, trace, holds: state.holds }
+    Outcome { wrong, trace, holds: state.holds, looks: state.looks }
 }
 
 /// Everything is given back; when the last late copy has come in and its lease is over, nothing is left.
@@ -150,14 +155,16 @@ pub fn run(kind: Kind, theme: Theme, usual: u64) {
     let (done, ended) = mpsc::channel();
     let progress = Arc::clone(&at);
     let thread = std::thread::spawn(move || {
-        let (mut found, mut holds, began) = (BTreeMap::<String, (u64, u64)>::new(), 0, Clock::now());
+        let (mut found, began) = (BTreeMap::<String, (u64, u64)>::new(), Clock::now());
+        let (mut holds, mut looks, name) = (0, Looks::default(), theme.name);
         for seed in from..from + n {
             progress.store(seed, Ordering::Relaxed);
             let end = play(kind, theme, seed, &steps(seed, kind, &theme), false);
             holds += end.holds;
+            looks.counts += end.looks.counts;
+            looks.queues += end.looks.queues;
             let Some(first) = end.wrong.first() else { continue };
             if std::env::var_os("SURVEY").is_none() {
-                let name = theme.name;
                 panic!(
                     "SEED={seed} of {kind}, {name}: the {}. sequence: {first}\n{}",
                     seed - from + 1,
@@ -167,7 +174,12 @@ pub fn run(kind: Kind, theme: Theme, usual: u64) {
             found.entry(class(first)).or_insert((0, seed)).0 += 1;
         }
         let each = began.elapsed() / u32::try_from(n.max(1)).unwrap();
-        println!("{kind}, {}: {n} sequences, {holds} holds, {each:?} each; {found:?}", theme.name);
+        println!("{kind}, {name}: {n} sequences, {holds} holds, {looks:?}, {each:?} each; {found:?}");
+        if n >= MANY {
+            let (late, exact) = (theme.faults == Faults::Late, theme.is_exact() && kind != Kind::Red);
+            assert!(looks.counts > 0 || !late && !exact, "{kind}, {name}: no look compared counts");
+            assert!(looks.queues > 0 || !late || !kind.has_queues(), "{kind}, {name}: no look compared queues");
+        }
         let _ = done.send(());
     });
     let mut last = from;

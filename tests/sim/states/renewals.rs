@@ -1,7 +1,7 @@
 //! Of renewals and extensions: which holds are told, and what becomes of the lease.
 
 use distlock::sim::{Mishap, SimReply};
-use distlock::{Acquire, DistLock as _, Error, Owner, Released};
+use distlock::{Acquire, DistLock, Error, Guard, Owner, Released};
 use tokio::time::sleep;
 
 use super::{FLAVOURS, NAME, Sight, enter};
@@ -11,6 +11,13 @@ use crate::stage::text;
 /// The owner as another process has it that read it from the lock, which nobody here knows of.
 fn elsewhere(owner: &Owner) -> Owner {
     text(owner).parse().unwrap()
+}
+
+/// Reads the owner from the lock, and comes in as it beside the hold that is there.
+async fn enter_as_holder(lock: &dyn DistLock) -> (Owner, Guard) {
+    let owner = lock.state().await.unwrap().holders[0].0.parse().unwrap();
+    let guard = enter(lock, &owner, 90_000).await;
+    (owner, guard)
 }
 
 /// A renewal of a hold that is gone makes no lease longer, whoever has come in as its owner, and its guard is told.
@@ -71,8 +78,7 @@ fn a_renewal_tells_an_only_hold_that_somebody_gave_back() {
         virtually(async move || {
             let (sight, mine, theirs) = Sight::of_two(flavour).await;
             let guard = mine.lock().await.unwrap();
-            let a = theirs.state().await.unwrap().holders[0].0.parse::<Owner>().unwrap();
-            let there = enter(&*theirs, &a, 90_000).await;
+            let (a, there) = enter_as_holder(&*theirs).await;
             assert_eq!(theirs.release(&a).await.unwrap(), Released::StillHeld(1), "{flavour}");
             sight.us.client.renew_now().await;
             assert!(!guard.is_held() && there.is_held(), "{flavour}");
@@ -125,8 +131,7 @@ fn an_only_hold_that_is_none_any_more_is_given_back_alone() {
         virtually(async move || {
             let (sight, mine, theirs) = Sight::of_two(flavour).await;
             let guard = mine.lock().await.unwrap();
-            let a = theirs.state().await.unwrap().holders[0].0.parse::<Owner>().unwrap();
-            let there = enter(&*theirs, &a, 90_000).await;
+            let (a, there) = enter_as_holder(&*theirs).await;
             assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
             assert_eq!(theirs.hold_count(&a).await.unwrap(), 1, "{flavour}");
             assert_eq!(there.unlock().await.unwrap(), Released::Free, "{flavour}");

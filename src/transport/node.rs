@@ -23,11 +23,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::standstill::{OVERDUE, RECOVERY};
-use super::sync::Mutex;
-use super::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
-use super::world::{Machine, World};
+use crate::runtime::standstill::{OVERDUE, RECOVERY};
+use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::world::{Machine, World};
 use fault::fault;
+use parking_lot::Mutex;
 
 pub(crate) mod connect;
 mod fault;
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     next: AtomicUsize,
     subscriber: Client,
     channels: Arc<Mutex<HashSet<Bytes>>>,
-    ear: Arc<OnceLock<Weak<dyn Listener>>>,
+    listener: Arc<OnceLock<Weak<dyn Listener>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     connections: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
@@ -199,9 +199,9 @@ impl Transport for Node {
         })
     }
 
-    fn listen(&self, ear: Weak<dyn Listener>) {
+    fn listen(&self, listener: Weak<dyn Listener>) {
         // Set once, by the engine that owns this node.
-        let _ = self.ear.set(ear);
+        let _ = self.listener.set(listener);
     }
 
     fn address(&self) -> &str {
@@ -253,21 +253,21 @@ fn text(channel: &Bytes) -> String {
     String::from_utf8_lossy(channel).into_owned()
 }
 
-/// Tells the ear of every message. Does nothing else, so that it never falls behind for long.
-async fn dispatch(subscriber: Client, ear: Arc<OnceLock<Weak<dyn Listener>>>) {
+/// Tells the listener of every message. Does nothing else, so that it never falls behind for long.
+async fn dispatch(subscriber: Client, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
     let mut messages = subscriber.message_rx();
     loop {
         let message = messages.recv().await;
-        let Some(ear) = ear.get() else { continue };
-        let Some(ear) = ear.upgrade() else { return };
+        let Some(listener) = listener.get() else { continue };
+        let Some(listener) = listener.upgrade() else { return };
         match message {
-            Ok(message) => ear.message(message.channel.as_bytes(), message.value.as_bytes().unwrap_or_default()),
+            Ok(message) => listener.message(message.channel.as_bytes(), message.value.as_bytes().unwrap_or_default()),
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!(
                     missed,
                     "messages came in faster than they could be read: every waiter looks for itself"
                 );
-                ear.missed();
+                listener.missed();
             }
             Err(RecvError::Closed) => return,
         }
@@ -278,7 +278,7 @@ async fn dispatch(subscriber: Client, ear: Arc<OnceLock<Weak<dyn Listener>>>) {
 async fn keep_listening(
     subscriber: Client,
     channels: Arc<Mutex<HashSet<Bytes>>>,
-    ear: Arc<OnceLock<Weak<dyn Listener>>>,
+    listener: Arc<OnceLock<Weak<dyn Listener>>>,
     ping_interval: Duration,
 ) {
     let mut reconnects = subscriber.reconnect_rx();
@@ -297,8 +297,8 @@ async fn keep_listening(
                             let _ = subscriber.force_reconnection().await;
                         }
                     }
-                    if let Some(ear) = ear.get().and_then(Weak::upgrade) {
-                        ear.missed();
+                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                        listener.missed();
                     }
                 }
                 Err(RecvError::Closed) => return,
@@ -313,8 +313,8 @@ async fn keep_listening(
     }
 }
 
-/// Tells the ear when a connection for commands is back, and breaks one that was taken for dead.
-async fn keep_line(line: Arc<Line>, ear: Arc<OnceLock<Weak<dyn Listener>>>) {
+/// Tells the listener when a connection for commands is back, and breaks one that was taken for dead.
+async fn keep_line(line: Arc<Line>, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
     let mut reconnects = line.client.reconnect_rx();
     let mut errors = line.client.error_rx();
     loop {
@@ -329,8 +329,8 @@ async fn keep_line(line: Arc<Line>, ear: Arc<OnceLock<Weak<dyn Listener>>>) {
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     *line.trouble.lock() = None;
-                    if let Some(ear) = ear.get().and_then(Weak::upgrade) {
-                        ear.reconnected();
+                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                        listener.reconnected();
                     }
                 }
                 Err(RecvError::Closed) => return,

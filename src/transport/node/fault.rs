@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fred::error::{Error, ErrorKind};
 
-use crate::engine::transport::{Fault, FaultKind};
+use crate::transport::{Fault, FaultKind};
 
 /// What is known of a command by the error that it brought (`rust-ground.md` §B.2, last paragraph).
 pub(super) fn fault(error: Error) -> Fault {

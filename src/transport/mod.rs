@@ -1,61 +1,23 @@
-//! All the I/O and all the time there is for the rest of the crate.
+//! The way to one server: all the I/O there is for the rest of the crate.
 //!
-//! Production speaks to a server through [`super::node`]; tests speak to the simulator. Nothing above this trait
-//! knows which of the two it has.
+//! Production speaks to a server through [`node`], the only place that imports fred; tests speak to the simulator. Nothing above
+//! this trait knows which of the two it has.
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::ops::{Add, Sub};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use super::script::Script;
-use super::world::World;
+pub(crate) mod coalesce;
+pub(crate) mod node;
+pub(crate) mod script;
 
-/// A point on a clock that never steps and that goes on during suspend (`CLOCK_BOOTTIME`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Moment(u64);
+use script::Script;
 
-/// A span in whole nanoseconds.
-pub(crate) fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Moment {
-    /// The moment `nanos` nanoseconds after the clock's zero.
-    pub(crate) const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Nanoseconds since the clock's zero.
-    pub(crate) const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// The time from `earlier` to here, zero if `earlier` is later.
-    pub(crate) const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Add<Duration> for Moment {
-    type Output = Self;
-
-    fn add(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(span)))
-    }
-}
-
-impl Sub<Duration> for Moment {
-    type Output = Self;
-
-    fn sub(self, span: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(span)))
-    }
-}
+use crate::world::World;
 
 /// One key or argument of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +97,7 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// Who is told of messages. The registry is the one implementation outside tests.
+/// Who is told of a server's messages, and of its connections.
 pub(crate) trait Listener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
@@ -161,7 +123,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()>;
 
     /// Sets who hears messages. Called once, before the first subscription.
-    fn listen(&self, ear: Weak<dyn Listener>);
+    fn listen(&self, listener: Weak<dyn Listener>);
 
     /// Which server it is, as far as can be told without asking it: the same text for the same server at the same address.
     fn address(&self) -> &str;

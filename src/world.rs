@@ -1,12 +1,53 @@
 //! What a client takes from the machine it runs on: the time and chance. The simulator has its own.
 
 use std::fmt;
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use rand::RngCore as _;
 use rand::rngs::OsRng;
 
-use super::transport::Moment;
+/// A point on a clock that never steps and that goes on during suspend (`CLOCK_BOOTTIME`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Moment(u64);
+
+/// A span in whole nanoseconds.
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Moment {
+    /// The moment `nanos` nanoseconds after the clock's zero.
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's zero.
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to here, zero if `earlier` is later.
+    pub(crate) const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(span)))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(span)))
+    }
+}
 
 /// A clock and a source of random numbers.
 pub(crate) trait World: fmt::Debug + Send + Sync {

@@ -14,12 +14,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::reaper::Reaper;
-use super::script::Script;
-use super::sync::Mutex;
-use super::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
-use super::world::World;
 use crate::config::Options;
+use crate::runtime::reaper::Reaper;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::world::World;
+use parking_lot::Mutex;
 
 /// Commands under way at a time before calls collect, for each connection.
 const WINDOW: usize = 3;
@@ -260,8 +260,8 @@ impl Transport for Coalesced {
         self.core.inner.unsubscribe(channel)
     }
 
-    fn listen(&self, ear: Weak<dyn Listener>) {
-        self.core.inner.listen(ear);
+    fn listen(&self, listener: Weak<dyn Listener>) {
+        self.core.inner.listen(listener);
     }
 
     fn address(&self) -> &str {

@@ -17,8 +17,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::{ErrorReceiver, Line, Node, dispatch, keep_line, keep_listening};
 use crate::config::{Options, Secret};
-use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
+use parking_lot::Mutex;
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -147,7 +147,7 @@ impl Node {
         let policy = ReconnectPolicy::new_exponential(0, 20, 2_000, 2);
         let make =
             || Client::new(config.clone(), Some(performance.clone()), Some(connection.clone()), Some(policy.clone()));
-        let ear = Arc::new(OnceLock::new());
+        let listener = Arc::new(OnceLock::new());
         let lines: Box<[_]> = (0..options.pool_size)
             .map(|_| {
                 let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
@@ -159,7 +159,7 @@ impl Node {
             next: AtomicUsize::new(0),
             subscriber: make(),
             channels: Arc::default(),
-            ear: Arc::clone(&ear),
+            listener: Arc::clone(&listener),
             tasks: Mutex::default(),
             connections: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
@@ -199,15 +199,15 @@ impl Node {
         }
         {
             let mut tasks = node.tasks.lock();
-            tasks.push(tokio::spawn(dispatch(node.subscriber.clone(), Arc::clone(&ear))));
+            tasks.push(tokio::spawn(dispatch(node.subscriber.clone(), Arc::clone(&listener))));
             tasks.push(tokio::spawn(keep_listening(
                 node.subscriber.clone(),
                 Arc::clone(&node.channels),
-                Arc::clone(&ear),
+                Arc::clone(&listener),
                 options.ping_interval,
             )));
             for line in &node.lines {
-                tasks.push(tokio::spawn(keep_line(Arc::clone(line), Arc::clone(&ear))));
+                tasks.push(tokio::spawn(keep_line(Arc::clone(line), Arc::clone(&listener))));
             }
         }
         Ok(node)

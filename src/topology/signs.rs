@@ -1,15 +1,9 @@
-//! Which server a name lives on, and whether it answers. One node a primary, so that a dead one stalls only its own slots; so
-//! far there is one.
+//! Whether a server answers, as far as its clients can tell.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use super::names::LockName;
-use super::transport::{Call, Fault, FaultKind, Moment, Reply, Transport, nanos};
-use super::world::World;
+use crate::world::{Moment, World, nanos};
 
 /// A server that has not answered for so long, or for [`SLOWER`] times its usual answer if that is longer, is silent.
 const SILENT: Duration = Duration::from_millis(100);
@@ -18,83 +12,9 @@ const SLOWER: u64 = 4;
 /// For how long an overdue answer counts that nobody waits for any more.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// The servers of a client.
-#[derive(Clone, Debug)]
-pub(crate) struct Topology {
-    node: Arc<dyn Transport>,
-    world: Arc<dyn World>,
-    signs: Arc<Signs>,
-}
-
-impl Topology {
-    /// One server for every name.
-    pub(crate) fn single(node: Arc<dyn Transport>, world: Arc<dyn World>) -> Self {
-        Self { node, world, signs: Arc::default() }
-    }
-
-    /// The server of a name, as of now. Nobody outside keeps it over a retry: by then the name may live elsewhere.
-    fn node(&self, _name: &LockName) -> &Arc<dyn Transport> {
-        &self.node
-    }
-
-    /// Runs a script at the server of a name, as [`Transport::run`] does.
-    pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
-        let mut under_way = UnderWay { asked: Some(self.signs.ask(self.now())), world: &*self.world };
-        let outcome = self.node(name).run(call).await;
-        if let Some(asked) = under_way.asked.take() {
-            match &outcome {
-                Err(fault) if !matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) => asked.failed(),
-                _ => asked.answered(self.now()),
-            }
-        }
-        outcome
-    }
-
-    /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.
-    pub(crate) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
-        self.node(name).subscribe(name.channel.clone()).await
-    }
-
-    /// Ends the subscription to the channel of a name.
-    pub(crate) async fn unsubscribe(&self, name: &LockName) {
-        self.node(name).unsubscribe(name.channel.clone()).await;
-    }
-
-    /// The command by which scripts publish on the channel of a name.
-    pub(crate) fn publish(&self, _name: &LockName) -> Bytes {
-        Bytes::from_static(b"PUBLISH")
-    }
-
-    /// True when answers of a name's server were due at that moment, and none had come for longer than they take. A command
-    /// that failed leaves its answer due until there is another; one that was given up, for [`MEMORY`].
-    pub(crate) fn is_silent(&self, _name: &LockName, at: Moment) -> bool {
-        self.signs.are_missing(at)
-    }
-
-    /// Which servers these are, together: the same text wherever a name of theirs lives.
-    pub(crate) fn identity(&self) -> &str {
-        self.node.address()
-    }
-
-    /// Every server.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<dyn Transport>> {
-        std::iter::once(&self.node)
-    }
-
-    /// The clock and the random numbers of this client.
-    pub(crate) fn world(&self) -> &Arc<dyn World> {
-        &self.world
-    }
-
-    /// Now, on the clock of deadlines.
-    pub(crate) fn now(&self) -> Moment {
-        self.world.now()
-    }
-}
-
 /// A server's signs of life: its answers. Moments are nanoseconds of the local clock.
 #[derive(Debug, Default)]
-struct Signs {
+pub(super) struct Signs {
     /// Commands under way.
     under_way: AtomicUsize,
     /// Since when there have been some without a break.
@@ -111,7 +31,7 @@ struct Signs {
 }
 
 impl Signs {
-    fn ask(&self, now: Moment) -> Pending<'_> {
+    pub(super) fn ask(&self, now: Moment) -> Pending<'_> {
         if self.under_way.load(Ordering::Relaxed) == 0 {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
         }
@@ -119,7 +39,7 @@ impl Signs {
         Pending { signs: self, sent: now }
     }
 
-    fn are_missing(&self, now: Moment) -> bool {
+    pub(super) fn are_missing(&self, now: Moment) -> bool {
         let is_known = now.as_nanos() < self.told_until.load(Ordering::Relaxed);
         let missed = if is_known { self.missed.load(Ordering::Relaxed) } else { 0 };
         if missed == 0 && self.under_way.load(Ordering::Relaxed) == 0 {
@@ -142,13 +62,13 @@ impl Signs {
 }
 
 /// One command under way.
-struct Pending<'a> {
+pub(super) struct Pending<'a> {
     signs: &'a Signs,
     sent: Moment,
 }
 
 impl Pending<'_> {
-    fn answered(self, now: Moment) {
+    pub(super) fn answered(self, now: Moment) {
         let Signs { heard, usual, missed, told_until, .. } = self.signs;
         // Every command comes by here: a plain store, for it does not matter which of two answers in a moment was the last.
         heard.store(now.as_nanos(), Ordering::Relaxed);
@@ -162,7 +82,7 @@ impl Pending<'_> {
     }
 
     /// Ended without an answer.
-    fn failed(self) {
+    pub(super) fn failed(self) {
         self.signs.miss(self.sent, u64::MAX);
     }
 
@@ -182,15 +102,15 @@ impl Drop for Pending<'_> {
 }
 
 /// A command under way, with the clock that tells whether its answer was overdue when it was given up.
-struct UnderWay<'a> {
-    asked: Option<Pending<'a>>,
-    world: &'a dyn World,
+pub(super) struct UnderWay<'a> {
+    pub(super) pending: Option<Pending<'a>>,
+    pub(super) world: &'a dyn World,
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        if let Some(asked) = &self.asked {
-            asked.given_up(self.world.now());
+        if let Some(pending) = &self.pending {
+            pending.given_up(self.world.now());
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 
-use super::home::{Away, Gone, Home};
+use crate::runtime::home::{Away, Gone, Home};
 
 /// One thing to finish.
 pub(crate) type Job = BoxFuture<'static, ()>;

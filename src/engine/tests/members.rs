@@ -1,0 +1,84 @@
+//! Several servers: what happens at one of them is nothing to the names of the others.
+
+use std::sync::Arc;
+
+use super::fake::{Fake, Fate};
+use super::{ms, secs, settle, waiter};
+use crate::client::Client;
+use crate::engine::Engine;
+use crate::runtime::reaper::Reaper;
+use crate::topology::Topology;
+use crate::transport::Transport;
+use crate::{Acquire, Error, Options};
+
+/// A client of two servers: names that end in 0 live on the first, those that end in 1 on the second.
+fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
+    let fakes = [Fake::new(), Fake::new()];
+    let transports: Vec<Arc<dyn Transport>> =
+        fakes.iter().map(|fake| -> Arc<dyn Transport> { Arc::new(Arc::clone(fake)) }).collect();
+    let world = transports[0].world();
+    let options = Options { preflight: false, coalesce: false, ..Options::default() };
+    let engine = Engine::start_over(Topology::by_last_digit(transports, world), options, Reaper::start());
+    (Client::of(engine), fakes)
+}
+
+/// How many commands of this script each server has had.
+fn sent(fakes: &[Arc<Fake>; 2], script: &str) -> [usize; 2] {
+    fakes.each_ref().map(|fake| fake.sent(script).len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_back_has_its_own_holds_confirmed_and_its_own_waiters_woken() {
+    let (client, fakes) = client_of_two();
+    let mut guards = Vec::new();
+    for name in ["held:0", "also:0", "held:1", "also:1"] {
+        guards.push(client.reentrant(name).lock().await.unwrap());
+    }
+    for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
+        fake.steal(name, secs(3600));
+    }
+    let waiters = ["busy:0", "busy:1"].map(|name| waiter(&client.reentrant(name)));
+    settle().await;
+    let asked = sent(&fakes, "acquire");
+    assert_eq!(sent(&fakes, "renew"), [0, 0]);
+
+    fakes[1].listener().reconnected();
+    settle().await;
+    assert_eq!(sent(&fakes, "renew"), [0, 1], "two holds, one command, at the server that is back");
+    assert_eq!(sent(&fakes, "acquire"), [asked[0], asked[1] + 1], "whoever waits there asks once");
+
+    // The round of all comes when it would have come, a command a server.
+    tokio::time::sleep(secs(10)).await;
+    assert_eq!(sent(&fakes, "renew"), [1, 2]);
+    for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
+        fake.delete(name);
+        fake.publish(name);
+    }
+    for waiter in waiters {
+        drop(waiter.await.unwrap());
+    }
+    assert!(guards.iter().all(crate::Guard::is_held));
+    drop(guards);
+    client.shutdown(secs(60)).await.unwrap();
+    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+    settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_is_nothing_to_the_names_of_another() {
+    let (client, fakes) = client_of_two();
+    let guards = [client.reentrant("held:0").lock().await.unwrap(), client.reentrant("held:1").lock().await.unwrap()];
+    for _ in 0..1_000 {
+        fakes[0].next("renew", Fate::Lost(false));
+        fakes[0].next("acquire", Fate::Lost(false));
+    }
+    // Past the lease, through failed rounds of the first server.
+    tokio::time::sleep(secs(31)).await;
+    assert!(!guards[0].is_held() && guards[1].is_held());
+    let wait = async |name: &str| client.reentrant(name).acquire(Acquire::new().wait(ms(300))).await;
+    assert!(matches!(wait("asked:0").await, Err(Error::Timeout { .. } | Error::Connection { .. })));
+    assert!(wait("asked:1").await.unwrap().is_some());
+    fakes[0].calm();
+    drop(guards);
+    client.shutdown(secs(60)).await.unwrap();
+}

@@ -1,0 +1,102 @@
+//! One server of a topology.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::signs::{Signs, UnderWay};
+use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::world::{Moment, World};
+
+/// Which server of a topology it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct MemberId(usize);
+
+impl MemberId {
+    pub(super) const fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// Who is told of messages, and of servers whose connections broke. The registry is the one implementation outside tests.
+pub(crate) trait MemberListener: Send + Sync {
+    /// A message came in on `channel`.
+    fn message(&self, channel: &[u8], payload: &[u8]);
+
+    /// Messages of this server may have been missed: every waiter for a name of its has to look for itself once.
+    fn missed(&self, member: MemberId);
+
+    /// The connection for commands to this server is back after a break: whatever is held there should be confirmed now.
+    fn reconnected(&self, member: MemberId);
+}
+
+/// One server: the way to it, and whether it answers. Members share nothing, so that one that is dead stalls its own names only.
+pub(super) struct Member {
+    id: MemberId,
+    transport: Arc<dyn Transport>,
+    signs: Signs,
+    listener: OnceLock<Weak<dyn MemberListener>>,
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member").field("id", &self.id).field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>) -> Arc<Self> {
+        Arc::new(Self { id, transport, signs: Signs::default(), listener: OnceLock::new() })
+    }
+
+    pub(super) fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
+    /// Sets who hears of this server. Called once, before the first subscription.
+    pub(super) fn listen(self: &Arc<Self>, listener: Weak<dyn MemberListener>) {
+        let _ = self.listener.set(listener);
+        let this: Arc<dyn Listener> = Arc::<Self>::clone(self);
+        self.transport.listen(Arc::downgrade(&this));
+    }
+
+    /// As [`Transport::run`]; whether an answer came is noted.
+    pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
+        let mut under_way = UnderWay { pending: Some(self.signs.ask(world.now())), world };
+        let outcome = self.transport.run(call).await;
+        if let Some(pending) = under_way.pending.take() {
+            match &outcome {
+                Err(fault) if !matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) => pending.failed(),
+                _ => pending.answered(world.now()),
+            }
+        }
+        outcome
+    }
+
+    /// True when answers were due at that moment, and none had come for longer than they take.
+    pub(super) fn is_silent(&self, at: Moment) -> bool {
+        self.signs.are_missing(at)
+    }
+
+    fn tell(&self, what: impl FnOnce(&dyn MemberListener)) {
+        if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
+            what(&*listener);
+        }
+    }
+}
+
+impl Listener for Member {
+    fn message(&self, channel: &[u8], payload: &[u8]) {
+        self.tell(|listener| listener.message(channel, payload));
+    }
+
+    fn missed(&self) {
+        self.tell(|listener| listener.missed(self.id));
+    }
+
+    fn reconnected(&self) {
+        self.tell(|listener| listener.reconnected(self.id));
+    }
+}

@@ -1,0 +1,112 @@
+//! On which server a name lives. Nobody above this room sees a server: commands, subscriptions and questions are about names,
+//! and where a name lives is found anew each time. So far every name lives on one server.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+
+mod member;
+mod signs;
+
+use member::Member;
+pub(crate) use member::{MemberId, MemberListener};
+
+use crate::names::LockName;
+use crate::transport::{Call, Fault, Reply, Transport};
+use crate::world::{Moment, World};
+
+/// The servers of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Topology {
+    members: Arc<[Arc<Member>]>,
+    /// The number of the server of a name, of so many.
+    index: fn(&LockName, usize) -> usize,
+    world: Arc<dyn World>,
+}
+
+impl Topology {
+    /// One server for every name.
+    pub(crate) fn single(transport: Arc<dyn Transport>, world: Arc<dyn World>) -> Self {
+        Self::of(vec![transport], |_, _| 0, world)
+    }
+
+    fn of(transports: Vec<Arc<dyn Transport>>, index: fn(&LockName, usize) -> usize, world: Arc<dyn World>) -> Self {
+        let numbered = transports.into_iter().enumerate();
+        let members = numbered.map(|(index, transport)| Member::new(MemberId::new(index), transport)).collect();
+        Self { members, index, world }
+    }
+
+    /// Several servers, each with the names that end in its number.
+    #[cfg(test)]
+    pub(crate) fn by_last_digit(transports: Vec<Arc<dyn Transport>>, world: Arc<dyn World>) -> Self {
+        let index = |name: &LockName, of: usize| usize::from(name.key.last().unwrap_or(&b'0') - b'0') % of;
+        Self::of(transports, index, world)
+    }
+
+    /// Which server a name lives on, as of now. By the next command it may live elsewhere.
+    pub(crate) fn place(&self, name: &LockName) -> MemberId {
+        MemberId::new((self.index)(name, self.members.len()))
+    }
+
+    fn member(&self, name: &LockName) -> &Arc<Member> {
+        &self.members[self.place(name).index()]
+    }
+
+    /// True when these are all there are.
+    pub(crate) fn is_all(&self, members: &[MemberId]) -> bool {
+        (0..self.members.len()).all(|index| members.contains(&MemberId::new(index)))
+    }
+
+    /// Runs a script at the server of a name, as [`Transport::run`] does.
+    pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
+        self.member(name).run(&*self.world, call).await
+    }
+
+    /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.
+    pub(crate) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
+        self.member(name).transport().subscribe(name.channel.clone()).await
+    }
+
+    /// Ends the subscription to the channel of a name.
+    pub(crate) async fn unsubscribe(&self, name: &LockName) {
+        self.member(name).transport().unsubscribe(name.channel.clone()).await;
+    }
+
+    /// Sets who hears of messages and of connections that broke. Called once, before the first subscription.
+    pub(crate) fn listen(&self, listener: &Weak<dyn MemberListener>) {
+        for member in &*self.members {
+            member.listen(Weak::clone(listener));
+        }
+    }
+
+    /// The command by which scripts publish on the channel of a name.
+    pub(crate) fn publish(&self, _name: &LockName) -> Bytes {
+        Bytes::from_static(b"PUBLISH")
+    }
+
+    /// True when answers of a name's server were due at that moment, and none had come for longer than they take. A command
+    /// that failed leaves its answer due until there is another; one that was given up, for a second.
+    pub(crate) fn is_silent(&self, name: &LockName, at: Moment) -> bool {
+        self.member(name).is_silent(at)
+    }
+
+    /// Which servers these are, together: the same text wherever a name of theirs lives.
+    pub(crate) fn identity(&self) -> &str {
+        self.members.first().map_or("", |first| first.transport().address())
+    }
+
+    /// The way to every server.
+    pub(crate) fn transports(&self) -> impl Iterator<Item = &Arc<dyn Transport>> {
+        self.members.iter().map(|member| member.transport())
+    }
+
+    /// The clock and the random numbers of this client.
+    pub(crate) fn world(&self) -> &Arc<dyn World> {
+        &self.world
+    }
+
+    /// Now, on the clock of deadlines.
+    pub(crate) fn now(&self) -> Moment {
+        self.world.now()
+    }
+}

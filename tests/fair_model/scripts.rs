@@ -1,0 +1,240 @@
+//! What our scripts do.
+
+use super::Reply::{self, Int, List, Nil};
+use super::{Alive, Ask, Give, Hold, MS, Model, REGISTERED, ours, word};
+
+impl Model {
+    /// The first that waits for this lock, once those out of date and the dead are gone.
+    fn head(&mut self) -> Option<String> {
+        let mut from = 0;
+        while let Some(owner) = self.queue.get(from).cloned() {
+            let short = self.deadline(0);
+            let due = *self.due.entry(owner.clone()).or_insert(short);
+            if self.until(due) <= 0 || (ours(&owner) && self.life(due) <= 0) {
+                let gone = self.remove(&owner);
+                if ours(&owner) && from == 0 {
+                    self.nearer(0, 0, Some(self.lease_over()), gone);
+                }
+                self.tell(&owner, "0");
+            } else if ours(&owner) && !self.own.registered.contains_key(&owner) {
+                from += 1;
+            } else {
+                return Some(owner);
+            }
+        }
+        if from == 0 {
+            self.due.clear();
+            self.own.registered.clear();
+        }
+        None
+    }
+
+    /// The free lock goes to a head that is registered, for no longer than it may live, and the message says what it is
+    /// registered by; any other is told only. Whether anybody is there.
+    fn serve(&mut self) -> bool {
+        let Some(owner) = self.head() else { return false };
+        let Some(nonce) = self.own.registered.get(&owner).cloned() else {
+            self.tell(&owner, "0");
+            return true;
+        };
+        let due = self.due[&owner];
+        // Java's deadlines do not say when they were set.
+        let most = if ours(&owner) { self.until(due).min(self.life(due)) } else { self.until(due) }.div_euclid(MS);
+        let lease = self.first_lease.min(most.max(1));
+        self.advance(&owner);
+        // The rig tells what is left in steps of 100 ms.
+        let end = self.now + (lease + 99) / 100 * 100;
+        self.own.hold = Some(Hold::first(&owner, nonce.strip_prefix('!').unwrap_or_default(), end));
+        self.tell(&owner, format!("{lease} {nonce}"));
+        true
+    }
+
+    fn busy(&self) -> Reply {
+        List(vec![Int(self.left()), Int(self.now)])
+    }
+
+    pub fn acquire(&mut self, ask: &Ask) -> Reply {
+        if let Some(late) = self.too_late(ask.last).filter(|_| !ask.hold.is_empty()) {
+            return late;
+        }
+        let owner = ask.owner.as_str();
+        let (end, now, first_lease) = (self.now + ask.lease, self.now, self.first_lease);
+        if let Some(hold) = self.own.mine(owner) {
+            let counted = hold.counted(&ask.hold);
+            if ask.turn == 2 && ask.hold.is_empty() && !hold.has("-") {
+                // Given back since: what there is was taken later.
+                return Int(-4);
+            }
+            if counted && ask.turn == 2 {
+                // Its first lease becomes its own, longer, or once shorter; a longer promise stands.
+                let first = ask.lease < first_lease && hold.confirm(&ask.hold);
+                if hold.end < end || first && hold.end - now <= first_lease && hold.count == 1 {
+                    hold.end = end;
+                }
+                return Int(-2);
+            }
+            if !counted {
+                if ask.alone {
+                    return Int(-6);
+                }
+                if !hold.has(&ask.earlier) {
+                    return Int(-3);
+                }
+                hold.add(&ask.hold);
+            }
+            hold.end = hold.end.max(end);
+            return Nil;
+        }
+        if !ask.earlier.is_empty() {
+            return Int(-3);
+        }
+        let elsewhere = ask.turn != 2 && ours(owner) && !self.own.registered.contains_key(owner);
+        let first = match self.queue.first() {
+            Some(first) if first != owner || elsewhere => self.head(),
+            first => first.cloned(),
+        };
+        if self.own.hold.is_none() {
+            let mine = first.as_deref() == Some(owner);
+            if mine || (first.is_none() && ask.turn != 2) {
+                if mine {
+                    self.advance(owner);
+                }
+                self.own.hold = Some(Hold::first(owner, &ask.hold, end));
+                return Nil;
+            }
+            if first.is_some() {
+                self.serve();
+            }
+        }
+        if ask.turn == 2 && !self.due.contains_key(owner) {
+            if !self.stands(owner) {
+                if self.own.registered.get(owner) == Some(&ask.nonce) {
+                    self.own.registered.remove(owner);
+                }
+                return Int(-4);
+            }
+            self.due.insert(owner.into(), self.deadline(self.room()));
+        }
+        if let Some(late) = self.too_late(ask.last).filter(|_| ask.turn == 1) {
+            return late;
+        }
+        if ask.turn == 1 && !self.due.contains_key(owner) {
+            let crowded = self.queue.last().is_some_and(|last| {
+                // Behind one of ours that needs no room nobody does.
+                !ours(last) || self.due.get(last).is_some_and(|due| self.until(*due) >= (self.wait + 1) * MS)
+            });
+            let room = if crowded { self.room() } else { 0 };
+            self.due.insert(owner.into(), self.deadline(room));
+            self.queue.push(owner.into());
+        }
+        if ask.turn > 0 {
+            self.register_anew(owner, &ask.nonce);
+        }
+        self.busy()
+    }
+
+    fn stands(&self, owner: &str) -> bool {
+        self.queue.iter().any(|other| other == owner)
+    }
+
+    /// Gives back what is named, if it is there: how many are left.
+    fn give(&mut self, give: &Give) -> Option<i64> {
+        let now = self.now;
+        let hold = self.own.mine(&give.owner)?;
+        let mut rest = hold.without(&give.hold)?;
+        let left = rest.count;
+        if left == 0 {
+            self.own.hold = None;
+        } else {
+            // Where others hold as this owner no lease becomes shorter.
+            let end = now + give.lease;
+            rest.end = rest.end.max(end);
+            *hold = rest;
+        }
+        Some(left)
+    }
+
+    pub fn release(&mut self, give: &Give, last: i64) -> Reply {
+        let waited = !self.queue.is_empty();
+        if let Some(hold) = self.own.hold.as_ref().filter(|hold| hold.owner == give.owner && give.hold == "*") {
+            if let Some(id) = hold.which() {
+                return List(vec![Int(-8), word(id)]);
+            }
+            if let Some(late) = self.too_late(last) {
+                return late;
+            }
+        }
+        match self.own.hold.as_ref().map(|hold| (hold.owner.clone(), hold.count)) {
+            None => {
+                if waited {
+                    self.serve();
+                }
+                Nil
+            }
+            Some((owner, _)) if owner != give.owner => word(&owner),
+            Some((_, count)) => {
+                let Some(left) = self.give(give) else { return List(vec![Int(-2), Int(count)]) };
+                let served = i64::from(left == 0 && waited && self.serve());
+                Int(if left > 0 { left } else { -served })
+            }
+        }
+    }
+
+    pub fn force(&mut self, last: i64) -> Reply {
+        if let Some(late) = self.too_late(last) {
+            return late;
+        }
+        let held = self.own.hold.take().is_some();
+        if !self.queue.is_empty() {
+            self.serve();
+        }
+        Int(held.into())
+    }
+
+    pub fn leave(&mut self, give: &Give, nonce: &str) -> Reply {
+        let owner = give.owner.as_str();
+        let mut reply = self.give(give).map_or(Nil, Int);
+        if self.own.registered.get(owner).is_some_and(|other| other == nonce) {
+            while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
+                let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };
+                let least = (place == 0).then(|| self.lease_over());
+                self.queue.remove(place);
+                let gone = self.due.get(owner).copied().filter(|_| place == 0);
+                self.nearer(place, by.unwrap_or(0), least, gone);
+            }
+            self.due.remove(owner);
+            self.own.registered.remove(owner);
+        }
+        if self.queue.is_empty() {
+            self.due.clear();
+            self.own.registered.clear();
+        } else if self.own.hold.is_none() && self.serve() && reply == Int(0) {
+            reply = Int(-1);
+        }
+        reply
+    }
+
+    /// `alive`: the waiters that it names.
+    pub fn refresh(&mut self, alive: &[Alive]) -> Reply {
+        let standing = self.set(alive);
+        for one in alive.iter().filter(|one| standing.contains(&one.owner)) {
+            self.register_anew(&one.owner, &one.nonce);
+        }
+        if !alive.is_empty() {
+            self.own.forgotten = self.now + REGISTERED;
+        }
+        self.head();
+        let left = self.left();
+        let served = self.own.hold.is_none() && self.serve();
+        let mut out = vec![Int(self.now), Int(served.into()), Int(left)];
+        out.extend(alive.iter().map(|one| match self.own.hold.as_ref().filter(|hold| hold.owner == one.owner) {
+            None => Int(standing.contains(&one.owner).into()),
+            // Others may be in as its owner.
+            Some(hold) => {
+                let id = one.nonce.split_once(['!', '=']).map_or("-", |(_, id)| id);
+                Int(if hold.has(id) { self.left().max(2) } else { 0 })
+            }
+        }));
+        List(out)
+    }
+}

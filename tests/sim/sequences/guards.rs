@@ -1,0 +1,150 @@
+//! The guards on the scene: how they come in, and what ends them.
+
+use distlock::Guard;
+use distlock::sim::{SimReply, SimServer};
+use futures::FutureExt as _;
+use tokio::time::Instant;
+
+use super::plan::{Faults, Kind};
+use super::scene::Scene;
+use super::state::{Guardless, Held, Spot, State, Stranded};
+use crate::group::fleet::moved;
+use crate::rig::field;
+use crate::stage::holder;
+
+impl Scene {
+    /// An acquire has returned this guard: it must hold it now, alone.
+    pub fn enter(&self, spot: Spot, guard: Guard, given: bool, began: Instant) -> usize {
+        let owner = holder(&guard);
+        self.note_trouble();
+        let mut state = self.state.lock();
+        let id = state.holds;
+        state.holds += 1;
+        let who = if given { owner.clone() } else { format!("{owner}#{id}") };
+        let exempt = self.forced(&state, spot);
+        let copied = state.in_time.filter(|until| *until >= began + self.lawful());
+        let held = Held { guard, spot, owner, who, exempt, copied, forced: None, may_be_cut: false, promised: None };
+        let mut wrong = Vec::new();
+        if held.guard.is_held() && !exempt {
+            for (other, before) in &state.held {
+                let shared = before.spot.reads && spot.reads;
+                if before.who == held.who || before.exempt || shared || !self.meets(before.spot, spot) {
+                    continue;
+                }
+                if before.guard.is_held() {
+                    wrong.push(format!("M1: {id} ({}) and {other} ({}) hold both", held.who, before.who));
+                } else if before.guard.lost().now_or_never().is_none() {
+                    wrong.push(format!("M2: {other} ({}) is not held, and lost() does not say so", before.who));
+                }
+            }
+        } else if !held.guard.is_held() {
+            wrong.push(format!("M2: an acquire returned a guard that does not hold: {:?}", held.guard));
+        }
+        // It came in beside one of the holds before it, or found out that there is none.
+        let before = |before: &&Held| before.owner == held.owner && before.spot == spot;
+        if !matches!(self.kind, Kind::Multi | Kind::Red)
+            && !self.theme.runtimes
+            && let (Some(before), 1) = (state.held.values().find(before), state.held.values().filter(before).count())
+            && before.forced.is_some_and(|forced| forced < began)
+            && before.guard.is_held()
+        {
+            wrong.push(format!("own: {id} came in beside a guard of {} that was forced open before", held.owner));
+        }
+        state.held.insert(id, held);
+        drop(state);
+        self.say(|| format!("{id} enters {spot:?} {:?}", self.state.lock().held.get(&id).map(|held| held.who.clone())));
+        wrong.into_iter().for_each(|wrong| self.wrong(wrong));
+        self.look("an acquire returned");
+        id
+    }
+
+    fn forced(&self, state: &State, spot: Spot) -> bool {
+        let now = Instant::now();
+        let lasts = |(key, until): &(usize, Option<Instant>)| {
+            self.keys(spot).contains(key) && until.is_none_or(|until| now < until)
+        };
+        state.forced.iter().any(lasts)
+    }
+
+    pub fn may_be_forced(&self, spot: Spot) -> bool {
+        self.forced(&self.state.lock(), spot)
+    }
+
+    /// A lock is being forced open, or was, and the force may still come in until then.
+    pub fn forcing(&self, spot: Spot, until: Option<Instant>) {
+        let mut state = self.state.lock();
+        for held in state.held.values_mut().filter(|held| self.meets(held.spot, spot)) {
+            held.exempt = true;
+        }
+        let keys = self.keys(spot);
+        match until {
+            None => state.forced.extend(keys.map(|key| (key, None))),
+            // The steps force one at a time.
+            Some(_) => state.forced.iter_mut().filter(|(_, end)| end.is_none()).for_each(|(_, end)| *end = until),
+        }
+    }
+
+    /// These guards' lock was forced open by now, by a command that was sent at `since`.
+    pub fn forced_open(&self, before: &[usize], since: Instant) {
+        let mut state = self.state.lock();
+        for id in before {
+            if let Some(held) = state.held.get_mut(id).filter(|held| held.copied.is_none_or(|until| until < since)) {
+                held.forced = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Takes a guard off the scene.
+    pub fn take(&self, id: usize) -> Held {
+        self.state.lock().held.remove(&id).unwrap()
+    }
+
+    /// Puts it back. It may have another lease.
+    pub fn put(&self, id: usize, mut held: Held) {
+        held.promised = None;
+        held.exempt |= self.may_be_forced(held.spot);
+        self.state.lock().held.insert(id, held);
+    }
+
+    /// Another guard of the same owner.
+    pub fn another_of(&self, id: usize) -> Option<usize> {
+        let held = &self.state.lock().held;
+        let mut others = held.iter().filter(|(other, _)| **other != id);
+        Some(*others.find(|(_, other)| other.owner == held[&id].owner)?.0)
+    }
+
+    /// A hold that is counted somewhere, perhaps, and has no guard.
+    pub fn leave_behind(&self, held: &Held, until: Instant) {
+        let (spot, text) = (held.spot, held.owner.clone());
+        // Its owner is not asked for: that would share it.
+        if let Ok(owner) = text.parse() {
+            self.state.lock().guardless.push(Guardless { owner, spot, text, until });
+        }
+    }
+
+    /// A release by owner of this client has ended, from these commands on: where it lost one, the hold stays.
+    pub fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
+        self.note_trouble();
+        let state = &mut *self.state.lock();
+        for (server, from) in sent.iter().enumerate() {
+            if state.lost.iter().any(|(at, number)| *at == (party, server) && number >= from) {
+                let owner = moved(owner, server);
+                state.stranded.extend(self.keys(spot).map(|key| Stranded { server, key, owner: owner.clone() }));
+            }
+        }
+    }
+
+    /// Whether every server knows that this hold lost its guard; where nothing is lost, it will in time.
+    pub fn is_marked(&self, hold: &Guardless) -> bool {
+        let marked = |server: &SimServer, owner: &str, key: usize| {
+            let list = format!("{}:holds", field(self.flavour(hold.spot.reads), owner));
+            let ids = server.command(&[b"hget", self.names[key].as_bytes(), list.as_bytes()]);
+            matches!(ids, SimReply::Text(ids) if ids.contains(&b'+'))
+        };
+        let several = self.servers.len() > 1;
+        let mut servers = self.servers.iter().enumerate();
+        let owner = |n: usize| if several { moved(&hold.text, n) } else { hold.text.clone() };
+        self.theme.faults == Faults::None
+            || servers.all(|(n, server)| self.keys(hold.spot).all(|key| marked(server, &owner(n), key)))
+    }
+}
