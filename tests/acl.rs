@@ -287,3 +287,39 @@ async fn the_minimal_access_list_is_enough() {
     })
     .await;
 }
+
+/// The probe at connect finds each command that is refused, tells what time it is, and leaves nothing behind.
+#[tokio::test]
+async fn the_probe_finds_what_is_refused() {
+    const TRIED: [&str; 14] = [
+        "time", "exists", "hset", "pexpire", "hexists", "hget", "hmget", "hdel", "hkeys", "hgetall", "pttl", "type",
+        "del", "publish",
+    ];
+    let probe = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/common/preflight.lua")).unwrap();
+    reentrant(async |bed| {
+        let clock = async || {
+            let (secs, micros): (i64, i64) = bed.admin.cmd(&["TIME"]).await;
+            secs * 1000 + micros / 1000
+        };
+        for without in [None].into_iter().chain(TRIED.map(Some)) {
+            let before = clock().await;
+            let rule =
+                |sign: &str| without.map(|command| format!("{sign}{command}")).unwrap_or_else(|| "on".to_owned());
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "default", &rule("-")]).await;
+            let reply: Vec<redis::Value> = bed.admin.cmd(&["EVAL", &probe, "1", "probe", "publish", "channel"]).await;
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "default", &rule("+")]).await;
+            let (now, reasons) = reply.split_first().expect("the time");
+            let redis::Value::Int(now) = now else { panic!("without {without:?}: {reply:?}") };
+            let at = if without == Some("time") { 0..=0 } else { before..=clock().await };
+            assert!(at.contains(now), "without {without:?}: {reply:?}");
+            let told = reasons.iter().all(|reason| matches!(reason, redis::Value::BulkString(_)));
+            assert!(told && reasons.len() == usize::from(without.is_some()), "without {without:?}: {reply:?}");
+            let left = bed.admin.pttl("probe").await;
+            assert!(
+                if without == Some("del") { (1..=2000).contains(&left) } else { left == -2 },
+                "without {without:?}"
+            );
+        }
+    })
+    .await;
+}

@@ -1,13 +1,16 @@
 //! Servers that refuse what a script does last: what it did before is undone.
 
-use distlock::{Acquire, Error, Flavour, Released};
+use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
 
-use crate::bed::{Bed, eventually, fair, idle, ms, reentrant, secs};
+use crate::bed::{Bed, eventually, fair, idle, ms, reentrant, secs, waiter};
 use crate::rig::{brisk, refused};
 
 /// May leases be set from here on?
 async fn allow(bed: &Bed, leases: bool) {
-    let rule = if leases { "+pexpire" } else { "-pexpire" };
+    rule(bed, if leases { "+pexpire" } else { "-pexpire" }).await;
+}
+
+async fn rule(bed: &Bed, rule: &str) {
     let () = bed.admin.cmd(&["ACL", "SETUSER", "default", rule]).await;
 }
 
@@ -46,6 +49,25 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
     .await;
 }
 
+/// A reader beside another, for whom the lock's lease may not be made longer, leaves what was there.
+#[tokio::test]
+async fn a_reader_that_may_not_come_in_leaves_no_trace() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url()).coalesce(false)).await;
+        let lock = client.rw("a").read();
+        let beside = lock.lock_leased(secs(30)).await.unwrap();
+        let before = (bed.admin.hgetall("a").await, bed.admin.keys().await);
+        allow(bed, false).await;
+        refused(lock.lock_leased(secs(60)).await, "");
+        refused(lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(60))).await, "");
+        eventually("nothing is under way", secs(5), async || client.stats().under_way == 0).await;
+        assert_eq!((bed.admin.hgetall("a").await, bed.admin.keys().await), before);
+        allow(bed, true).await;
+        assert_eq!(beside.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}
+
 /// Nor is a lock passed on that would never end: it is free, and the waiter comes by itself.
 #[tokio::test]
 async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
@@ -71,6 +93,81 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
         let guard = tokio::time::timeout(secs(10), next).await.expect("it comes by itself").unwrap();
         assert!(bed.admin.pttl("a").await > 0);
         guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Nor is a lease made shorter by a command that may not be noted: a copy of it would cut one that came later.
+#[tokio::test]
+async fn an_extension_that_may_not_be_noted_changes_nothing() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url())).await;
+        for flavour in
+            [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin, Flavour::Read, Flavour::Write]
+        {
+            let guard = client.lock(flavour, "a").lock_leased(secs(60)).await.unwrap();
+            rule(bed, "-hset").await;
+            refused(guard.extend(secs(20)).await, "");
+            assert!(bed.admin.pttl("a").await > 50_000, "{flavour}");
+            rule(bed, "+hset").await;
+            guard.extend(secs(20)).await.unwrap();
+            assert!(bed.admin.pttl("a").await <= 20_000, "{flavour}");
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        }
+    })
+    .await;
+}
+
+/// A lease that may not be looked at is not renewed, and nobody says that it was.
+#[tokio::test]
+async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url())).await;
+        for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write] {
+            let guard = client.lock(flavour, "a").lock().await.unwrap();
+            rule(bed, "-pttl").await;
+            assert_eq!(client.renew_now().await.renewed, 0, "{flavour}");
+            rule(bed, "+pttl").await;
+            assert_eq!(client.renew_now().await.renewed, 1, "{flavour}");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// What may not be announced is done all the same: given back, freed, passed on. Whoever waits finds out by itself.
+#[tokio::test]
+async fn what_may_not_be_announced_is_done() {
+    fair(async |bed| {
+        let able = bed.connect(brisk(&bed.server.url())).await;
+        let () = bed.admin.cmd(&["ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "resetchannels", "+@all"]).await;
+        let url = bed.server.url().replace("redis://", "redis://mute:pw@");
+        let mute = bed.connect(brisk(&url).preflight(false)).await;
+        for flavour in
+            [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin, Flavour::Read, Flavour::Write]
+        {
+            let lock = mute.lock(flavour, "a");
+            assert_eq!(lock.lock().await.unwrap().unlock().await.unwrap(), Released::Free, "{flavour}");
+            let guard = lock.lock().await.unwrap();
+            assert!(lock.force_unlock().await.unwrap(), "{flavour}");
+            drop(guard);
+            let of_none = lock.release(&mute.owner()).await;
+            assert!(matches!(of_none, Err(Error::NotHeld { .. })), "{flavour}: {of_none:?}");
+        }
+        let queued = async |n| able.fair("b").queue_len().await.unwrap() == n;
+        for forced in [false, true] {
+            let guard = mute.fair("b").lock().await.unwrap();
+            let next = waiter(able.fair("b"));
+            eventually("it queues", secs(5), async || queued(1).await).await;
+            if forced {
+                assert!(mute.fair("b").force_unlock().await.unwrap());
+                drop(guard);
+            } else {
+                assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+            }
+            let (guard, _) = tokio::time::timeout(secs(10), next).await.expect("it finds out").unwrap();
+            guard.unlock().await.unwrap();
+        }
     })
     .await;
 }

@@ -170,3 +170,28 @@ async fn a_lock_of_another_kind_is_refused() {
     })
     .await;
 }
+
+/// Redis gives the fields of a large hash in any order: none is overlooked, and no list of holds is taken for an owner.
+#[tokio::test]
+async fn fields_may_come_in_any_order() {
+    rw(async |bed| {
+        let () = bed.admin.cmd(&["CONFIG", "SET", "hash-max-listpack-entries", "0"]).await;
+        let (client, other) = (bed.client().await, bed.client().await);
+        for n in 0..16 {
+            let (name, me) = (format!("a{n}"), client.owner());
+            let reading = enter(&client.rw(&name).read(), &me).await;
+            let lock = other.rw(&name);
+            assert!(lock.write().try_lock().await.unwrap().is_none(), "{name}: beside a reader");
+            for half in [&lock.read() as &dyn DistLock, &lock.write()] {
+                match half.release(&other.owner()).await {
+                    Err(Error::NotHeld { why: NotHeld::HeldBy { owner }, .. }) => {
+                        assert_eq!(owner, text(&me), "{name}")
+                    }
+                    odd => panic!("{name}: {odd:?}"),
+                }
+            }
+            reading.unlock().await.unwrap();
+        }
+    })
+    .await;
+}

@@ -7,7 +7,7 @@ use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
 use distlock::{Acquire, DistLock, Error, Flavour, Guard, Owner, Prefer, Released};
 use tokio::time::sleep;
 
-use crate::rig::{Party, lock, ms, virtually};
+use crate::rig::{Party, field, lock, ms, virtually};
 use crate::stage::text;
 
 mod places;
@@ -268,7 +268,8 @@ fn nobody_comes_in_again_on_a_hold_that_is_gone() {
                 // As this owner too, by another client: its hold is another one.
                 let next = if taken { Some(enter(&*theirs, &a, 5000).await) } else { None };
                 assert!(outer.is_held(), "{flavour}: as far as it knows");
-                let again = enter(&*mine, &a, 5000).await;
+                // At once, without a wait.
+                let again = mine.acquire(Acquire::new().owner(&a).lease(ms(5000)).wait(ms(0))).await.unwrap().unwrap();
                 assert!(!outer.is_held(), "{flavour}, {taken}");
                 assert_eq!(mine.hold_count(&a).await.unwrap(), 1 + u64::from(taken), "{flavour}, {taken}");
                 assert!(outer.unlock().await.is_err(), "{flavour}, {taken}");
@@ -302,4 +303,84 @@ fn a_multi_lock_takes_all_or_none() {
             sight.server.command(&[b"del", name.as_bytes()]);
         }
     });
+}
+
+/// Holds that are not listed, as Java's are, are given back one by one, and no list comes of it; a late copy of such a
+/// release gives back none.
+#[test]
+fn holds_of_java_are_given_back_one_by_one() {
+    const JAVA: &str = "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7";
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let (sight, mine, _) = Sight::of_two(flavour).await;
+            let (owner, field) = (JAVA.parse::<Owner>().unwrap(), field(flavour, JAVA));
+            let mut words = vec!["hset", NAME, &field, "3"];
+            match flavour {
+                Flavour::Read => words.extend(["mode", "read"]),
+                Flavour::Write => words.extend(["mode", "write"]),
+                _ => {}
+            }
+            let run = |words: &[&str]| {
+                let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+                sight.server.command(&words)
+            };
+            run(&words);
+            run(&["pexpire", NAME, "300000"]);
+            let covers = [1, 2, 3].map(|n| format!("{{{NAME}}}:{JAVA}:rwlock_timeout:{n}"));
+            if flavour == Flavour::Read {
+                for cover in &covers {
+                    run(&["set", cover, "1", "px", "300000"]);
+                }
+            }
+            // The client has heard what time it is.
+            assert!(!sight.us.client.reentrant("other").force_unlock().await.unwrap());
+            sight.us.link.plan_next(Mishap::LateCopy(ms(120_000)));
+            assert_eq!(mine.release(&owner).await.unwrap(), Released::StillHeld(2), "{flavour}");
+            sleep(ms(130_000)).await;
+            assert_eq!(mine.release(&owner).await.unwrap(), Released::StillHeld(1), "{flavour}");
+            assert_eq!(run(&["hget", NAME, &format!("{field}:holds")]), SimReply::Nil, "{flavour}");
+            assert_eq!(mine.release(&owner).await.unwrap(), Released::Free, "{flavour}");
+            assert_eq!(sight.keys(&[]), "", "{flavour}");
+        });
+    }
+}
+
+/// Whoever frees a lock tells it, once, and so does a release that finds the lock free: the message of one before it may be
+/// lost. Spin locks tell nobody, fair locks whoever is first.
+#[test]
+fn who_frees_a_lock_says_so() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let (sight, mine, theirs) = Sight::of_two(flavour).await;
+            let message = match flavour {
+                Flavour::Spin | Flavour::Fair => "",
+                Flavour::Write => "1",
+                _ => "0",
+            };
+            let (a, b) = (sight.us.client.owner(), sight.us.client.owner());
+            let guard = enter(&*mine, &a, 5000).await;
+            // Somebody listens.
+            if let Some(beside) = theirs.lock_for(ms(10)).await.unwrap() {
+                beside.unlock().await.unwrap();
+            }
+            sleep(ms(100)).await;
+            sight.told();
+            assert!(theirs.release(&b).await.is_err(), "{flavour}");
+            assert_eq!(sight.told(), "", "{flavour}: a stranger");
+            let inner = enter(&*mine, &a, 5000).await;
+            inner.unlock().await.unwrap();
+            assert_eq!(sight.told(), "", "{flavour}: it is held still");
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
+            assert_eq!(sight.told(), message, "{flavour}: a release");
+            let again = if matches!(flavour, Flavour::Read | Flavour::Write) { message } else { "" };
+            assert!(theirs.release(&a).await.is_err(), "{flavour}");
+            assert_eq!(sight.told(), again, "{flavour}: of what is free");
+            assert!(!theirs.force_unlock().await.unwrap(), "{flavour}");
+            assert_eq!(sight.told(), "", "{flavour}: freed already");
+            let guard = mine.lock_leased(ms(5000)).await.unwrap();
+            assert!(theirs.force_unlock().await.unwrap(), "{flavour}");
+            assert_eq!(sight.told(), message, "{flavour}: by force");
+            drop(guard);
+        });
+    }
 }

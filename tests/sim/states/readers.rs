@@ -171,3 +171,55 @@ fn a_writer_tries_when_the_last_reader_has_left() {
         writer.await.unwrap().unwrap();
     });
 }
+
+/// Of an owner's holds for reading the newest may be over first: it reads all the same.
+#[test]
+fn a_hold_that_is_over_is_not_all_that_its_owner_has() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let other = Sight::party(&sight.server, Prefer::Readers);
+        let (lock, theirs, a) = (sight.us.client.rw(NAME), other.client.rw(NAME), sight.us.client.owner());
+        let writes = enter(&lock.write(), &a, 5000).await;
+        let reads = [enter(&lock.read(), &a, 20_000).await, enter(&lock.read(), &a, 1000).await];
+        sleep(ms(1001)).await;
+        writes.unlock().await.unwrap();
+        assert!(sight.keys(&[&a]).contains("mode read"), "{}", sight.keys(&[&a]));
+        let up = theirs.write().acquire(Acquire::new().owner(&text(&a).parse().unwrap())).await;
+        assert!(matches!(up, Err(Error::WouldDeadlock { .. })), "{up:?}");
+        drop(reads);
+    });
+}
+
+/// Nor does the newest hold say for how long its owner reads.
+#[test]
+fn the_longest_of_an_owners_holds_counts() {
+    virtually(async || {
+        let sight = Sight::new().await;
+        let other = Sight::party(&sight.server, Prefer::Readers);
+        let (lock, theirs) = (sight.us.client.rw(NAME), other.client.rw(NAME));
+        let (a, b) = (sight.us.client.owner(), other.client.owner());
+        let left = || sight.server.pttl(NAME.as_bytes());
+        // Under a writer, whose lease becomes shorter by an extension, and by a release.
+        let writes = [enter(&lock.write(), &a, 40_000).await, enter(&lock.write(), &a, 50_000).await];
+        let reads = [enter(&lock.read(), &a, 20_000).await, enter(&lock.read(), &a, 3000).await];
+        assert_eq!(lock.read().state().await.unwrap().remaining, Some(ms(20_000)));
+        let [first, second] = writes;
+        first.extend(ms(5000)).await.unwrap();
+        assert!(left() >= 50_000, "the other hold's");
+        second.extend(ms(5000)).await.unwrap();
+        assert_eq!(left(), 20_000, "by an extension");
+        second.extend(ms(50_000)).await.unwrap();
+        second.unlock().await.unwrap();
+        assert_eq!(left(), 20_000, "by a release");
+        first.unlock().await.unwrap();
+        for read in reads {
+            read.unlock().await.unwrap();
+        }
+        // Beside other readers.
+        let mine = enter(&lock.read(), &a, 9000).await;
+        let beside = [enter(&theirs.read(), &b, 8000).await, enter(&theirs.read(), &b, 3000).await];
+        mine.extend(ms(2000)).await.unwrap();
+        assert_eq!(left(), 8000, "by another reader's extension");
+        drop((mine, beside));
+    });
+}

@@ -1,7 +1,8 @@
 //! Of renewals and extensions: which holds are told, and what becomes of the lease.
 
-use distlock::sim::SimReply;
+use distlock::sim::{Mishap, SimReply};
 use distlock::{Acquire, DistLock, Error, Guard, Owner, Released};
+use tokio::time::sleep;
 
 use super::{FLAVOURS, NAME, Sight, enter};
 use crate::rig::{ms, virtually};
@@ -151,4 +152,57 @@ fn a_renewal_brings_no_cover_back() {
         assert_eq!((renewed.renewed, renewed.lost), (0, 1));
         assert!(!guard.is_held());
     });
+}
+
+/// An extension to less that nobody heard of makes no lease shorter when it comes in after its last moment, be it for the
+/// first time: its guard counts on the lease that was there.
+#[test]
+fn an_extension_that_comes_in_too_late_changes_nothing() {
+    for flavour in FLAVOURS {
+        virtually(async move || {
+            let (sight, mine, _) = Sight::of_two(flavour).await;
+            let guard = mine.lock_leased(ms(500_000)).await.unwrap();
+            // The client has heard what time it is.
+            assert!(!sight.us.client.reentrant("other").force_unlock().await.unwrap());
+            let next = sight.us.link.sent();
+            sight.us.link.plan(next, Mishap::LateOnly(ms(120_000)));
+            for repeat in next + 1..next + 20 {
+                sight.us.link.plan(repeat, Mishap::LoseRequest);
+            }
+            assert!(guard.extend(ms(200_000)).await.unwrap_err().outcome_unknown(), "{flavour}");
+            sleep(ms(130_000)).await;
+            let left = sight.server.pttl(NAME.as_bytes());
+            assert!((300_000..=370_000).contains(&left), "{flavour}: {left} ms are left");
+        });
+    }
+}
+
+/// An extension of a hold that somebody gave back is an error, and changes nothing for the owner's other hold here.
+#[test]
+fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
+    for flavour in FLAVOURS {
+        for listed in [false, true] {
+            virtually(async move || {
+                let (sight, mine, theirs) = Sight::of_two(flavour).await;
+                // The one that is not listed goes first, else the newest.
+                let (gone, kept) = if listed {
+                    let a = sight.us.client.owner();
+                    let kept = enter(&*mine, &a, 10_000).await;
+                    (enter(&*mine, &a, 40_000).await, kept)
+                } else {
+                    let gone = mine.lock_leased(ms(40_000)).await.unwrap();
+                    let a = gone.owner().clone();
+                    (gone, enter(&*mine, &a, 10_000).await)
+                };
+                let owner = elsewhere(gone.owner());
+                assert_eq!(theirs.release(&owner).await.unwrap(), Released::StillHeld(1), "{flavour}");
+                let before = sight.server.pttl(NAME.as_bytes());
+                let extended = gone.extend(ms(2000)).await;
+                assert!(matches!(extended, Err(Error::Lost { .. })), "{flavour}, {listed}: {extended:?}");
+                assert_eq!(sight.server.pttl(NAME.as_bytes()), before, "{flavour}, {listed}");
+                assert_eq!(kept.unlock().await.unwrap(), Released::Free, "{flavour}, {listed}");
+                assert_eq!(sight.keys(&[]), "", "{flavour}, {listed}");
+            });
+        }
+    }
 }
