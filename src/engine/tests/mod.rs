@@ -4,19 +4,25 @@
 mod acquire;
 mod answers;
 mod book;
+mod by_owner;
+mod chairs;
 mod coalesce;
 mod deadline;
+mod doubts;
 mod fake;
 mod handoff;
+mod looks;
 mod notes;
 mod on_time;
 mod promise;
 mod registry;
 mod release;
 mod renewal;
+mod rounds;
 mod same_owner;
 mod shared_commands;
 mod stress;
+mod table;
 mod wait;
 
 use std::sync::Arc;
