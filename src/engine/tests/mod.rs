@@ -9,6 +9,7 @@ mod chairs;
 mod coalesce;
 mod deadline;
 mod doubts;
+mod fair;
 mod fake;
 mod handoff;
 mod looks;
