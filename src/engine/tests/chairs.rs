@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use tokio::time::Instant;
 
-use super::{client, done, ms, no_trace, secs};
+use super::{client, done, ms, no_trace, secs, settle};
 use crate::engine::hold::Hold;
 use crate::engine::names::LockName;
 use crate::engine::registry::{HeldAs, Parked, Passed, Until, Waiter};
@@ -62,6 +63,7 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     let hold = Hold::new(Arc::clone(client.reentrant("x").protocol()), client.owner());
     let mut first = registry.enter(&name, None);
     first.sit();
+    first.listen(secs(1)).await;
     let behind: [Waiter; 4] = std::array::from_fn(|_| registry.enter(&name, None));
     // Others are to come first, for a while: those behind it may have waited long enough, and are told, once.
     let told = |told: bool| {
@@ -75,7 +77,10 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
         assert_eq!(behind[0].is_held_back(), held_back);
         told(news);
     }
+    let mut parked = Box::pin(behind[3].park(Duration::MAX, Until::Turn));
+    assert!(futures::poll!(&mut parked).is_pending());
     first.won(&hold, client.engine().now(), HeldAs::Shared);
+    assert_eq!(parked.await, Parked::Woken);
     assert!(behind.iter().all(|waiter| waiter.joins() && !waiter.has_turn() && !waiter.is_held_back()));
     told(true);
     assert_eq!((registry.queued(&name), registry.waiting()), (0, 4));
@@ -96,7 +101,71 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     third.won(&hold, client.engine().now(), HeldAs::Alone);
     assert!(fourth.has_turn() && !fourth.joins());
     drop(fourth);
-    assert_eq!((registry.names(), registry.waiting()), (0, 0));
+    assert_eq!(registry.waiting(), 0);
+    no_trace(&client, &fake).await;
     drop((registry, hold));
+    done(client, &fake).await;
+}
+
+/// Of those who wait as one owner the first is called, and calls the next when it leaves; nobody else is.
+#[tokio::test(start_paused = true)]
+async fn who_comes_in_calls_the_first_who_waits_as_the_same_owner() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let [nobody, me, other] = std::array::from_fn(|_| client.owner());
+    let waits = |owner| {
+        let mut waiter = registry.enter(&name, None);
+        waiter.name(owner);
+        waiter
+    };
+    let all = [waits(&other), waits(&me), waits(&me), waits(&me)];
+    let woken = |all: &[Waiter]| all.iter().map(Waiter::is_woken).collect::<Vec<_>>();
+    registry.call(&name, &nobody);
+    assert_eq!(woken(&all), [false; 4]);
+    registry.call(&name, &me);
+    assert_eq!(woken(&all), [false, true, false, false]);
+    let [first, second, third, fourth] = all;
+    drop(second);
+    assert_eq!((third.is_woken(), fourth.is_woken()), (true, false));
+    drop(third);
+    assert!(fourth.is_woken() && !first.is_woken());
+    registry.call(&name, &other);
+    assert!(first.is_woken());
+    drop((first, fourth));
+    assert_eq!((registry.names(), registry.waiting()), (0, 0));
+    drop(registry);
+    done(client, &fake).await;
+}
+
+/// The subscription is being changed by somebody else: that is waited for, and not asked about again and again.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_subscription_goes_on_at_a_message_and_at_the_end_of_its_time() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let mut waiter = registry.enter(&name, None);
+    waiter.sit();
+    // A change that is over, and one that goes on.
+    fake.subscribe_fails(true);
+    waiter.listen(secs(1)).await;
+    fake.subscribe_fails(false);
+    fake.gate(false);
+    for _ in 0..2 {
+        let began = Instant::now();
+        waiter.listen(ms(10)).await;
+        assert!((ms(10)..ms(15)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+    let mut listens = Box::pin(waiter.listen(secs(5)));
+    assert!(futures::poll!(&mut listens).is_pending());
+    registry.wake(&name);
+    assert!(futures::poll!(&mut listens).is_ready());
+    drop(listens);
+    fake.gate(true);
+    settle().await;
+    assert!(waiter.is_listening());
+    drop(waiter);
+    drop(registry);
+    no_trace(&client, &fake).await;
     done(client, &fake).await;
 }

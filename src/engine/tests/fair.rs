@@ -111,6 +111,11 @@ async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
                 fake.next("fair/acquire", Fate::Lost(false));
                 fake.next("fair/acquire", HELD);
             }
+            "passed in doubt" => {
+                fake.next("fair/acquire", Fate::Lost(false));
+                tell(&fake, None);
+                sleep(ms(10)).await;
+            }
             _ => {}
         }
         tell(&fake, (!["answered", "unheard", "doubt"].contains(&way)).then_some(30_000));
@@ -129,9 +134,16 @@ async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
         assert_eq!(sent.text(0) == owner, again, "{way}");
         // Its hold is listed, and nobody else's may be there.
         assert_eq!((sent.text(2).is_empty(), sent.text(5).as_str()), if again { (false, "1") } else { (true, "0") });
+        if again {
+            fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)])));
+            client.renew_now().await;
+            assert_eq!(fake.sent("renew").pop().unwrap().text(3), format!(",{}", sent.text(2)));
+        }
         // Held at once: a message may still come.
         next.unlock().await.unwrap();
         sleep(secs(5)).await;
+        // A copy of what was in doubt may have taken a place.
+        assert_eq!(fake.sent("leave").len(), usize::from(way.contains("doubt")), "{way}");
         done(client, &fake).await;
     }
 }
@@ -167,6 +179,62 @@ async fn a_place_is_asked_for_once_and_kept_by_refreshing_it() {
     guard.unlock().await.unwrap();
     sleep(secs(5)).await;
     assert_eq!(fake.sent("leave").len(), 0);
+    done(client, &fake).await;
+}
+
+/// The lock was passed on before the answer came that the place is there, and at a channel that was listened to from the start.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_overtakes_an_answer_is_heard() {
+    let (client, fake) = client(|_| ());
+    let waits = stands(&client, &fake, Acquire::new()).await;
+    tell(&fake, Some(30_000));
+    got(waits).await.unlock().await.unwrap();
+    fake.next("fair/acquire", Fate::Later(Reply::List(vec![Reply::Int(60_000), Reply::Int(AT)]), ms(100)));
+    let lock = client.fair("x");
+    let waits = tokio::spawn(async move { lock.acquire(Acquire::new()).await });
+    sleep(ms(50)).await;
+    let sent = asked(&fake).pop().unwrap();
+    assert!(sent.text(7).ends_with(&format!("={}", sent.text(2))), "{sent:?}");
+    tell(&fake, Some(30_000));
+    sleep(ms(55)).await;
+    got(waits).await.unlock().await.unwrap();
+    // Somebody has read the owner in Redis, and come in as it: it is nobody's any more.
+    fake.next("fair/acquire", int(-6));
+    fake.next("fair/acquire", HELD);
+    client.fair("x").lock().await.unwrap().unlock().await.unwrap();
+    let [.., met, held] = &asked(&fake)[..] else { panic!("not asked") };
+    assert!(met.text(0) == sent.text(0) && held.text(0) != sent.text(0), "{met:?} {held:?}");
+    // So it goes for one that has a place by then, which is given up.
+    sleep(secs(6)).await;
+    let waits = stands(&client, &fake, Acquire::new()).await;
+    tell(&fake, Some(30_000));
+    got(waits).await.unlock().await.unwrap();
+    fake.calm();
+    fake.next("fair/acquire", busy(60_000));
+    let lock = client.fair("x");
+    let waits = tokio::spawn(async move { lock.acquire(Acquire::new()).await });
+    settle().await;
+    let left = fake.sent("leave").len();
+    fake.next("fair/acquire", int(-6));
+    fake.next("fair/acquire", HELD);
+    tell(&fake, None);
+    got(waits).await.unlock().await.unwrap();
+    assert_eq!(fake.sent("leave").len(), left + 1);
+    // One attempt takes no place, however long it is a part of.
+    let mut how = Acquire::new().wait(ms(0));
+    how.waited = secs(5);
+    fake.next("fair/acquire", busy(60_000));
+    assert!(client.fair("x").acquire(how).await.unwrap().is_none());
+    assert_eq!(asked(&fake).pop().unwrap().text(6), "0");
+    // The first attempt of another went without an answer: it may have a place.
+    fake.next("fair/acquire", Fate::Lost(false));
+    fake.next("fair/acquire", HELD);
+    let me = client.owner();
+    client.fair("x").acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();
+    let turns: Vec<_> =
+        asked(&fake).iter().filter(|sent| sent.text(0) == me.as_str()).map(|sent| sent.text(6)).collect();
+    assert_eq!(turns, ["1", "2"]);
+    sleep(secs(5)).await;
     done(client, &fake).await;
 }
 
@@ -239,15 +307,29 @@ async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
     sleep(secs(10)).await;
     let turns = |fake: &Fake| asked(fake).iter().map(|sent| sent.text(6)).collect::<Vec<_>>();
     assert_eq!(turns(&fake), ["1", "2", "0"]);
+    // After a break whoever has the turn asks.
+    fake.next("fair/acquire", busy(60_000));
+    fake.ear().missed();
+    settle().await;
+    assert_eq!(turns(&fake), ["1", "2", "0", "2"]);
     // The first comes in: so may the second.
     (0..2).for_each(|_| fake.next("fair/acquire", HELD));
     let registered = asked(&fake)[1].text(7);
     assert!(registered.starts_with('!'), "{registered}");
     tell(&fake, None);
     let (first, second) = (got(first).await, got(second).await);
-    assert_eq!(turns(&fake)[3..], ["2", "1"]);
+    assert_eq!(turns(&fake)[4..], ["2", "1"]);
     fake.next("fair/release", int(1));
     first.unlock().await.unwrap();
     second.unlock().await.unwrap();
+    sleep(secs(6)).await;
+    // It comes in by an acquire that does not wait: whoever waits as this owner is told.
+    let waits = stands(&client, &fake, Acquire::new().owner(&me)).await;
+    (0..2).for_each(|_| fake.next("fair/acquire", HELD));
+    let held = client.fair("x").acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
+    let waited = got(waits).await;
+    fake.next("fair/release", int(1));
+    held.unlock().await.unwrap();
+    waited.unlock().await.unwrap();
     done(client, &fake).await;
 }

@@ -369,7 +369,7 @@ impl State {
                 Reply::Int(i64::from(held))
             }
             "fair/release" => Reply::Int(0),
-            "fair/leave" => Reply::Nil,
+            "fair/leave" | "rwlock/leave" => Reply::Nil,
             "fair/refresh" => self.refreshed(call),
             other => panic!("no such script here: {other}"),
         }

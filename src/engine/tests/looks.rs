@@ -32,11 +32,18 @@ async fn who_waits_for_what_is_held_here_looks_when_a_message_comes_and_not_befo
 async fn who_waits_looks_when_the_lease_is_over() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
-    fake.steal("x", ms(300));
-    let began = Instant::now();
-    lock.lock().await.unwrap().unlock().await.unwrap();
-    assert!((ms(300)..ms(310)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    assert_eq!(fake.sent("acquire").len(), 3, "one look before the subscription, one behind it");
+    for listens in [true, false] {
+        let asked = fake.sent("acquire").len();
+        fake.gate(listens);
+        fake.steal("x", ms(300));
+        let began = Instant::now();
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        assert!((ms(300)..ms(310)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        // One more behind the subscription, where that came.
+        assert_eq!(fake.sent("acquire").len() - asked, if listens { 3 } else { 2 });
+        fake.gate(true);
+        no_trace(&client, &fake).await;
+    }
     (0..20).for_each(|_| fake.next("acquire", Fate::Answer(Reply::Int(0))));
     let began = Instant::now();
     lock.lock().await.unwrap().unlock().await.unwrap();
@@ -106,23 +113,18 @@ async fn who_waits_looks_whenever_the_lock_may_be_free_and_no_message_will_come(
         let (client, fake) = client(|_| ());
         fake.subscribe_fails(!listens);
         let lock = client.reentrant("x");
-        let held = lock.lock_leased(secs(3600)).await.unwrap();
+        let mut held = Some(lock.lock_leased(secs(3600)).await.unwrap());
         let waits = waiter(&lock);
         // Between two looks.
         tokio::time::sleep(ms(700)).await;
         fake.delete("x");
         match why {
-            "over" => assert!(held.unlock().await.is_err()),
+            "over" => assert!(held.take().unwrap().unlock().await.is_err()),
             "others" => {
                 fake.next("release", Fate::Answer(Reply::Int(-2)));
-                held.unlock().await.unwrap();
+                held.take().unwrap().unlock().await.unwrap();
             }
-            _ => {
-                fake.ear().reconnected();
-                // What the watchdog keeps is renewed at once, too.
-                tokio::time::sleep(ms(5)).await;
-                drop(held);
-            }
+            _ => fake.ear().reconnected(),
         }
         let next = timeout(ms(25), waits).await.unwrap_or_else(|_| panic!("asleep: {why}")).unwrap();
         if why == "away" {
@@ -132,6 +134,8 @@ async fn who_waits_looks_whenever_the_lock_may_be_free_and_no_message_will_come(
             assert_eq!(fake.sent("renew").len(), renewals + 1);
         }
         next.unlock().await.unwrap();
+        drop(held);
+        settle().await;
         fake.subscribe_fails(false);
         done(client, &fake).await;
     }
@@ -164,4 +168,17 @@ async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
         tokio::time::sleep(secs(3)).await;
         done(client, &fake).await;
     }
+}
+
+/// Nobody tells it anything: it looks again after pauses that grow from 1 ms to 128 ms.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_spin_lock_looks_less_and_less_often() {
+    let (client, fake) = client(|_| ());
+    fake.steal("x", secs(3600));
+    assert!(client.spin("x").lock_for(secs(2)).await.unwrap().is_none());
+    let looks = fake.sent("acquire").len();
+    assert!((18..45).contains(&looks), "{looks}");
+    assert_eq!(fake.subscriptions().0.len(), 0);
+    fake.delete("x");
+    done(client, &fake).await;
 }

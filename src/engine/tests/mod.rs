@@ -2,6 +2,7 @@
 //! simulator and of the tests against real servers; here it is what the engine makes of each answer, and of none.
 
 mod acquire;
+mod again;
 mod answers;
 mod book;
 mod by_owner;
@@ -13,9 +14,12 @@ mod fair;
 mod fake;
 mod handoff;
 mod looks;
+mod many;
 mod notes;
 mod on_time;
+mod order;
 mod promise;
+mod readers;
 mod registry;
 mod release;
 mod renewal;

@@ -75,6 +75,7 @@ async fn what_a_round_renewed_too_late_is_a_loss() {
     settle().await;
     assert_eq!(fake.held(), Vec::<String>::new());
     drop(guard);
+    assert_eq!(client.engine().registry.names(), 0, "no trace of it");
     sleep(secs(60)).await;
     done(client, &fake).await;
 }
