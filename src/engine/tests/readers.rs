@@ -123,7 +123,7 @@ async fn who_asked_beside_another_in_vain_waits_again() {
     for held_back in [false, true] {
         let (client, fake) = client(|_| ());
         (0..2).for_each(|_| fake.next("read", if held_back { int(-5) } else { BUSY }));
-        let first = spawn(&client, "read", Acquire::new());
+        let mut first = Some(spawn(&client, "read", Acquire::new()));
         settle().await;
         let mut how = Acquire::new();
         how.waited = if held_back { secs(2) } else { ms(0) };
@@ -137,7 +137,7 @@ async fn who_asked_beside_another_in_vain_waits_again() {
             (0..3).for_each(|_| fake.next("read", BUSY));
             fake.ear().missed();
             fake.next("_release", int(0));
-            got(first).await.unlock().await.unwrap();
+            got(first.take().unwrap()).await.unlock().await.unwrap();
             fake.next("read", HELD);
         }
         sleep(ms(200)).await;
@@ -147,7 +147,7 @@ async fn who_asked_beside_another_in_vain_waits_again() {
         (0..4).for_each(|_| fake.next("read", HELD));
         fake.ear().missed();
         (0..2).for_each(|_| fake.next("_release", int(0)));
-        if held_back {
+        if let Some(first) = first {
             got(first).await.unlock().await.unwrap();
         }
         got(second).await.unlock().await.unwrap();
