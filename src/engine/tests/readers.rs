@@ -142,7 +142,7 @@ async fn who_asked_beside_another_in_vain_waits_again() {
         }
         sleep(ms(200)).await;
         let asked = fake.sent("read").len();
-        assert!((3..=7).contains(&asked), "{asked}");
+        assert!((3..=6).contains(&asked) && !second.is_finished(), "{asked}");
         fake.calm();
         (0..4).for_each(|_| fake.next("read", HELD));
         fake.ear().missed();
