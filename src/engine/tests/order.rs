@@ -88,3 +88,27 @@ async fn the_second_look_for_a_late_copy_waits_as_well() {
     guard.unlock().await.unwrap();
     done(client, &fake).await;
 }
+
+/// A renewal was heard of too late, and the server has the hold still: that is given back behind what is under way.
+#[tokio::test(start_paused = true)]
+async fn the_relieving_of_a_hold_that_has_ended_waits_as_well() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    acquire(&client, &me).await.unlock().await.unwrap();
+    let guard = acquire(&client, &me).await;
+    let released = fake.sent("release").len();
+    // The one round there is.
+    fake.next("renew", Fate::Late(secs(25)));
+    sleep(secs(28)).await;
+    assert!(guard.is_held());
+    let next = slow(&client, &fake, &me, Fate::Slow(secs(9)));
+    sleep(secs(8)).await;
+    assert!(!guard.is_held());
+    assert_eq!((client.renew_now().await.lost, fake.sent("release").len()), (0, released));
+    sleep(secs(2)).await;
+    assert!(fake.sent("release").len() > released);
+    drop((guard, next.await.unwrap()));
+    sleep(secs(5)).await;
+    fake.delete("x");
+    done(client, &fake).await;
+}
