@@ -117,10 +117,6 @@ impl Awaited for QueueWait<'_> {
     }
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
-        if listening {
-            // The answer may be overtaken by the message that the turn has come.
-            waiter.sit();
-        }
         if let Some(grant) = self.attempts.ask().await? {
             // No message for this owner may come later: it was never passed the lock, or the message is here.
             let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Nothing);

@@ -182,6 +182,8 @@ async fn an_owner_that_does_not_come_in_again_is_told_so_without_asking() {
     assert_eq!(fake.sent("acquire").len(), asked);
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
+    let guard = lock.acquire(Acquire::new().owner(&me).not_reentrant()).await.unwrap().unwrap();
+    guard.unlock().await.unwrap();
     done(client, &fake).await;
 }
 

@@ -169,3 +169,54 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
         done(client, &fake).await;
     }
 }
+
+/// Whoever is passed the lock counts on the watchdog: a lease that was set, or that nearly is over, goes back to the server.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
+    for extended in [true, false] {
+        let (client, fake) = client(|options| options.handoff_time = secs(3600));
+        let lock = client.reentrant("x");
+        let held = lock.lock().await.unwrap();
+        let waits = waiter(&lock);
+        settle().await;
+        if extended {
+            held.extend(secs(12)).await.unwrap();
+        } else {
+            // No renewal gets through, and less than a third of the lease is left.
+            (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
+            tokio::time::sleep(secs(21)).await;
+        }
+        held.unlock().await.unwrap();
+        let next = waits.await.unwrap();
+        assert_eq!(fake.sent("release").len(), 1, "extended: {extended}");
+        fake.calm();
+        assert!(next.remaining() > secs(29) && next.remaining() <= fake.left("x").unwrap());
+        next.unlock().await.unwrap();
+        no_trace(&client, &fake).await;
+        done(client, &fake).await;
+    }
+}
+
+/// It had the lock once, as any other.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_passed_nothing_on_does_not_give_way() {
+    let (client, fake) = client(|options| options.handoff_limit = 0);
+    let lock = client.reentrant("x");
+    let held = lock.lock().await.unwrap();
+    let waits = waiter(&lock);
+    settle().await;
+    let asked = fake.sent("acquire").len();
+    fake.next("release", Fate::Answer(Reply::Int(-2)));
+    let unlock = tokio::spawn(held.unlock());
+    tokio::time::sleep(ms(1)).await;
+    fake.steal("x", secs(3600));
+    fake.publish("x");
+    unlock.await.unwrap().unwrap();
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(fake.sent("acquire").len(), asked + 1);
+    fake.delete("x");
+    fake.publish("x");
+    waits.await.unwrap().unlock().await.unwrap();
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}

@@ -2,22 +2,33 @@
 //! simulator and of the tests against real servers; here it is what the engine makes of each answer, and of none.
 
 mod acquire;
+mod again;
 mod answers;
 mod book;
+mod by_owner;
+mod chairs;
 mod coalesce;
 mod deadline;
+mod doubts;
+mod fair;
 mod fake;
 mod handoff;
+mod looks;
+mod many;
 mod members;
 mod notes;
 mod on_time;
+mod order;
 mod promise;
+mod readers;
 mod registry;
 mod release;
 mod renewal;
+mod rounds;
 mod same_owner;
 mod shared_commands;
 mod stress;
+mod table;
 mod wait;
 
 use std::sync::Arc;

@@ -75,12 +75,14 @@ async fn names_of_several_slots_are_renewed_one_by_one() {
     tokio::time::sleep(secs(5)).await;
     fake.next("renew", Fate::Refused("CROSSSLOT Keys in request don't hash to the same slot"));
     fake.next("renew", Fate::Refused("ERR just this one"));
-    assert_eq!(renew(&client).await, renewed(2, 1, 0));
+    fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(0)])));
+    assert_eq!(renew(&client).await, renewed(1, 1, 1));
     assert_eq!(fake.sent("renew").iter().map(|sent| sent.keys).collect::<Vec<_>>(), [3, 1, 1, 1]);
-    assert_eq!(left(&fake, &names).iter().filter(|left| **left > secs(29)).count(), 2);
+    assert_eq!(left(&fake, &names).iter().filter(|left| **left > secs(29)).count(), 1);
     // A single one that is refused so is refused.
     drop(guards);
     settle().await;
+    names.iter().for_each(|name| fake.delete(name));
     let guards = hold(&client, &["a"]).await;
     fake.next("renew", Fate::Refused("CROSSSLOT"));
     assert_eq!(renew(&client).await, renewed(0, 1, 0));
@@ -148,6 +150,8 @@ async fn a_hold_whose_renewal_is_heard_of_too_late_is_given_back() {
     assert!(matches!(guards[0].lost().await, Error::Lost { why: Lost::Expired, .. }));
     assert!(!guards[0].is_held());
     assert!(fake.left("a").unwrap() > secs(8), "the server has it still");
+    // That it is given back is tried more than once.
+    fake.next("release", Fate::NotSent);
     tokio::time::sleep(secs(7)).await;
     assert_eq!(fake.sent("renew").len(), 1);
     assert!(!guards[0].is_held(), "revived");

@@ -71,6 +71,24 @@ async fn a_shared_command_without_an_answer_takes_no_longer_than_any() {
     done(client, &fake).await;
 }
 
+/// Nothing of it was carried out: each is refused, and none is sent by itself, now or later.
+#[tokio::test(start_paused = true)]
+async fn a_shared_command_that_the_server_refuses_is_refused_for_each() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    fake.next("many", Fate::Refused("OOM command not allowed"));
+    let got = ask(&client, 5).await;
+    for outcome in &got[3..] {
+        assert!(matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM")), "{outcome:?}");
+    }
+    assert_eq!(fake.sent("acquire").len(), 3);
+    drop(got);
+    settle().await;
+    let got = ask(&client, 5).await;
+    assert_eq!((fake.sent("acquire").len(), got.iter().all(held)), (6, true));
+    drop(got);
+    done(client, &fake).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_one_name_at_a_time_is_asked_for_several_once() {
     let (client, fake) = client(|options| options.coalesce = true);
@@ -119,5 +137,10 @@ async fn who_shares_commands_hears_of_a_free_lock_at_once() {
     fake.publish("x");
     let guard = tokio::time::timeout(ms(10), waits).await.expect("no message came").unwrap();
     drop(guard);
+    // It is the same server.
+    let topology = &client.engine().topology;
+    assert_eq!(topology.identity(), "fake");
+    let nodes = format!("{:?}", topology.transports().collect::<Vec<_>>());
+    assert_eq!(nodes, "[Fake]");
     done(client, &fake).await;
 }

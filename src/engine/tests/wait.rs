@@ -229,6 +229,16 @@ async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
     }
     assert_eq!(Arc::strong_count(&name), 1, "remembered for ever");
     assert!(registry.spare(&name).is_none());
+    // As many as one, too.
+    let (owner, inbox) = (client.owner(), name.inbox("one"));
+    let mut waiter = registry.enter(&inbox, None);
+    waiter.sit();
+    waiter.listen(secs(1)).await;
+    drop(waiter);
+    registry.keep(&owner, &inbox);
+    tokio::time::sleep(secs(6)).await;
+    assert_eq!(Arc::strong_count(&inbox), 1);
+    drop(inbox);
     drop(registry);
     no_trace(&client, &fake).await;
     done(client, &fake).await;

@@ -21,7 +21,20 @@ impl State {
         (last != 0 && at > last).then(|| Reply::List(vec![Reply::Int(-7), Reply::Int(at)]))
     }
 
-    /// The scripts of `lua/reentrant`, told in Rust. `free`: the names of locks that became free.
+    /// Every place is there, and every lock is held.
+    fn refreshed(&self, call: &Call) -> Reply {
+        let at = 1_700_000_000_000 + self.begin.map_or(0, |begin| begin.elapsed().as_millis() as i64);
+        let (mut replies, mut n) = (vec![Reply::Int(at)], call.keys + 5);
+        for _ in 0..call.keys / 4 {
+            let Some(Arg::Int(places)) = call.words.get(n + 1) else { panic!("no count") };
+            replies.extend([Reply::Int(0), Reply::Int(-1)]);
+            replies.extend((0..*places).map(|_| Reply::Int(1)));
+            n += 2 + 3 * *places as usize;
+        }
+        Reply::List(replies)
+    }
+
+    /// The scripts of `lua/reentrant`, told in Rust; of fair locks only what needs no state. `free`: the names of locks that became free.
     pub(super) fn carry_out(&mut self, call: &Call, free: &mut Vec<String>) -> Reply {
         self.expire();
         if call.script.name == "reentrant/many" {
@@ -33,6 +46,9 @@ impl State {
             "common/disown" => self.disown(call),
             "common/renew" => self.renew(call),
             "reentrant/force" => self.force(call, free),
+            "fair/release" => Reply::Int(0),
+            "fair/leave" | "rwlock/leave" => Reply::Nil,
+            "fair/refresh" => self.refreshed(call),
             other => panic!("no such script here: {other}"),
         }
     }

@@ -1,0 +1,148 @@
+//! Owners that come again: what is sent for which of their holds, what is undone, and what is looked for when a hold ends.
+
+use tokio::time::sleep;
+
+use super::fake::Fate;
+use super::release::acquire;
+use super::{client, done, ms, secs, settle};
+use crate::lock::DistLock as _;
+use crate::transport::Reply;
+use crate::{Acquire, Error, Released};
+
+/// Some time of the server's.
+const AT: i64 = 1_700_000_000_000;
+
+/// It was had by the second attempt: what may have happened unseen in the first is that very hold.
+#[tokio::test(start_paused = true)]
+async fn what_was_found_out_is_not_undone() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    acquire(&client, &me).await.unlock().await.unwrap();
+    fake.next("acquire", Fate::Lost(true));
+    let guard = acquire(&client, &me).await;
+    sleep(secs(5)).await;
+    assert!(guard.is_held());
+    assert_eq!((fake.held().len(), fake.sent("release").len()), (1, 1));
+    guard.unlock().await.unwrap();
+    sleep(secs(5)).await;
+    done(client, &fake).await;
+}
+
+/// What came too late is given back by its name, and so the next attempt needs a hold of another: it must not come after that.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_came_too_late_is_followed_by_one_for_another_hold() {
+    let (client, fake) = client(|_| ());
+    fake.next("acquire", Fate::Late(ms(60)));
+    let guard = client.reentrant("x").lock_leased(ms(50)).await.unwrap();
+    let sent = fake.sent("acquire");
+    let last = sent.last().unwrap();
+    assert!(sent[0].text(2).is_empty() && last.text(2).len() > 1, "{sent:?}");
+    assert!(last.text(4).parse::<i64>().unwrap() > AT, "{last:?}");
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// Coming in again shortens no lease, and a release says which holds are left, and until when it counts.
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_for_an_owner_heeds_its_other_holds() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    let leased = |secs_| Acquire::new().owner(&me).lease(secs(secs_));
+    let long = lock.acquire(leased(100)).await.unwrap().unwrap();
+    let short = lock.acquire(leased(10)).await.unwrap().unwrap();
+    let sent = fake.sent("acquire").pop().unwrap();
+    assert!(sent.text(1).parse::<i64>().unwrap() >= 99_000, "{sent:?}");
+    let id = fake.sent("acquire")[0].text(2);
+    short.unlock().await.unwrap();
+    let sent = fake.sent("release").pop().unwrap();
+    assert_eq!(sent.text(5), format!(",{id}"));
+    assert!(sent.text(6).parse::<i64>().unwrap() > AT, "{sent:?}");
+    long.unlock().await.unwrap();
+    // Nobody else has a hold of this one.
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let sent = fake.sent("release").pop().unwrap();
+    assert_eq!([sent.text(4), sent.text(5), sent.text(6)], ["", "", ""]);
+    done(client, &fake).await;
+}
+
+/// A copy of its acquire comes in behind that.
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_is_looked_for_however_its_hold_ends() {
+    for way in ["given up", "marked", "not marked", "lost"] {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        acquire(&client, &me).await.unlock().await.unwrap();
+        fake.next("acquire", Fate::Ghost(secs(2)));
+        let guard = acquire(&client, &me).await;
+        match way {
+            "lost" => {
+                fake.delete("x");
+                client.renew_now().await;
+                assert!(!guard.is_held());
+                drop(guard);
+            }
+            "not marked" => {
+                fake.next("disown", Fate::Refused("NOPERM no"));
+                drop(guard.into_owner());
+                settle().await;
+                fake.delete("x");
+            }
+            _ => {
+                drop(guard.into_owner());
+                if way == "marked" {
+                    settle().await;
+                }
+                assert_eq!(lock.release(&me).await.unwrap(), Released::Free, "{way}");
+            }
+        }
+        sleep(ms(2_200)).await;
+        assert_eq!(fake.held().len(), 1, "the late copy: {way}");
+        sleep(secs(2)).await;
+        assert_eq!(fake.held().len(), 0, "{way}");
+        done(client, &fake).await;
+    }
+}
+
+/// An owner has to do with a lock as one flavour; and a fenced lock's number is that of the section, however often it comes in.
+#[tokio::test(start_paused = true)]
+async fn a_fenced_lock_numbers_its_sections_and_no_others() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let guard = acquire(&client, &me).await;
+    let how = || Acquire::new().owner(&me);
+    assert!(matches!(client.fenced("x").acquire(how()).await, Err(Error::Config { .. })));
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+    let fenced = client.fenced("y");
+    let mut guards = Vec::new();
+    for number in [5, 6] {
+        fake.next("fenced/acquire", Fate::Answer(Reply::List(vec![Reply::Int(number)])));
+        guards.push(fenced.acquire(how()).await.unwrap().unwrap());
+    }
+    assert!(guards.iter().all(|guard| guard.token() == Some(5)), "{guards:?}");
+    for (left, guard) in [1, 0].into_iter().zip(guards) {
+        fake.next("fenced/release", Fate::Answer(Reply::Int(left)));
+        guard.unlock().await.unwrap();
+    }
+    done(client, &fake).await;
+}
+
+/// Where there is nothing to send, nothing is sent.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_cannot_be_is_not_sent() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    for how in [Acquire::new().lease(ms(0)), Acquire::new().wait(ms(0)).lease(ms(0))] {
+        assert!(matches!(lock.acquire(how).await, Err(Error::Config { .. })));
+    }
+    fake.steal("x", secs(60));
+    assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
+    settle().await;
+    assert_eq!(fake.sent("release").len(), 0, "it stands nowhere");
+    let asked = fake.sent("acquire").len();
+    fake.delete("x");
+    done(client.clone(), &fake).await;
+    assert!(matches!(lock.try_lock().await, Err(Error::Closed)));
+    assert!(matches!(lock.lock().await, Err(Error::Closed)));
+    assert_eq!(fake.sent("acquire").len(), asked);
+}

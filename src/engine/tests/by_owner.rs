@@ -1,0 +1,92 @@
+//! Releases by owner, and the marking of holds without guards: how often each is tried, and which hold is given back.
+
+use tokio::time::{Instant, sleep};
+
+use super::fake::Fate;
+use super::release::acquire;
+use super::{client, done, ms, secs, settle};
+use crate::lock::DistLock as _;
+use crate::transport::Reply;
+use crate::{Error, NotHeld, Released};
+
+fn list<const N: usize>(ints: [i64; N]) -> Fate {
+    Fate::Answer(Reply::List(ints.map(Reply::Int).to_vec()))
+}
+
+/// One whose guard was given up may be about to be marked as such.
+#[tokio::test(start_paused = true)]
+async fn a_hold_without_a_guard_is_looked_for_before_one_with_a_guard_is_given_back() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    let asked = || fake.sent("release").iter().filter(|sent| sent.text(4) == "*").count();
+    drop(acquire(&client, &me).await.into_owner());
+    let guard = acquire(&client, &me).await;
+    settle().await;
+    let began = Instant::now();
+    assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
+    assert!(guard.is_held() && began.elapsed() < ms(10), "{:?}", began.elapsed());
+    assert_eq!(asked(), 1);
+    // None is left but this: eight looks, and pauses of 4 ms to 256 ms in between.
+    let began = Instant::now();
+    assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
+    assert!((ms(508)..ms(570)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!((guard.is_held(), asked()), (false, 1 + 8));
+    drop(guard);
+    done(client, &fake).await;
+}
+
+/// Others are always faster: that says after a while that there is nothing.
+#[tokio::test(start_paused = true)]
+async fn a_release_by_owner_does_not_race_for_ever() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    (0..100).for_each(|_| fake.next("release", list([-2, 1])));
+    assert!(matches!(lock.release(&me).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
+    assert_eq!(fake.sent("release").len(), 17);
+    fake.calm();
+    // It came too late, and is sent again.
+    drop(acquire(&client, &me).await.into_owner());
+    settle().await;
+    fake.next("release", list([-7, 1_700_000_000_000]));
+    assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_known_to_have_no_guard_is_given_back_by_its_name_until_that_is_done() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    drop(acquire(&client, &me).await.into_owner());
+    (0..3).for_each(|_| fake.next("release", Fate::NotSent));
+    assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
+    let sent = fake.sent("release");
+    assert!(sent.len() == 4 && sent.iter().all(|sent| sent.text(4).len() > 1), "{sent:?}");
+    settle().await;
+    assert_eq!(fake.sent("disown").len(), 0, "given back before");
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_hold_has_no_guard_is_said_again_for_as_long_as_it_may_have_a_lease() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let sent = || fake.sent("disown").len();
+    (0..3).for_each(|_| fake.next("disown", Fate::NotSent));
+    drop(acquire(&client, &me).await.into_owner());
+    sleep(secs(10)).await;
+    assert_eq!(sent(), 4);
+    fake.next("disown", Fate::Refused("NOPERM no"));
+    drop(acquire(&client, &me).await.into_owner());
+    sleep(secs(10)).await;
+    assert_eq!(sent(), 5, "refused for good");
+    (0..1000).for_each(|_| fake.next("disown", Fate::NotSent));
+    drop(acquire(&client, &me).await.into_owner());
+    sleep(secs(30)).await;
+    let tried = sent() - 5;
+    assert!((12..40).contains(&tried), "{tried}");
+    sleep(secs(60)).await;
+    assert_eq!(sent() - 5, tried);
+    fake.calm();
+    fake.delete("x");
+    done(client, &fake).await;
+}

@@ -1,0 +1,171 @@
+//! What reaches somebody who waits: messages that pass the lock on, and who may ask beside one that came in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::time::Instant;
+
+use super::{client, done, ms, no_trace, secs, settle};
+use crate::engine::hold::Hold;
+use crate::engine::registry::{HeldAs, Parked, Passed, Until, Waiter};
+use crate::names::LockName;
+
+/// Whoever may publish may wake a waiter; the lock is passed on only to whom the server registered.
+#[tokio::test(start_paused = true)]
+async fn a_message_passes_the_lock_on_to_whom_it_names() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    for seated in [false, true] {
+        let inbox = LockName::new("", "x").inbox("me");
+        // Its chair stands from the start where somebody was before it.
+        let before = seated.then(|| registry.enter(&inbox, None));
+        let mut waiter = registry.enter(&inbox, None);
+        waiter.expects(&"nonce".into());
+        drop(before);
+        waiter.sit();
+        waiter.listen(secs(1)).await;
+        let heard = |waiter: &Waiter, payload: &str| {
+            fake.listener().message(&inbox.channel, payload.as_bytes());
+            assert!(waiter.is_woken(), "{payload}");
+            let passed = waiter.passed();
+            assert!(!waiter.is_woken(), "{payload}: seen");
+            passed.map(|passed| (passed.lease, passed.since))
+        };
+        for other in ["0", "1", "", "30000", "30000 ", "30000 other", "x nonce", "nonce", "30000 nonce2"] {
+            assert_eq!((heard(&waiter, other), waiter.has_heard()), (None, false), "{other}");
+        }
+        assert_eq!((heard(&waiter, "30000 nonce"), waiter.has_heard()), (Some((secs(30), None)), true));
+        // What the server said of it in an answer.
+        let since = Some(client.engine().now());
+        registry.pass(&inbox, Passed { lease: secs(3), since });
+        assert!(waiter.is_woken());
+        assert_eq!(waiter.passed().map(|passed| (passed.lease, passed.since)), Some((secs(3), since)));
+        assert!(waiter.passed().is_none() && !waiter.is_woken());
+        registry.wake(&inbox);
+        assert!(waiter.is_woken() && waiter.passed().is_none());
+        // Nobody is registered by nothing.
+        waiter.expects(&"".into());
+        assert_eq!(heard(&waiter, "30000 "), None);
+        drop(waiter);
+        no_trace(&client, &fake).await;
+    }
+    drop(registry);
+    done(client, &fake).await;
+}
+
+/// A reader came in: those behind it ask beside it, without a turn. Who gets nothing queues again.
+#[tokio::test(start_paused = true)]
+async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let hold = Hold::new(Arc::clone(client.reentrant("x").protocol()), client.owner());
+    let mut first = registry.enter(&name, None);
+    first.sit();
+    first.listen(secs(1)).await;
+    let behind: [Waiter; 4] = std::array::from_fn(|_| registry.enter(&name, None));
+    // Others are to come first, for a while: those behind it may have waited long enough, and are told, once.
+    let told = |told: bool| {
+        for waiter in &behind {
+            assert_eq!(waiter.park(Duration::MAX, Until::Turn).now_or_never(), told.then_some(Parked::Woken));
+        }
+    };
+    told(false);
+    for (held_back, news) in [(false, false), (true, true), (true, false), (false, false), (true, true)] {
+        first.note_held_back(held_back);
+        assert_eq!(behind[0].is_held_back(), held_back);
+        told(news);
+    }
+    let mut parked = Box::pin(behind[3].park(Duration::MAX, Until::Turn));
+    assert!(futures::poll!(&mut parked).is_pending());
+    first.won(&hold, client.engine().now(), HeldAs::Shared);
+    assert_eq!(parked.await, Parked::Woken);
+    assert!(behind.iter().all(|waiter| waiter.joins() && !waiter.has_turn() && !waiter.is_held_back()));
+    told(true);
+    assert_eq!((registry.queued(&name), registry.waiting()), (0, 4));
+    let [second, third, fourth, fifth] = behind;
+    // Nobody has the turn: the first that comes back has it.
+    second.rejoin();
+    assert!(second.has_turn() && !second.joins());
+    third.rejoin();
+    fourth.rejoin();
+    assert!(!third.has_turn() && !third.joins() && fifth.joins());
+    assert_eq!(registry.queued(&name), 2);
+    registry.wake(&name);
+    assert!(second.is_woken() && !third.is_woken(), "the contender");
+    drop(fifth);
+    drop(second);
+    assert!(third.has_turn() && !fourth.has_turn());
+    assert!(third.park(ms(1), Until::Message).await == Parked::Woken, "what the one before was woken for");
+    third.won(&hold, client.engine().now(), HeldAs::Alone);
+    assert!(fourth.has_turn() && !fourth.joins());
+    drop(fourth);
+    assert_eq!(registry.waiting(), 0);
+    no_trace(&client, &fake).await;
+    drop((registry, hold));
+    done(client, &fake).await;
+}
+
+/// Of those who wait as one owner the first is called, and calls the next when it leaves; nobody else is.
+#[tokio::test(start_paused = true)]
+async fn who_comes_in_calls_the_first_who_waits_as_the_same_owner() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let [nobody, me, other] = std::array::from_fn(|_| client.owner());
+    let waits = |owner| {
+        let mut waiter = registry.enter(&name, None);
+        waiter.name(owner);
+        waiter
+    };
+    let all = [waits(&other), waits(&me), waits(&me), waits(&me)];
+    let woken = |all: &[Waiter]| all.iter().map(Waiter::is_woken).collect::<Vec<_>>();
+    registry.call(&name, &nobody);
+    assert_eq!(woken(&all), [false; 4]);
+    registry.call(&name, &me);
+    assert_eq!(woken(&all), [false, true, false, false]);
+    let [first, second, third, fourth] = all;
+    drop(second);
+    assert_eq!((third.is_woken(), fourth.is_woken()), (true, false));
+    drop(third);
+    assert!(fourth.is_woken() && !first.is_woken());
+    registry.call(&name, &other);
+    assert!(first.is_woken());
+    drop((first, fourth));
+    assert_eq!((registry.names(), registry.waiting()), (0, 0));
+    drop(registry);
+    done(client, &fake).await;
+}
+
+/// The subscription is being changed by somebody else: that is waited for, and not asked about again and again.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_subscription_goes_on_at_a_message_and_at_the_end_of_its_time() {
+    let (client, fake) = client(|_| ());
+    let registry = Arc::clone(&client.engine().registry);
+    let name = LockName::new("", "x");
+    let mut waiter = registry.enter(&name, None);
+    waiter.sit();
+    // A change that is over, and one that goes on.
+    fake.subscribe_fails(true);
+    waiter.listen(secs(1)).await;
+    fake.subscribe_fails(false);
+    fake.gate(false);
+    for _ in 0..2 {
+        let began = Instant::now();
+        waiter.listen(ms(10)).await;
+        assert!((ms(10)..ms(15)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+    let mut listens = Box::pin(waiter.listen(secs(5)));
+    assert!(futures::poll!(&mut listens).is_pending());
+    registry.wake(&name);
+    assert!(futures::poll!(&mut listens).is_ready());
+    drop(listens);
+    fake.gate(true);
+    settle().await;
+    assert!(waiter.is_listening());
+    drop(waiter);
+    drop(registry);
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}

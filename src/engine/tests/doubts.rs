@@ -1,0 +1,113 @@
+//! What is told, and what is sent, after a command that failed, was answered late, or found that a hold is gone.
+
+use tokio::time::{Instant, timeout};
+
+use super::fake::Fate;
+use super::release::acquire;
+use super::{client, done, ms, secs, settle};
+use crate::transport::Reply;
+use crate::{Acquire, Error, Lost, NotHeld, Released};
+
+/// The repeat of a release found nothing: nobody knows whether what is left was given its lease anew.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_doubt_lengthens_no_lease_and_keeps_nobody_waiting() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    let leased = || Acquire::new().owner(&me).lease(secs(10));
+    let first = lock.acquire(leased()).await.unwrap().unwrap();
+    let second = lock.acquire(leased()).await.unwrap().unwrap();
+    tokio::time::sleep(secs(5)).await;
+    fake.next("release", Fate::Lost(false));
+    fake.next("release", Fate::Answer(Reply::List([-2, 1].map(Reply::Int).to_vec())));
+    assert_eq!(second.unlock().await.unwrap(), Released::StillHeld(1));
+    assert!(first.remaining() <= fake.left("x").unwrap(), "{:?} {:?}", first.remaining(), fake.left("x"));
+    // It was answered: no copy of it can shorten a lease any more.
+    let began = Instant::now();
+    let third = acquire(&client, &me).await;
+    assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
+    // One that was not may, for as long as it can be under way.
+    fake.next("release", Fate::Ghost(secs(2)));
+    fake.next("release", Fate::Refused("OOM command not allowed"));
+    assert!(third.unlock().await.is_err());
+    let began = Instant::now();
+    let long = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
+    assert!(began.elapsed() > secs(2), "{:?}", began.elapsed());
+    tokio::time::sleep(secs(3)).await;
+    assert!(long.remaining() <= fake.left("x").unwrap(), "{:?} {:?}", long.remaining(), fake.left("x"));
+    drop((first, long));
+    settle().await;
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+/// Two guards of one owner are given up at once, and the server has nothing of it: the second is told what the first found.
+#[tokio::test(start_paused = true)]
+async fn what_one_release_found_to_be_gone_is_not_asked_about_by_the_next() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let (first, second) = (acquire(&client, &me).await, acquire(&client, &me).await);
+    fake.delete("x");
+    let (first, second) = tokio::join!(first.unlock(), second.unlock());
+    assert!(matches!(first, Err(Error::NotHeld { why: NotHeld::LeaseOver, .. })), "{first:?}");
+    assert!(matches!(second, Err(Error::Lost { why: Lost::Gone, .. })), "{second:?}");
+    assert_eq!(fake.sent("release").len(), 1);
+    done(client, &fake).await;
+}
+
+/// Its owner has one hold in this process and comes in again: whoever has the lock by now, the guard is told.
+#[tokio::test(start_paused = true)]
+async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    let first = acquire(&client, &me).await;
+    fake.steal("x", secs(60));
+    let again = tokio::spawn({
+        let (lock, how) = (client.reentrant("x"), Acquire::new().owner(&me).wait(secs(20)));
+        async move { lock.acquire(how).await }
+    });
+    assert!(matches!(timeout(ms(5), first.lost()).await, Ok(Error::Lost { why: Lost::Gone, .. })));
+    drop(first);
+    // It waits as any other from here on.
+    tokio::time::sleep(secs(1)).await;
+    assert!(fake.sent("acquire").len() <= 8, "{}", fake.sent("acquire").len());
+    fake.delete("x");
+    fake.publish("x");
+    let again = timeout(ms(10), again).await.expect("waits on").unwrap().unwrap().unwrap();
+    again.unlock().await.unwrap();
+    // Somebody gave back the one that it was to come in beside. The other one stays.
+    let (first, second) = (acquire(&client, &me).await, acquire(&client, &me).await);
+    fake.next("acquire", Fate::Answer(Reply::Int(-3)));
+    let third = acquire(&client, &me).await;
+    assert_eq!((first.is_held(), second.is_held(), third.is_held()), (true, false, true));
+    drop((first, second, third));
+    settle().await;
+    fake.delete("x");
+    // An answer that makes no sense for an owner that holds nothing: what it did is undone, and what a copy may do.
+    let released = fake.sent("release").len();
+    fake.next("acquire", Fate::Answer(Reply::Int(-3)));
+    assert!(matches!(lock.try_lock().await, Err(Error::Server { message }) if message.contains("unexpected")));
+    settle().await;
+    assert_eq!(fake.sent("release").len(), released + 1);
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(fake.sent("release").len(), released + 2);
+    done(client, &fake).await;
+}
+
+/// Its copy comes in behind the look that is made at once.
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_of_an_acquire_that_failed_is_given_back() {
+    for known in [false, true] {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        acquire(&client, &me).await.unlock().await.unwrap();
+        fake.next("acquire", Fate::Ghost(secs(2)));
+        let how = Acquire::new().wait(ms(0));
+        let outcome = lock.acquire(if known { how.owner(&me) } else { how }).await;
+        assert!(outcome.is_err_and(|error| error.outcome_unknown()));
+        tokio::time::sleep(ms(2_100)).await;
+        assert_eq!(fake.held().len(), 1, "the late copy");
+        tokio::time::sleep(secs(2)).await;
+        assert_eq!(fake.held().len(), 0, "known: {known}");
+        done(client, &fake).await;
+    }
+}

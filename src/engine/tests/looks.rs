@@ -1,0 +1,184 @@
+//! When somebody who waits looks, and what its last look says.
+
+use tokio::time::{Instant, timeout};
+
+use super::fake::Fate;
+use super::release::acquire;
+use super::{client, done, ms, no_trace, secs, settle, waiter};
+use crate::transport::Reply;
+use crate::{Acquire, Error};
+
+/// A message about a lock that this process holds: somebody else has changed it.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_what_is_held_here_looks_when_a_message_comes_and_not_before() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let held = lock.lock().await.unwrap();
+    let waits = waiter(&lock);
+    settle().await;
+    let asked = fake.sent("acquire").len();
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(fake.sent("acquire").len(), asked);
+    fake.delete("x");
+    fake.publish("x");
+    let next = timeout(ms(20), waits).await.expect("asleep").unwrap();
+    assert!(held.unlock().await.is_err());
+    next.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// It sleeps until a lease is over that nobody announces, and no longer; the time in which others may be faster differs.
+#[tokio::test(start_paused = true)]
+async fn who_waits_looks_when_the_lease_is_over() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    for listens in [true, false] {
+        let asked = fake.sent("acquire").len();
+        fake.gate(listens);
+        fake.steal("x", ms(300));
+        let began = Instant::now();
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        assert!((ms(300)..ms(310)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        // One more behind the subscription, where that came.
+        assert_eq!(fake.sent("acquire").len() - asked, if listens { 3 } else { 2 });
+        fake.gate(true);
+        no_trace(&client, &fake).await;
+    }
+    (0..20).for_each(|_| fake.next("acquire", Fate::Answer(Reply::Int(0))));
+    let began = Instant::now();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    assert!((ms(60)..ms(180)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+/// An answer of the server tells whether it holds the lock already: one command that was not sent says nothing about that.
+#[tokio::test(start_paused = true)]
+async fn whose_owner_holds_the_lock_comes_in_although_others_wait_and_a_command_fails() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    // Somewhere else, as far as is known here.
+    drop(acquire(&client, &me).await.into_owner());
+    let waits = waiter(&lock);
+    settle().await;
+    fake.next("acquire", Fate::NotSent);
+    let guard = lock.acquire(Acquire::new().owner(&me).wait(secs(2))).await.unwrap().expect("queued behind others");
+    guard.unlock().await.unwrap();
+    fake.delete("x");
+    fake.publish("x");
+    waits.await.unwrap().unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// The server answers others all the time, but this one's command is slow: the wait has run out.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_whose_answer_is_late_at_a_server_that_answers_has_run_out() {
+    for failed_before in [false, true] {
+        let (client, fake) = client(|_| ());
+        let lock = client.reentrant("x");
+        let other = client.reentrant("other").lock().await.unwrap();
+        let answered = tokio::spawn({
+            let client = client.clone();
+            async move {
+                for _ in 0..100 {
+                    client.renew_now().await;
+                    tokio::time::sleep(ms(5)).await;
+                }
+            }
+        });
+        tokio::task::yield_now().await;
+        if failed_before {
+            fake.next("acquire", Fate::NotSent);
+        }
+        fake.next("acquire", Fate::Late(ms(700)));
+        let began = Instant::now();
+        let outcome = lock.lock_for(ms(400)).await;
+        assert!((ms(400)..ms(440)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        if failed_before {
+            assert!(matches!(outcome, Err(Error::Connection { .. })), "{outcome:?}");
+        } else {
+            assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+        }
+        answered.await.unwrap();
+        other.unlock().await.unwrap();
+        tokio::time::sleep(secs(5)).await;
+        done(client, &fake).await;
+    }
+}
+
+/// No message comes of it: a lease was over, other clients were told, or the connection was away.
+#[tokio::test(start_paused = true)]
+async fn who_waits_looks_whenever_the_lock_may_be_free_and_no_message_will_come() {
+    for (why, listens) in [("over", true), ("others", false), ("away", true)] {
+        let (client, fake) = client(|_| ());
+        fake.subscribe_fails(!listens);
+        let lock = client.reentrant("x");
+        let mut held = Some(lock.lock_leased(secs(3600)).await.unwrap());
+        let waits = waiter(&lock);
+        // Between two looks.
+        tokio::time::sleep(ms(700)).await;
+        fake.delete("x");
+        match why {
+            "over" => assert!(held.take().unwrap().unlock().await.is_err()),
+            "others" => {
+                fake.next("release", Fate::Answer(Reply::Int(-2)));
+                held.take().unwrap().unlock().await.unwrap();
+            }
+            _ => fake.listener().reconnected(),
+        }
+        let next = timeout(ms(25), waits).await.unwrap_or_else(|_| panic!("asleep: {why}")).unwrap();
+        if why == "away" {
+            let renewals = fake.sent("renew").len();
+            fake.listener().reconnected();
+            settle().await;
+            assert_eq!(fake.sent("renew").len(), renewals + 1);
+        }
+        next.unlock().await.unwrap();
+        drop(held);
+        settle().await;
+        fake.subscribe_fails(false);
+        done(client, &fake).await;
+    }
+}
+
+/// Who waits has no command under way itself, but others' have gone without an answer for long.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
+    for silent in [true, false] {
+        let (client, fake) = client(|_| ());
+        let other = client.reentrant("other").lock().await.unwrap();
+        fake.steal("x", secs(3600));
+        let waits = tokio::spawn({
+            let lock = client.reentrant("x");
+            async move { lock.lock_for(ms(800)).await }
+        });
+        tokio::time::sleep(ms(200)).await;
+        if silent {
+            fake.next("renew", Fate::Late(secs(2)));
+        }
+        let (outcome, _) = tokio::join!(waits, client.renew_now());
+        let outcome = outcome.unwrap();
+        if silent {
+            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+        } else {
+            assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+        }
+        other.unlock().await.unwrap();
+        fake.delete("x");
+        tokio::time::sleep(secs(3)).await;
+        done(client, &fake).await;
+    }
+}
+
+/// Nobody tells it anything: it looks again after pauses that grow from 1 ms to 128 ms.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_spin_lock_looks_less_and_less_often() {
+    let (client, fake) = client(|_| ());
+    fake.steal("x", secs(3600));
+    assert!(client.spin("x").lock_for(secs(2)).await.unwrap().is_none());
+    let looks = fake.sent("acquire").len();
+    assert!((18..45).contains(&looks), "{looks}");
+    assert_eq!(fake.subscriptions().0.len(), 0);
+    fake.delete("x");
+    done(client, &fake).await;
+}

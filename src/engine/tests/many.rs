@@ -1,0 +1,49 @@
+//! Many locks by one command: what an answer makes of them, in time or not.
+
+use super::fake::Fate;
+use super::{client, done, ms, secs, settle};
+use crate::lock::DistLock as _;
+use crate::transport::Reply;
+use crate::{Acquire, Error};
+
+#[tokio::test(start_paused = true)]
+async fn what_is_had_too_late_or_after_the_end_is_given_back() {
+    for closes in [false, true] {
+        let (client, fake) = client(|_| ());
+        let locks = client.multi(["a", "b"]);
+        fake.next("multi/acquire", Fate::Later(Reply::Nil, ms(60)));
+        fake.next("multi/acquire", Fate::Answer(Reply::List(vec![Reply::Int(3), Reply::Text("WRONGTYPE x".into())])));
+        let lease = if closes { secs(50) } else { ms(50) };
+        let task = tokio::spawn(async move { locks.acquire(Acquire::new().lease(lease).wait(ms(0))).await });
+        if closes {
+            settle().await;
+            client.shutdown(secs(10)).await.unwrap();
+        }
+        let outcome = task.await.unwrap();
+        assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
+        tokio::time::sleep(secs(1)).await;
+        assert_eq!((fake.sent("release").len(), client.stats().holds), (2, 0), "closes: {closes}");
+        if closes {
+            assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+            let asked = fake.sent("multi/acquire").len();
+            let outcome = client.multi(["a", "b"]).acquire(Acquire::new().wait(ms(0))).await;
+            assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+            assert_eq!(fake.sent("multi/acquire").len(), asked);
+        } else {
+            fake.calm();
+            done(client, &fake).await;
+        }
+    }
+}
+
+/// There is no third lock.
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_a_lock_that_was_not_asked_for_is_an_error() {
+    let (client, fake) = client(|_| ());
+    for at in [0, 3] {
+        fake.next("multi/acquire", Fate::Answer(Reply::List(vec![Reply::Int(at), Reply::Text("WRONGTYPE x".into())])));
+        let outcome = client.multi(["a", "b"]).acquire(Acquire::new().wait(ms(0))).await;
+        assert!(matches!(&outcome, Err(Error::Server { message }) if message.contains("unexpected")), "{outcome:?}");
+    }
+    done(client, &fake).await;
+}

@@ -1,0 +1,114 @@
+//! What is sent for one owner goes one after the other: each command depends on what the one before came to.
+
+use tokio::time::sleep;
+
+use super::fake::{Fake, Fate};
+use super::release::acquire;
+use super::{client, done, ms, secs, settle};
+use crate::lock::DistLock as _;
+use crate::{Acquire, Client, Guard, Owner};
+
+fn sent(fake: &Fake) -> usize {
+    ["acquire", "release", "disown"].map(|script| fake.sent(script).len()).iter().sum()
+}
+
+/// An acquire for this owner that the server takes so long for.
+fn slow(client: &Client, fake: &Fake, owner: &Owner, takes: Fate) -> tokio::task::JoinHandle<Guard> {
+    fake.next("acquire", takes);
+    let (client, owner) = (client.clone(), owner.clone());
+    tokio::spawn(async move { acquire(&client, &owner).await })
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_for_an_owner_while_a_command_of_its_is_under_way() {
+    for way in ["acquire", "disown", "release by owner", "undo"] {
+        let (client, fake) = client(|_| ());
+        let (lock, me) = (client.reentrant("x"), client.owner());
+        let how = Acquire::new().owner(&me);
+        acquire(&client, &me).await.unlock().await.unwrap();
+        let held = acquire(&client, &me).await;
+        let before = sent(&fake);
+        let mut other = None;
+        if way == "undo" {
+            // It fails, and is undone behind the one that waits for it.
+            fake.next("acquire", Fate::Lost(false));
+            let lock = lock.clone();
+            other = Some(tokio::spawn(async move { drop(lock.acquire(how.wait(ms(0))).await) }));
+            tokio::task::yield_now().await;
+        }
+        let takes_long = slow(&client, &fake, &me, Fate::Slow(ms(50)));
+        tokio::task::yield_now().await;
+        let mut held = Some(held);
+        match way {
+            "acquire" => {
+                let lock = client.reentrant("x");
+                let how = Acquire::new().owner(&me);
+                other = Some(tokio::spawn(async move { drop(lock.acquire(how).await) }));
+            }
+            "disown" => drop(held.take().map(Guard::into_owner)),
+            "release by owner" => {
+                let (lock, me) = (client.reentrant("x"), me.clone());
+                other = Some(tokio::spawn(async move { drop(lock.release(&me).await) }));
+            }
+            _ => {}
+        }
+        sleep(ms(20)).await;
+        assert_eq!(sent(&fake) - before, if way == "undo" { 2 } else { 1 }, "{way}");
+        drop(takes_long.await.unwrap());
+        settle().await;
+        assert!(sent(&fake) - before >= 3, "{way}");
+        if let Some(other) = other {
+            other.await.unwrap();
+        }
+        drop(held);
+        sleep(secs(10)).await;
+        fake.delete("x");
+        done(client, &fake).await;
+    }
+}
+
+/// Nor what comes by itself.
+#[tokio::test(start_paused = true)]
+async fn the_second_look_for_a_late_copy_waits_as_well() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.reentrant("x"), client.owner());
+    acquire(&client, &me).await.unlock().await.unwrap();
+    let released = || fake.sent("release").len();
+    fake.next("acquire", Fate::Lost(false));
+    assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.is_err());
+    settle().await;
+    let before = released();
+    sleep(secs(2)).await;
+    let guard = slow(&client, &fake, &me, Fate::Slow(secs(4)));
+    sleep(ms(3_500)).await;
+    assert_eq!(released(), before);
+    let guard = guard.await.unwrap();
+    settle().await;
+    assert_eq!(released(), before + 1);
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// A renewal was heard of too late, and the server has the hold still: that is given back behind what is under way.
+#[tokio::test(start_paused = true)]
+async fn the_relieving_of_a_hold_that_has_ended_waits_as_well() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    acquire(&client, &me).await.unlock().await.unwrap();
+    let guard = acquire(&client, &me).await;
+    let released = fake.sent("release").len();
+    // The one round there is.
+    fake.next("renew", Fate::Late(secs(25)));
+    sleep(secs(28)).await;
+    assert!(guard.is_held());
+    let next = slow(&client, &fake, &me, Fate::Slow(secs(9)));
+    sleep(secs(8)).await;
+    assert!(!guard.is_held());
+    assert_eq!((client.renew_now().await.lost, fake.sent("release").len()), (0, released));
+    sleep(secs(2)).await;
+    assert!(fake.sent("release").len() > released);
+    drop((guard, next.await.unwrap()));
+    sleep(secs(5)).await;
+    fake.delete("x");
+    done(client, &fake).await;
+}

@@ -1,0 +1,273 @@
+//! Read-write locks: what the halves tell each other here, who lets whom go first, and what is sent of leases.
+
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::fake::{Fake, Fate};
+use super::{client, done, ms, secs, settle};
+use crate::lock::DistLock as _;
+use crate::transport::Reply;
+use crate::{Acquire, Client, Error, Guard, Prefer, Result};
+
+const HELD: Fate = Fate::Answer(Reply::Nil);
+const BUSY: Fate = Fate::Answer(Reply::Int(60_000));
+
+fn int(int: i64) -> Fate {
+    Fate::Answer(Reply::Int(int))
+}
+
+fn spawn(client: &Client, half: &str, how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
+    let lock = client.rw("x");
+    if half == "read" {
+        tokio::spawn(async move { lock.read().acquire(how).await })
+    } else {
+        tokio::spawn(async move { lock.write().acquire(how).await })
+    }
+}
+
+/// Waits, and messages come in.
+async fn waits(client: &Client, fake: &Fake, half: &'static str, how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
+    (0..2).for_each(|_| fake.next(half, BUSY));
+    let task = spawn(client, half, how);
+    settle().await;
+    task
+}
+
+async fn got(task: JoinHandle<Result<Option<Guard>>>) -> Guard {
+    timeout(ms(25), task).await.expect("waits on").unwrap().unwrap().expect("the wait ran out")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_half_frees_the_other_half_is_told_of_here() {
+    for (holds, waiting) in [("write", "read"), ("read", "write")] {
+        let (client, fake) = client(|_| ());
+        fake.next(holds, HELD);
+        let held = got(spawn(&client, holds, Acquire::new())).await;
+        let task = waits(&client, &fake, waiting, Acquire::new()).await;
+        // Nobody heard the message.
+        fake.next("_release", int(0));
+        fake.next(waiting, HELD);
+        held.unlock().await.unwrap();
+        let guard = got(task).await;
+        fake.next("_release", int(0));
+        guard.unlock().await.unwrap();
+        done(client, &fake).await;
+    }
+}
+
+/// The other half is held: that is no loss.
+#[tokio::test(start_paused = true)]
+async fn force_at_the_other_half_frees_nothing() {
+    let (client, fake) = client(|_| ());
+    fake.next("read", HELD);
+    let held = client.rw("x").read().lock().await.unwrap();
+    fake.next("force", int(2));
+    assert!(!client.rw("x").read().force_unlock().await.unwrap());
+    assert!(held.is_held());
+    fake.next("_release", int(0));
+    held.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// Who writes may read; who must not come in again has to do with neither half yet.
+#[tokio::test(start_paused = true)]
+async fn an_owner_comes_in_by_the_other_half_or_is_told_that_it_cannot() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let how = || Acquire::new().owner(&me);
+    // It waits to read, behind somebody else.
+    let first = waits(&client, &fake, "read", Acquire::new()).await;
+    fake.next("read", BUSY);
+    let again = spawn(&client, "read", how());
+    settle().await;
+    fake.next("write", HELD);
+    fake.next("read", HELD);
+    let writes = got(spawn(&client, "write", how())).await;
+    let reads = got(again).await;
+    assert!(!first.is_finished());
+    let asked = fake.sent("read").len();
+    let alone = client.rw("x").read().acquire(how().not_reentrant().wait(ms(0))).await;
+    assert!(matches!(alone, Err(Error::WouldDeadlock { .. })), "{alone:?}");
+    assert_eq!(fake.sent("read").len(), asked, "known here");
+    fake.next("read", HELD);
+    let other = Acquire::new().owner(&client.owner()).not_reentrant().wait(ms(0));
+    let other = client.rw("x").read().acquire(other).await.unwrap().expect("nobody's");
+    fake.next("read", HELD);
+    (0..4).for_each(|_| fake.next("_release", int(0)));
+    for guard in [other, reads, writes] {
+        guard.unlock().await.unwrap();
+    }
+    got(first).await.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// That it writes is known here, and enough.
+#[tokio::test(start_paused = true)]
+async fn who_writes_and_must_not_come_in_again_does_not_read() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let how = || Acquire::new().owner(&me);
+    fake.next("write", HELD);
+    let writes = got(spawn(&client, "write", how())).await;
+    let alone = client.rw("x").read().acquire(how().not_reentrant().wait(ms(0))).await;
+    assert!(matches!(alone, Err(Error::WouldDeadlock { .. })), "{alone:?}");
+    assert_eq!(fake.sent("read").len(), 0);
+    fake.next("_release", int(0));
+    writes.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// The first came in, and then a writer did; or the second has waited for longer than the first, and a writer holds the lock.
+#[tokio::test(start_paused = true)]
+async fn who_asked_beside_another_in_vain_waits_again() {
+    for held_back in [false, true] {
+        let (client, fake) = client(|_| ());
+        (0..2).for_each(|_| fake.next("read", if held_back { int(-5) } else { BUSY }));
+        let mut first = Some(spawn(&client, "read", Acquire::new()));
+        settle().await;
+        let mut how = Acquire::new();
+        how.waited = if held_back { secs(2) } else { ms(0) };
+        if held_back {
+            fake.next("read", BUSY);
+        }
+        let second = spawn(&client, "read", how);
+        settle().await;
+        if !held_back {
+            fake.next("read", HELD);
+            (0..3).for_each(|_| fake.next("read", BUSY));
+            fake.listener().missed();
+            fake.next("_release", int(0));
+            got(first.take().unwrap()).await.unlock().await.unwrap();
+            fake.next("read", HELD);
+        }
+        sleep(ms(200)).await;
+        let asked = fake.sent("read").len();
+        assert!((3..=6).contains(&asked) && !second.is_finished(), "{asked}");
+        fake.calm();
+        (0..4).for_each(|_| fake.next("read", HELD));
+        fake.listener().missed();
+        (0..2).for_each(|_| fake.next("_release", int(0)));
+        if let Some(first) = first {
+            got(first).await.unlock().await.unwrap();
+        }
+        got(second).await.unlock().await.unwrap();
+        sleep(secs(6)).await;
+        done(client, &fake).await;
+    }
+}
+
+/// A writer's mark goes when its wait ends otherwise than by the lock, closing included.
+#[tokio::test(start_paused = true)]
+async fn a_mark_is_taken_back_where_nobody_came_in() {
+    for way in ["over", "held", "once"] {
+        let (client, fake) = client(|_| ());
+        let lock = client.rw("x").prefer(Prefer::Writers).write();
+        if way == "once" {
+            fake.next("write", BUSY);
+            assert!(lock.try_lock().await.unwrap().is_none());
+        } else {
+            (0..2).for_each(|_| fake.next("write", BUSY));
+            let how = Acquire::new().wait(ms(300));
+            let task = tokio::spawn(async move { lock.acquire(how).await });
+            settle().await;
+            match way {
+                "held" => {
+                    // The lease that it waits for is over soon.
+                    fake.next("write", int(30));
+                    fake.next("write", HELD);
+                    fake.listener().missed();
+                    sleep(ms(45)).await;
+                    fake.next("_release", int(0));
+                    got(task).await.unlock().await.unwrap();
+                }
+                _ => assert!(task.await.unwrap().unwrap().is_none()),
+            }
+        }
+        settle().await;
+        done(client, &fake).await;
+        assert_eq!(fake.sent("leave").len(), usize::from(way == "over"), "{way}");
+    }
+    // Closing does not wait for tasks that are busy with something else.
+    let (client, fake) = client(|_| ());
+    let lock = client.rw("x").prefer(Prefer::Writers).write();
+    (0..2).for_each(|_| fake.next("write", BUSY));
+    let mut waits = Box::pin(lock.lock());
+    for _ in 0..8 {
+        assert!(futures::poll!(&mut waits).is_pending());
+        settle().await;
+    }
+    client.shutdown(secs(1)).await.unwrap();
+    assert_eq!((fake.sent("write").len(), fake.sent("leave").len()), (2, 1));
+    assert!(matches!(waits.await, Err(Error::Closed)));
+}
+
+/// For the time that it is told to, and for no longer: then it gives way to no writer that only waits.
+#[tokio::test(start_paused = true)]
+async fn a_reader_lets_writers_go_first_for_a_while() {
+    let (client, fake) = client(|_| ());
+    let gives_way = |fake: &Fake| fake.sent("read").iter().map(|sent| sent.text(7)).collect::<Vec<_>>();
+    (0..2).for_each(|_| fake.next("read", int(-5)));
+    let first = spawn(&client, "read", Acquire::new());
+    settle().await;
+    assert_eq!(gives_way(&fake), ["1", "1"]);
+    // One behind it comes later, and is not asked for.
+    sleep(ms(400)).await;
+    let second = spawn(&client, "read", Acquire::new());
+    sleep(ms(500)).await;
+    assert_eq!(gives_way(&fake).len(), 2);
+    fake.next("read", BUSY);
+    sleep(ms(100)).await;
+    assert_eq!(gives_way(&fake), ["1", "1", "0"], "a second is over");
+    sleep(ms(700)).await;
+    assert_eq!(gives_way(&fake).len(), 3, "others hold it");
+    (0..2).for_each(|_| fake.next("read", HELD));
+    fake.listener().missed();
+    let guards = [got(first).await, got(second).await];
+    (0..2).for_each(|_| fake.next("_release", int(0)));
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    // A part of an acquire that has waited for so long already.
+    for (waited, way) in [(ms(0), "1"), (ms(900), "1"), (secs(1), "0")] {
+        fake.next("read", int(-5));
+        let mut how = Acquire::new().wait(ms(0));
+        how.waited = waited;
+        assert!(client.rw("x").read().acquire(how).await.unwrap().is_none());
+        assert_eq!(gives_way(&fake).pop().unwrap(), way, "{waited:?}");
+    }
+    sleep(secs(6)).await;
+    done(client, &fake).await;
+}
+
+/// Each hold of a reader has a lease of its own, which others may cut short: long ones are looked after too.
+#[tokio::test(start_paused = true)]
+async fn the_leases_of_readers_are_their_own() {
+    let (client, fake) = client(|_| ());
+    let (lock, me) = (client.rw("x").read(), client.owner());
+    let how = || Acquire::new().owner(&me);
+    // The server's clock is known from here on.
+    fake.next("read", Fate::Answer(Reply::List(vec![Reply::Int(-7), Reply::Int(1_700_000_000_000)])));
+    (0..4).for_each(|_| fake.next("read", HELD));
+    let renewals = |fake: &Fake| fake.sent("rwlock/renew").len();
+    let brief = lock.acquire(how().lease(secs(10))).await.unwrap().unwrap();
+    client.renew_now().await;
+    assert_eq!(renewals(&fake), 0);
+    let long = lock.acquire(how().lease(secs(50))).await.unwrap().unwrap();
+    fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)])));
+    assert_eq!(client.renew_now().await.renewed, 0, "kept up only");
+    assert_eq!(renewals(&fake), 1);
+    let third = lock.acquire(how()).await.unwrap().unwrap();
+    let last = lock.acquire(how().lease(secs(20))).await.unwrap().unwrap();
+    assert_eq!(fake.sent("read").pop().unwrap().text(1), "20000");
+    // What is left of it, in full: the longest that was promised.
+    fake.next("_release", int(3));
+    last.unlock().await.unwrap();
+    let sent = fake.sent("_release").pop().unwrap();
+    let (lease, least) = (sent.text(2).parse::<i64>().unwrap(), sent.text(6).parse::<i64>().unwrap());
+    assert!((49_000..=50_100).contains(&lease) && least == lease, "{sent:?}");
+    for (left, guard) in [(2, long), (1, brief), (0, third)] {
+        fake.next("_release", int(left));
+        guard.unlock().await.unwrap();
+    }
+    done(client, &fake).await;
+}

@@ -1,0 +1,98 @@
+//! Rounds of renewal: when they come, which holds each asks for, and as whose.
+
+use tokio::time::{sleep, timeout};
+
+use super::fake::Fate;
+use super::release::acquire;
+use super::{client, done, ms, secs, settle};
+use crate::Client;
+
+async fn renew(client: &Client) -> (usize, usize, usize) {
+    let round = client.renew_now().await;
+    (round.renewed, round.failed, round.lost)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_comes_every_third_of_the_watchdog_and_ten_times_as_often_after_a_failure() {
+    let (client, fake) = client(|_| ());
+    let guard = client.reentrant("x").lock().await.unwrap();
+    let sent = || fake.sent("renew").len();
+    sleep(ms(10_100)).await;
+    assert_eq!(sent(), 1);
+    sleep(secs(49)).await;
+    assert!((5..=6).contains(&sent()), "{}", sent());
+    // None fails: what was renewed a moment ago is asked for all the same, so that a loss is told soon.
+    let before = sent();
+    while sent() == before {
+        sleep(ms(50)).await;
+    }
+    sleep(secs(8)).await;
+    let late = client.reentrant("late").lock().await.unwrap();
+    fake.delete("late");
+    timeout(ms(2_100), late.lost()).await.expect("not told within a period");
+    drop(late);
+    // The first round fails, and the three behind it.
+    let before = sent();
+    (0..4).for_each(|_| fake.next("renew", Fate::NotSent));
+    sleep(secs(8)).await;
+    assert_eq!(sent(), before);
+    sleep(secs(7)).await;
+    assert_eq!(sent(), before + 5);
+    drop(guard);
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// What failed for long is late when the server is back, and is asked for like the rest.
+#[tokio::test(start_paused = true)]
+async fn a_regular_round_asks_for_all_that_is_watched_and_for_nothing_else() {
+    let (client, fake) = client(|_| ());
+    let watched = client.reentrant("x").lock().await.unwrap();
+    (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
+    sleep(secs(20)).await;
+    fake.calm();
+    assert_eq!(renew(&client).await, (1, 0, 0));
+    watched.unlock().await.unwrap();
+    let leased = client.reentrant("y").lock_leased(secs(20)).await.unwrap();
+    let sent = fake.sent("renew").len();
+    assert_eq!(renew(&client).await, (0, 0, 0));
+    assert_eq!(fake.sent("renew").len(), sent, "a lease of its own");
+    leased.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// Nobody looks at the clock meanwhile: the loss is counted by the round that found it.
+#[tokio::test(start_paused = true)]
+async fn what_a_round_renewed_too_late_is_a_loss() {
+    let (client, fake) = client(|_| ());
+    let guard = client.reentrant("x").lock().await.unwrap();
+    sleep(secs(5)).await;
+    fake.next("renew", Fate::Late(ms(25_500)));
+    // The regular one, which finds nothing out either.
+    fake.next("renew", Fate::Late(secs(60)));
+    assert_eq!(renew(&client).await, (0, 0, 1));
+    assert!(!guard.is_held());
+    settle().await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    drop(guard);
+    assert_eq!(client.engine().registry.names(), 0, "no trace of it");
+    sleep(secs(60)).await;
+    done(client, &fake).await;
+}
+
+/// One that others may act as is asked for by its holds: one of them may be somebody else's.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_nobody_else_knows_is_renewed_as_a_whole() {
+    let (client, fake) = client(|_| ());
+    let told = || fake.sent("renew").pop().unwrap().text(3);
+    let guard = client.reentrant("x").lock().await.unwrap();
+    assert_eq!((renew(&client).await, told()), ((1, 0, 0), String::new()));
+    let _ = guard.owner().as_str();
+    assert_eq!((renew(&client).await, told().as_str()), ((1, 0, 0), ",-"));
+    guard.unlock().await.unwrap();
+    let guard = acquire(&client, &client.owner()).await;
+    renew(&client).await;
+    assert!(told().starts_with(',') && told().len() > 2, "{}", told());
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}

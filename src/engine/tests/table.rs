@@ -1,0 +1,74 @@
+//! The table of holds: who is found there, and for how long.
+
+use std::collections::hash_map::RandomState;
+use std::sync::Arc;
+
+use crate::engine::ledger::{Book, End, Entry, Table};
+use crate::engine::sync::{Mutex, MutexGuard};
+
+#[derive(Default)]
+struct Held(Mutex<Book>);
+
+impl Entry for Held {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock()
+    }
+}
+
+impl Held {
+    /// Adds a guard by the table.
+    fn open(self: &Arc<Self>, table: &Table<u32, Self, RandomState>) -> u32 {
+        table.open(7, self, |book| book.open(0, 1, None, 0, 100))
+    }
+}
+
+/// All that is sent for an owner keeps one order, whoever is about to send something.
+#[test]
+fn a_hold_stays_in_the_table_while_somebody_is_about_to_acquire_it() {
+    let table: Table<u32, Held, RandomState> = Table::new(4);
+    let held = table.reserve(7, Arc::default());
+    assert!(Arc::ptr_eq(&held, &table.reserve(7, Arc::default())));
+    table.unreserve(&7, &held);
+    assert_eq!((table.len(), table.count(&7), table.is_relied_on(&7)), (1, 0, false));
+    let guards = [held.open(&table), held.open(&table)];
+    assert_eq!((table.len(), table.count(&7), table.count(&8), table.is_relied_on(&7)), (1, 2, 0, true));
+    for guard in guards {
+        held.book().close(guard);
+    }
+    assert!(!table.is_relied_on(&7), "being released");
+    table.released(&7, &held);
+    assert!(table.get(&7).is_some_and(|found| Arc::ptr_eq(&found, &held)) && !held.book().is_closed());
+    assert_eq!(table.count(&7), 0);
+    table.unreserve(&7, &held);
+    assert!(table.get(&7).is_none() && held.book().is_closed());
+    assert_eq!(table.len(), 0);
+    // One that guards rely on, or the server has still, does not go with the last who was about to acquire it.
+    let held = table.reserve(7, Arc::default());
+    let guard = held.open(&table);
+    table.unreserve(&7, &held);
+    assert!(table.is_relied_on(&7) && table.collect(Book::is_watched).len() == 1);
+    held.book().close(guard);
+    let again = table.reserve(7, Arc::default());
+    table.unreserve(&7, &again);
+    assert!(Arc::ptr_eq(&held, &again) && table.get(&7).is_some());
+    table.released(&7, &held);
+    assert_eq!(table.len(), 0);
+}
+
+/// Its guards may not know yet that it has ended; who acquires next gets another.
+#[test]
+fn a_hold_that_has_ended_is_nobody_s_any_more() {
+    let table: Table<u32, Held, RandomState> = Table::new(4);
+    let ended = table.reserve(7, Arc::default());
+    ended.open(&table);
+    assert!(ended.book().finish(End::Gone));
+    assert!(!table.is_relied_on(&7));
+    table.released(&7, &ended);
+    assert!(ended.book().is_closed() && table.get(&7).is_none());
+    let next = table.reserve(7, Arc::default());
+    table.unreserve(&7, &ended);
+    table.released(&7, &ended);
+    assert!(table.get(&7).is_some_and(|found| Arc::ptr_eq(&found, &next)) && !next.book().is_closed());
+    table.unreserve(&7, &next);
+    assert_eq!(table.len(), 0);
+}
