@@ -133,6 +133,11 @@ impl Queues {
         }
     }
 
+    /// True when the mark of an owner is that of another waiter than this one.
+    pub(crate) fn is_marked_by_another(&self, target: &Arc<Target>) -> bool {
+        self.marked.lock().get(&target.hold.key()).is_some_and(|found| !Arc::ptr_eq(found, target))
+    }
+
     /// Everybody who has left something in Redis by waiting.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         let entries = self.entries.lock();

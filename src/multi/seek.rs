@@ -10,11 +10,12 @@ use futures::stream::FuturesUnordered;
 use super::{HOLD, MultiLock};
 use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
-use crate::engine::wait::{Deadline, Patience, pause, within};
+use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Lost, Result};
 use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
 use crate::guard::Guard;
 use crate::owner::Owner;
+use crate::runtime::standstill::within;
 
 /// What is held of the locks, by their numbers.
 type Got = BTreeMap<usize, Guard>;

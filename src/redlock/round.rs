@@ -9,12 +9,13 @@ use tokio::time::Instant;
 
 use super::RedLock;
 use crate::acquire::Acquire;
-use crate::engine::wait::{Deadline, GRACE, limit_over};
+use crate::engine::wait::{Deadline, GRACE};
 use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
 use crate::lock::DistLock as _;
 use crate::owner::Owner;
+use crate::runtime::standstill::limit_over;
 
 /// For how long silent servers are waited for where they are not needed, and the others took so long.
 pub(super) fn silence(others: Duration) -> Duration {

@@ -12,11 +12,12 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::acquire::Acquire;
 use crate::engine::sync::Mutex;
-use crate::engine::wait::{Deadline, within};
+use crate::engine::wait::Deadline;
 use crate::error::Result;
 use crate::group::{Asking, ask, cut_off};
 use crate::guard::Guard;
 use crate::lock::DistLock;
+use crate::runtime::standstill::within;
 
 /// A segment, and its guard.
 type Grant = (usize, Guard);

@@ -25,7 +25,7 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::engine::wait::{self, Deadline};
+use crate::engine::wait::Deadline;
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, Asking, ask, cut_off, deadline, each, part};
@@ -187,16 +187,17 @@ impl Striped {
 
     /// What is left for answers. Asked once, all segments together take no longer than a command may.
     fn left(&self, deadline: &Deadline) -> Option<Duration> {
-        // Nobody knows how long locks of somebody else's making take.
-        deadline.left_to_answer_within(self.command_timeout().unwrap_or(Duration::MAX))
+        deadline.left_to_answer_within(self.once())
+    }
+
+    /// How long one attempt may take. Nobody knows how long that of locks of somebody else's making takes.
+    fn once(&self) -> Duration {
+        self.command_timeout().unwrap_or(Duration::MAX)
     }
 
     /// What some work brings, if it is done within the wait.
     async fn within<T>(&self, deadline: &Deadline, work: impl Future<Output = T>) -> Option<T> {
-        match self.left(deadline) {
-            None => Some(work.await),
-            Some(left) => wait::within(left, work).await,
-        }
+        deadline.answered(self.once(), work).await
     }
 
     /// True when this owner holds any segment. Not of those that are no locks.

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Options;
 use crate::runtime::reaper::Reaper;
+use crate::runtime::standstill::within;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::World;
@@ -232,8 +233,8 @@ impl Transport for Coalesced {
             if let Some(batch) = batch {
                 Core::send(&core, batch);
             }
-            let mut answered = tokio::time::timeout(STALL, &mut outcome).await;
-            if answered.is_err() {
+            let mut answered = tokio::time::timeout(STALL, &mut outcome).await.ok();
+            if answered.is_none() {
                 let batch = {
                     let mut state = core.state.lock();
                     state.under_way.retain(|number| *number > sent);
@@ -242,12 +243,12 @@ impl Transport for Coalesced {
                 if let Some(batch) = batch {
                     Core::send(&core, batch);
                 }
-                answered = tokio::time::timeout(core.timeout.saturating_sub(STALL), outcome).await;
+                answered = within(core.timeout.saturating_sub(STALL), outcome).await;
             }
             match answered {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(_)) => Err(Fault::new(FaultKind::Closed, "the client is shut down")),
-                Err(_) => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
+                Some(Ok(outcome)) => outcome,
+                Some(Err(_)) => Err(Fault::new(FaultKind::Closed, "the client is shut down")),
+                None => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
             }
         })
     }

@@ -112,7 +112,7 @@ pub(crate) trait Listener: Send + Sync {
 /// One server, as the engine sees it.
 pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Runs a script once; it is never sent a second time on its own account (only after `NOSCRIPT`, when it has not
-    /// run). Ends by itself: a command timeout later at the latest, or two where the server had forgotten the script.
+    /// run). Ends by itself: a command timeout later at the latest.
     /// Nothing is sent before the first poll. Dropping the future later does not recall the command: whoever drops it must
     /// have it finished elsewhere.
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>>;

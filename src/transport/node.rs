@@ -23,7 +23,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::runtime::standstill::{OVERDUE, RECOVERY};
+use crate::runtime::standstill::{OVERDUE, RECOVERY, within};
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use fault::fault;
@@ -86,12 +86,17 @@ impl Line {
     }
 
     async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
+        let began = Instant::now();
         let mut outcome = Err(fred::error::Error::new(ErrorKind::Unknown, "NOSCRIPT"));
         if script_cache {
             outcome = self.send("EVALSHA", call.script.sha(), &call).await;
         }
         if outcome.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT")) {
-            outcome = self.send("EVAL", Bytes::from_static(call.script.source.as_bytes()), &call).await;
+            let eval = self.send("EVAL", Bytes::from_static(call.script.source.as_bytes()), &call);
+            // Both together have the time of one.
+            outcome = within(self.timeout.saturating_sub(began.elapsed()), eval)
+                .await
+                .unwrap_or_else(|| Err(fred::error::Error::new(ErrorKind::Timeout, "no answer in time")));
         }
         match outcome {
             Ok(value) => {

@@ -2,12 +2,15 @@
 
 use std::time::Instant;
 
-use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, Released};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Lost, Released, Result};
+use distlock_support::proxy::{Mode, Proxy};
 use distlock_support::{RedisServer, must};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
 
 use crate::bed::harm::TIMEOUT;
 use crate::bed::{Bed, eventually, idle, ms, reentrant, run_on, secs};
-use crate::rig::{WATCHDOG, brisk, count};
+use crate::rig::{WATCHDOG, brisk, count, warm};
 
 /// `kill -9` and a restart with the data: what is held is held still, and is renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,4 +209,34 @@ fn told<T>(outcome: Result<T, Error>) {
         Err(error) => panic!("{error:?}"),
         Ok(_) => panic!("the server is away"),
     }
+}
+
+/// A server that has forgotten the script is sent its text: both commands together have the time of one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_takes_no_longer_where_the_script_was_forgotten() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(3)).watchdog(secs(30))).await;
+        warm(&client).await;
+        proxy.set_downstream_mode(Mode::Delay(ms(2_600)));
+        bed.admin.script_flush().await;
+        let (single, owner) = (client.reentrant("a"), client.owner());
+        let several = client.multi(["c", "d"]);
+        let tries: [(&str, BoxFuture<'_, Result<Option<Guard>>>); 3] = [
+            ("single", single.try_lock().boxed()),
+            ("as an owner", single.acquire(Acquire::new().owner(&owner).wait(ms(0))).boxed()),
+            ("several", several.try_lock().boxed()),
+        ];
+        let began = Instant::now();
+        let tries = tries.map(|(what, tried)| async move { (what, tried.await, began.elapsed()) });
+        for (what, outcome, took) in join_all(tries).await {
+            println!("{what}: {outcome:?} after {took:?}");
+            // The second reply would be here after 5.2 s.
+            assert!(took < ms(4_500), "{what}: {outcome:?} after {took:?}");
+            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{what}: {outcome:?}");
+        }
+        proxy.heal();
+        idle(&client).await;
+    })
+    .await;
 }

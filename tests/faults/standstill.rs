@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Client, DistLock, Error, Flavour, Guard, RedLock, Result};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, RedLock, Result};
 use distlock_support::RedisServer;
 use distlock_support::proxy::{Mode, Proxy};
 use futures::executor::block_on;
@@ -129,6 +129,38 @@ async fn a_standstill_within_a_wait_is_not_the_servers() {
             }
         }
         assert!(blamed.is_empty(), "{blamed:?}");
+    })
+    .await;
+}
+
+/// Also one that ends shortly after the command's own limit.
+#[tokio::test]
+async fn a_try_is_given_a_moment_after_a_standstill() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url()).command_timeout(ms(300)).watchdog(secs(30))).await;
+        warm(&client).await;
+        proxy.set_downstream_mode(Mode::Delay(ms(3)));
+        let (single, striped) = (client.reentrant("a"), client.striped("b", 1));
+        let locks: [&dyn DistLock; 2] = [&single, &striped];
+        for still in [316, 332, 334, 336, 338, 345, 360, 500] {
+            for lock in locks {
+                let me = client.owner();
+                let stands_still = async || {
+                    for _ in 0..10 {
+                        tokio::task::yield_now().await;
+                    }
+                    std::thread::sleep(ms(still));
+                };
+                let once = Acquire::new().owner(&me).wait(ms(0));
+                let (outcome, ()) = tokio::join!(lock.acquire(once), stands_still());
+                // Found overdue by less, a command's limit is one.
+                let may_be_over = still < 330 && matches!(outcome, Err(Error::Timeout { .. }));
+                assert!(may_be_over || matches!(outcome, Ok(Some(_))), "{still} ms: {outcome:?}");
+                drop(outcome);
+                idle(&client).await;
+            }
+        }
     })
     .await;
 }

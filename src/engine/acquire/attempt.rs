@@ -14,7 +14,7 @@ use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::{Answer, Ask, HoldId, Protocol, Queueing};
 use crate::engine::queue::EntryHandle;
 use crate::engine::release;
-use crate::engine::wait::{GRACE, within};
+use crate::engine::wait::GRACE;
 use crate::error::{Deadlock, Error, Result, Step};
 use crate::names::LockName;
 use crate::runtime::reaper::Finished;
@@ -116,14 +116,10 @@ impl Request {
     /// is told `Timeout` in any case.
     pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         if self.deadline.is_once() && self.fresh {
-            // Nothing of this owner's is before it, so it lasts as long as the transport lets its command: a timeout, or two
-            // after `NOSCRIPT`.
+            // Nothing of this owner's is before it, so it lasts as long as the transport lets its command.
             return attempt.await;
         }
-        let Some(left) = self.deadline.left_to_answer_within(self.engine.options.command_timeout) else {
-            return attempt.await;
-        };
-        if let Some(tried) = within(left, &mut attempt).await {
+        if let Some(tried) = self.deadline.answered(self.engine.options.command_timeout, &mut attempt).await {
             return tried;
         }
         let name = self.protocol.name();

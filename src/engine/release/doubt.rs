@@ -43,14 +43,14 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     }));
 }
 
-/// Sends the undoing of an acquire. A mark has no nonce: that of the same owner, waiting again, goes too. If it was the last one
-/// under readers, a message has that waiter set it anew at once; else another mark or a writer keeps readers out until it asks
-/// again.
-async fn undo_once(target: &Target, rest: Rest, until: Moment) -> Result<Release> {
-    let Target { engine, hold, nonce, .. } = target;
+/// Sends the undoing of an acquire. A mark has no nonce: where the same owner waits again here, its mark stays. That of a waiter
+/// of another client's goes, and is set again when that asks next.
+async fn undo_once(target: &Arc<Target>, rest: Rest, until: Moment) -> Result<Release> {
+    let Target { engine, hold, nonce, .. } = &**target;
     let id = target.id();
     let call = || {
-        let (publish, waiter) = (engine.topology.publish(hold.name()), Some(nonce));
+        let waiter = (!engine.queues.is_marked_by_another(target)).then_some(nonce);
+        let publish = engine.topology.publish(hold.name());
         let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };

@@ -3,7 +3,8 @@
 use tokio::time::{Instant, advance, sleep};
 
 use super::{client, done, ms};
-use crate::engine::wait::{Deadline, GRACE, within};
+use crate::engine::wait::{Deadline, GRACE};
+use crate::runtime::standstill::within;
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {

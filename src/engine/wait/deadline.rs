@@ -4,38 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::runtime::standstill::{OVERDUE, RECOVERY};
+use crate::runtime::standstill::{OVERDUE, READING, within_of};
 use crate::world::{Moment, World};
 
 /// How long a reply may come after the end of the wait and still count: success beats the deadline.
 pub(crate) const GRACE: Duration = Duration::from_millis(15);
-
-/// The time to read what is here unread: a command whose own limit passed in the same standstill ends before that.
-const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));
-
-/// Ends in so long from now; where that is passed in a standstill, a moment later.
-pub(crate) fn limit_over(limit: Duration) -> impl Future<Output = ()> {
-    let due = Instant::now().checked_add(limit);
-    async move {
-        let Some(due) = due else { return std::future::pending().await };
-        tokio::time::sleep_until(due).await;
-        if due.elapsed() >= OVERDUE {
-            tokio::time::sleep(READING).await;
-        }
-    }
-}
-
-/// What some work brings if it is done in time; None if not. After a standstill it has a moment more.
-pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
-    let limit_over = limit_over(limit);
-    tokio::select! {
-        biased;
-        output = work => Some(output),
-        () = limit_over => None,
-    }
-}
 
 /// The wait of one acquire: when it began, when it ends.
 #[derive(Clone, Debug)]
@@ -105,6 +78,14 @@ impl Deadline {
             return self.left_to_answer();
         }
         Some(once.saturating_add(GRACE).saturating_sub(self.elapsed()))
+    }
+
+    /// What some work brings within the time for an answer; None if nothing. As [`Self::left_to_answer_within`].
+    pub(crate) async fn answered<T>(&self, once: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let Some(left) = self.left_to_answer_within(once) else { return Some(work.await) };
+        // The command's own limit is `once`: whoever is given a moment by that is given it here.
+        let overdue = if self.is_once() { OVERDUE - GRACE } else { OVERDUE };
+        within_of(left, overdue, work).await
     }
 
     /// The moment at which answers cease to count, or now where that is earlier: a standstill of this process after it says

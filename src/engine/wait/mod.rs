@@ -16,7 +16,7 @@ mod deadline;
 mod pace;
 mod patience;
 
-pub(crate) use deadline::{Deadline, GRACE, limit_over, within};
+pub(crate) use deadline::{Deadline, GRACE};
 use pace::Pace;
 pub(crate) use pace::{FLOOR, pause};
 pub(crate) use patience::Patience;
