@@ -119,8 +119,16 @@ async fn finding_17_a_bad_segment_fails_nobody_whom_another_serves() {
                 guards.push(striped.any(Acquire::new()).await.unwrap().unwrap().1);
             }
             assert!(striped.try_lock().await.unwrap().is_none());
-            assert!(striped.any(Acquire::new().wait(ms(80))).await.unwrap().is_none());
-            assert!(striped.any(Acquire::new().wait(ms(80)).owner(&me)).await.unwrap().is_none());
+            for how in [Acquire::new().wait(ms(80)), Acquire::new().wait(ms(80)).owner(&me)] {
+                // A server that does not run at the end of so short a wait is silent: that is said, and right.
+                let outcome = loop {
+                    match striped.any(how.clone()).await {
+                        Err(Error::Timeout { .. }) => {}
+                        outcome => break outcome,
+                    }
+                };
+                assert!(outcome.unwrap().is_none());
+            }
             let waiting = [Acquire::new(), Acquire::new().owner(&me), Acquire::new().wait(secs(20))].map(|how| {
                 let striped = striped.clone();
                 tokio::spawn(async move { striped.any(how).await.unwrap().unwrap().1.unlock().await.unwrap() })
