@@ -3,6 +3,7 @@
 #![cfg(feature = "sim")]
 
 mod actor;
+mod answers;
 mod batch;
 mod cases;
 mod company;

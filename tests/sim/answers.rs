@@ -1,0 +1,265 @@
+//! What scripts answer and leave, as their headers say, where the engine makes the same of another answer or finds out by
+//! itself: whoever reads the header next relies on it.
+
+use distlock::sim::{SimReply, SimServer};
+
+use crate::rig::virtually;
+
+const ME: &str = "00000000-0000-8000-8000-00000000000a:1";
+const OTHER: &str = "00000000-0000-8000-8000-00000000000b:1";
+const JAVA: &str = "00000000-0000-4000-8000-00000000000c:1";
+
+/// Scripts one behind the other, as they are put together at build time.
+macro_rules! put_together {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("../../lua/", $file, ".lua"))),+) };
+}
+
+const ACQUIRE: &str = put_together!("common/holds", "reentrant/acquire");
+const RELEASE: &str = put_together!("common/holds", "reentrant/release");
+const MANY: &str = put_together!(
+    "common/holds",
+    "common/many/begin",
+    "reentrant/acquire",
+    "common/many/next",
+    "reentrant/release",
+    "common/many/run"
+);
+const RENEW: &str = put_together!("common/holds", "common/renew");
+const READ: &str = put_together!("common/holds", "rwlock/covers", "rwlock/read");
+const WRITE: &str = put_together!("common/holds", "rwlock/covers", "rwlock/write");
+const FAIR_ACQUIRE: &str = put_together!("common/holds", "fair/queue", "fair/acquire");
+const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave");
+const FAIR_REFRESH: &str = put_together!("common/holds", "fair/queue", "fair/refresh");
+
+/// A fair lock's keys.
+const FAIR: [&str; 4] = ["x", "q", "t", "w"];
+/// What scripts of fair locks are told last: own wait, first lease, publish command, Java's wait, the watchdog, the channels.
+const TOLD: [&str; 6] = ["4000", "4000", "publish", "300000", "30000", "c"];
+
+struct Store(SimServer);
+
+impl Store {
+    fn new() -> Self {
+        Self(SimServer::new(1))
+    }
+
+    fn run(&self, source: &str, keys: &[&str], args: &[&str]) -> SimReply {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+        self.0.eval(source, &keys, &args)
+    }
+
+    /// One command, its words apart by spaces.
+    fn does(&self, command: &str) -> SimReply {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        self.0.command(&words)
+    }
+
+    /// The server's time in ms.
+    fn now(&self) -> i64 {
+        let SimReply::List(now) = self.does("time") else { panic!("no time") };
+        let part = |n: usize| match &now[n] {
+            SimReply::Text(text) => std::str::from_utf8(text).unwrap().parse::<i64>().unwrap(),
+            odd => panic!("{odd:?}"),
+        };
+        part(0) * 1000 + part(1) / 1000
+    }
+
+    /// A place of ours at the queue's end that was kept at this moment.
+    fn stands(&self, owner: &str, kept: i64) {
+        let ticks = kept * 2 / 125 % 4096;
+        let due = (kept + 4000) as f64 + ticks as f64 / 4096.0;
+        self.does(&format!("zadd t {due} {owner}"));
+        self.does(&format!("rpush q {owner}"));
+        self.does(&format!("hset w {owner} n-{owner}"));
+    }
+}
+
+fn text(text: &str) -> SimReply {
+    SimReply::Text(text.as_bytes().to_vec().into())
+}
+
+fn list(ints: &[i64]) -> SimReply {
+    SimReply::List(ints.iter().map(|int| SimReply::Int(*int)).collect())
+}
+
+#[test]
+fn whose_earlier_hold_is_gone_is_told_so() {
+    virtually(async || {
+        let cover = format!("{{x}}:{ME}:rwlock_timeout:1");
+        let keys = ["x", &cover, "{x}:rwlock_waiting"];
+        let plain = [ME, "1000", "n.1", "e.1", "0", "0"];
+        let half = [ME, "1000", "n.1", "e.1", "0", "0", "{x}", "0"];
+        // Free, or held by this owner without that hold, or by somebody who is dead.
+        let listed = |field: &str| format!("hset x {field} 1 {field}:holds ,a.1");
+        let write = format!("{ME}:write");
+        let cases: [(&str, &[&str], &[&str], Vec<String>); 7] = [
+            (ACQUIRE, &keys[..1], &plain, vec![]),
+            (ACQUIRE, &keys[..1], &plain, vec![listed(ME)]),
+            (READ, &keys, &half, vec![]),
+            (READ, &keys, &half, vec![listed(ME), "hset x mode read".into(), format!("set {cover} 1 px 9000")]),
+            (WRITE, &keys, &half, vec![]),
+            (WRITE, &keys, &half, vec![listed(&write), "hset x mode write".into()]),
+            (WRITE, &keys, &half, vec![format!("hset x mode read {OTHER} 1")]),
+        ];
+        for (n, (script, keys, args, state)) in cases.into_iter().enumerate() {
+            let store = Store::new();
+            for command in &state {
+                store.does(command);
+            }
+            let before = store.does("hgetall x");
+            assert_eq!(store.run(script, keys, args), SimReply::Int(-3), "{n}: {state:?}");
+            assert_eq!(store.does("hgetall x"), before, "{n}: {state:?}");
+        }
+        // Also where the new hold is that of a fresh owner.
+        let fresh = [ME, "1000", "", "e.1", "0", "0", "{x}", "0"];
+        assert_eq!(Store::new().run(WRITE, &keys, &fresh), SimReply::Int(-3));
+    });
+}
+
+#[test]
+fn a_release_says_what_it_found() {
+    virtually(async || {
+        let release = |store: &Store, hold| store.run(RELEASE, &["x"], &[ME, "1000", "publish", "c", hold, "", "0"]);
+        let store = Store::new();
+        store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1,a.2"));
+        assert_eq!(release(&store, "b.1"), list(&[-2, 2]), "not there, and two others are");
+        let store = Store::new();
+        store.does(&format!("hset x {ME} 1"));
+        assert_eq!(release(&store, "*"), SimReply::Int(0), "any hold, and no last moment");
+        // Nobody is told: nobody was.
+        store.does(&format!("hset x {ME} 1"));
+        assert_eq!(store.run(RELEASE, &["x"], &[ME, "1000"]), SimReply::Int(0));
+        // The number of a command stands behind the hold that is not listed.
+        store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
+        store.does("pexpire x 9000");
+        assert_eq!(store.run(RENEW, &["x"], &["-1000", "0", ME, ",-~5"]), list(&[1]));
+        assert_eq!(store.does(&format!("hget x {ME}:holds")), text("~5,a.1"));
+    });
+}
+
+#[test]
+fn steps_of_one_command_know_nothing_of_each_other() {
+    virtually(async || {
+        let store = Store::new();
+        store.does("set s 1");
+        let step = |args: &[&str]| [&["1", "1", &args.len().to_string()], args].concat().join(" ");
+        // What the first is told is not what the next is told, however much shorter that is.
+        let told = [
+            step(&[ME, "1000", "n.1", "e.1", "0", "0"]),
+            step(&[ME, "1000", "n.2"]),
+            step(&[ME, "1000", "n.3", "", "1"]),
+            step(&[ME, "1000", "n.4"]),
+            step(&[ME, "1000", "n.5", "e.1"]),
+            step(&[ME, "1000", "n.6"]),
+            step(&[ME, "x", "n.7"]),
+            step(&[ME, "1000", "n.8"]),
+        ]
+        .join(" ");
+        let args: Vec<&str> = told.split(' ').collect();
+        let SimReply::List(replies) = store.run(MANY, &["a", "b", "c", "d", "e", "f", "g", "s"], &args) else {
+            panic!("no list");
+        };
+        let at = store.now();
+        let held = SimReply::Nil;
+        let expected = [SimReply::Int(-3), held.clone(), list(&[-7, at]), held.clone(), SimReply::Int(-3), held];
+        assert_eq!(replies[..6], expected);
+        // An error is told as the step's own answer, whether the script gave it or was ended by it.
+        for (n, reason) in [(6, "ERR value is not an integer"), (7, "WRONGTYPE")] {
+            let SimReply::List(parts) = &replies[n] else { panic!("{n}: {:?}", replies[n]) };
+            let [mark, SimReply::Text(said)] = &parts[..] else { panic!("{n}: {parts:?}") };
+            assert!(*mark == text("!") && said.starts_with(reason.as_bytes()), "{n}: {parts:?}");
+        }
+        assert_eq!(store.does("exists g"), SimReply::Int(0));
+    });
+}
+
+#[test]
+fn who_leaves_gives_back_what_it_got_unseen_and_nothing_else() {
+    virtually(async || {
+        let leave =
+            |store: &Store, hold| store.run(FAIR_LEAVE, &FAIR, &[&[ME, hold, "9000", "", "n"][..], &TOLD].concat());
+        let fields =
+            |store: &Store| [ME.to_owned(), format!("{ME}:holds")].map(|field| store.does(&format!("hget x {field}")));
+        // The only one of a fresh owner.
+        let store = Store::new();
+        store.does(&format!("hset x {ME} 1"));
+        assert_eq!((leave(&store, ""), store.does("exists x")), (SimReply::Int(0), SimReply::Int(0)));
+        // The one that is not listed, where others came in as that owner since.
+        store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
+        assert_eq!(leave(&store, ""), SimReply::Int(1));
+        assert_eq!(fields(&store), [text("1"), text(",a.1")]);
+        assert_eq!(leave(&store, ""), SimReply::Nil, "not twice");
+        assert_eq!(fields(&store), [text("1"), text(",a.1")]);
+        store.does("del x");
+        // One of two that are not listed.
+        store.does(&format!("hset x {ME} 2"));
+        assert_eq!(leave(&store, "-"), SimReply::Int(1));
+        assert_eq!(fields(&store), [text("1"), SimReply::Nil]);
+    });
+}
+
+#[test]
+fn a_place_is_kept_by_whoever_stands_and_by_nobody_else() {
+    virtually(async || {
+        let stay = |store: &Store| {
+            store.run(FAIR_ACQUIRE, &FAIR, &[&[ME, "9000", "n.1", "", "0", "0", "2", "n1"][..], &TOLD].concat())
+        };
+        // Another process waits as this owner: what that is registered by stays.
+        let store = Store::new();
+        store.does(&format!("hset x {OTHER} 1"));
+        store.does(&format!("hset w {ME} another"));
+        assert_eq!(stay(&store), SimReply::Int(-4));
+        assert_eq!(store.does(&format!("hget w {ME}")), text("another"));
+        // At the queue's end, its deadline lost.
+        store.does(&format!("rpush q {JAVA} {ME}"));
+        store.does(&format!("zadd t {} {JAVA}", store.now() + 60_000));
+        assert!(matches!(stay(&store), SimReply::List(_)), "busy");
+        assert!(store.does(&format!("zscore t {ME}")) != SimReply::Nil);
+    });
+}
+
+/// The fraction of a deadline says when it was set, round and round.
+#[test]
+fn a_place_lives_for_as_long_as_it_was_kept_of_late() {
+    virtually(async || {
+        // Kept 10 s ago it is dead; kept in 30 s, for the server's clock was set back, or just now it is not.
+        for (kept, lives) in [(-10_000, false), (30_000, true), (0, true), (-3_000, true)] {
+            // In each half of the time in which the fraction goes round twice.
+            for later in [0, 256_000, 512_000] {
+                tokio::time::sleep(std::time::Duration::from_millis(later)).await;
+                let store = Store::new();
+                // So that it is not its deadline that is over.
+                store.stands(OTHER, store.now() + kept);
+                store.does(&format!("zincrby t 60000 {OTHER}"));
+                let asks = [&[ME, "9000", "", "", "0", "0", "1", "n1"][..], &TOLD].concat();
+                let reply = store.run(FAIR_ACQUIRE, &FAIR, &asks);
+                let who = if lives { OTHER } else { ME };
+                assert_eq!(store.does(&format!("hexists x {who}")), SimReply::Int(1), "{kept}, {later}: {reply:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_refresh_answers_for_every_lock_and_every_waiter() {
+    virtually(async || {
+        let store = Store::new();
+        let at = store.now();
+        // Broken, with two waiters; held, with one; free, and Java's head cannot be told.
+        store.does("set q 1");
+        store.does(&format!("hset y {OTHER} 1"));
+        store.does(&format!("rpush qy {ME}"));
+        store.does(&format!("zadd ty {} {ME}", at + 4_000));
+        store.does(&format!("rpush qz {JAVA}"));
+        store.does(&format!("zadd tz {} {JAVA}", at + 60_000));
+        let keys = ["x", "q", "t", "w", "y", "qy", "ty", "wy", "z", "qz", "tz", "wz"];
+        let head = ["4000", "4000", "nosuchcommand", "300000", "30000"];
+        let broken = ["c", "2", ME, "0", "n1", OTHER, "0", "n2"];
+        let args = [&head[..], &broken, &["c", "1", ME, "0", "n3"], &["c", "0"]].concat();
+        let SimReply::List(replies) = store.run(FAIR_REFRESH, &keys, &args) else { panic!("no list") };
+        assert!(matches!(&replies[1], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
+        let rest: Vec<SimReply> = [0, 1, 1, 0, -1, 1, 1, -2].map(SimReply::Int).to_vec();
+        assert_eq!((&replies[0], &replies[2..]), (&SimReply::Int(at), &rest[..]));
+    });
+}
