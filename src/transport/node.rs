@@ -13,12 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::ErrorKind;
-use fred::interfaces::{ClientLike as _, EventInterface as _, PubsubInterface as _};
+use fred::interfaces::{ClientLike as _, PubsubInterface as _};
 use fred::types::config::Server;
-use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Value};
+use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Message, Value};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -63,7 +64,7 @@ struct Line {
     trouble: Mutex<Option<fred::error::Error>>,
 }
 
-type ErrorReceiver = tokio::sync::broadcast::Receiver<(fred::error::Error, Option<Server>)>;
+type ErrorReceiver = Receiver<(fred::error::Error, Option<Server>)>;
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -259,8 +260,7 @@ fn text(channel: &Bytes) -> String {
 }
 
 /// Tells the listener of every message. Does nothing else, so that it never falls behind for long.
-async fn dispatch(subscriber: Client, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
-    let mut messages = subscriber.message_rx();
+async fn dispatch(mut messages: Receiver<Message>, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
     loop {
         let message = messages.recv().await;
         let Some(listener) = listener.get() else { continue };
@@ -282,11 +282,11 @@ async fn dispatch(subscriber: Client, listener: Arc<OnceLock<Weak<dyn Listener>>
 /// Keeps the subscriptions alive: makes them anew after a reconnect, and notices a connection that has fallen silent.
 async fn keep_listening(
     subscriber: Client,
+    mut reconnects: Receiver<Server>,
     channels: Arc<Mutex<HashSet<Bytes>>>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     ping_interval: Duration,
 ) {
-    let mut reconnects = subscriber.reconnect_rx();
     loop {
         tokio::select! {
             reconnect = reconnects.recv() => match reconnect {
@@ -319,9 +319,12 @@ async fn keep_listening(
 }
 
 /// Tells the listener when a connection for commands is back, and breaks one that was taken for dead.
-async fn keep_line(line: Arc<Line>, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
-    let mut reconnects = line.client.reconnect_rx();
-    let mut errors = line.client.error_rx();
+async fn keep_line(
+    line: Arc<Line>,
+    mut reconnects: Receiver<Server>,
+    mut errors: ErrorReceiver,
+    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+) {
     loop {
         tokio::select! {
             // What comes of both at once: the connection is back.

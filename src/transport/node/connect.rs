@@ -198,16 +198,19 @@ impl Node {
             return Err(error);
         }
         {
+            // Each hears from here on, whenever its task comes to run: what came before that would be lost.
             let mut tasks = node.tasks.lock();
-            tasks.push(tokio::spawn(dispatch(node.subscriber.clone(), Arc::clone(&listener))));
+            tasks.push(tokio::spawn(dispatch(node.subscriber.message_rx(), Arc::clone(&listener))));
             tasks.push(tokio::spawn(keep_listening(
                 node.subscriber.clone(),
+                node.subscriber.reconnect_rx(),
                 Arc::clone(&node.channels),
                 Arc::clone(&listener),
                 options.ping_interval,
             )));
             for line in &node.lines {
-                tasks.push(tokio::spawn(keep_line(Arc::clone(line), Arc::clone(&listener))));
+                let (reconnects, errors) = (line.client.reconnect_rx(), line.client.error_rx());
+                tasks.push(tokio::spawn(keep_line(Arc::clone(line), reconnects, errors, Arc::clone(&listener))));
             }
         }
         Ok(node)
