@@ -350,3 +350,42 @@ async fn keep_line(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fred::types::MessageKind;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Vec<u8>>>);
+
+    impl Listener for Heard {
+        fn message(&self, _channel: &[u8], payload: &[u8]) {
+            self.0.lock().push(payload.to_vec());
+        }
+
+        fn missed(&self) {}
+
+        fn reconnected(&self) {}
+    }
+
+    /// A client that was just connected, on a busy machine: its first message is here before the task that tells of it has run.
+    #[tokio::test]
+    async fn what_came_before_anybody_listened_is_heard() {
+        let (sender, messages) = tokio::sync::broadcast::channel(8);
+        let heard = Arc::new(Heard::default());
+        let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
+        let task = tokio::spawn(dispatch(messages, Arc::new(OnceLock::from(Arc::downgrade(&listener)))));
+        let message = Message {
+            channel: "x".into(),
+            kind: MessageKind::Message,
+            value: Value::from("0"),
+            server: Server::new("localhost", 6379),
+        };
+        sender.send(message).unwrap();
+        drop(sender);
+        task.await.unwrap();
+        assert_eq!(*heard.0.lock(), [b"0".to_vec()]);
+    }
+}
