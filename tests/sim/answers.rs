@@ -26,6 +26,8 @@ const MANY: &str = put_together!(
 );
 const RENEW: &str = put_together!("common/holds", "common/renew");
 const READ: &str = put_together!("common/holds", "rwlock/covers", "rwlock/read");
+const READ_RELEASE: &str = put_together!("common/holds", "rwlock/covers", "rwlock/read_release");
+const RW_RENEW: &str = put_together!("common/holds", "rwlock/covers", "rwlock/renew");
 const WRITE: &str = put_together!("common/holds", "rwlock/covers", "rwlock/write");
 const FAIR_ACQUIRE: &str = put_together!("common/holds", "fair/queue", "fair/acquire");
 const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave");
@@ -154,16 +156,20 @@ fn steps_of_one_command_know_nothing_of_each_other() {
             step(&[ME, "1000", "n.6"]),
             step(&[ME, "x", "n.7"]),
             step(&[ME, "1000", "n.8"]),
+            step(&[ME, "1000", "n.9", "", "1", "0"]),
+            step(&[ME, "1000", "n.10"]),
         ]
         .join(" ");
         let args: Vec<&str> = told.split(' ').collect();
-        let SimReply::List(replies) = store.run(MANY, &["a", "b", "c", "d", "e", "f", "g", "s"], &args) else {
+        let SimReply::List(replies) = store.run(MANY, &["a", "b", "c", "d", "e", "f", "g", "s", "h", "i"], &args)
+        else {
             panic!("no list");
         };
         let at = store.now();
         let held = SimReply::Nil;
         let expected = [SimReply::Int(-3), held.clone(), list(&[-7, at]), held.clone(), SimReply::Int(-3), held];
         assert_eq!(replies[..6], expected);
+        assert_eq!(replies[8..], [list(&[-7, at]), SimReply::Nil]);
         // An error is told as the step's own answer, whether the script gave it or was ended by it.
         for (n, reason) in [(6, "ERR value is not an integer"), (7, "WRONGTYPE")] {
             let SimReply::List(parts) = &replies[n] else { panic!("{n}: {:?}", replies[n]) };
@@ -227,8 +233,8 @@ fn a_place_lives_for_as_long_as_it_was_kept_of_late() {
         for (kept, lives) in [(-10_000, false), (30_000, true), (0, true), (-3_000, true)] {
             // In each half of the time in which the fraction goes round twice.
             for later in [0, 256_000, 512_000] {
-                tokio::time::sleep(std::time::Duration::from_millis(later)).await;
                 let store = Store::new();
+                tokio::time::sleep(std::time::Duration::from_millis(later)).await;
                 // So that it is not its deadline that is over.
                 store.stands(OTHER, store.now() + kept);
                 store.does(&format!("zincrby t 60000 {OTHER}"));
@@ -261,5 +267,88 @@ fn a_refresh_answers_for_every_lock_and_every_waiter() {
         assert!(matches!(&replies[1], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
         let rest: Vec<SimReply> = [0, 1, 1, 0, -1, 1, 1, -2].map(SimReply::Int).to_vec();
         assert_eq!((&replies[0], &replies[2..]), (&SimReply::Int(at), &rest[..]));
+    });
+}
+
+#[test]
+fn a_repeat_is_answered_as_the_first_was() {
+    virtually(async || {
+        // Of a fresh owner's acquire.
+        let store = Store::new();
+        for _ in 0..2 {
+            assert_eq!(store.run(ACQUIRE, &["x"], &[ME, "1000"]), SimReply::Nil);
+        }
+        assert_eq!(store.does("hgetall x"), SimReply::List(vec![text(ME), text("1")]));
+        // Of who was passed the lock, and has a shorter lease of its own: that is set once.
+        let store = Store::new();
+        store.does(&format!("hset x {ME} 1 {ME}:holds ,n.1"));
+        store.does("pexpire x 4000");
+        let asks = [&[ME, "1000", "n.1", "", "0", "0", "2", "n1"][..], &TOLD].concat();
+        assert_eq!(store.run(FAIR_ACQUIRE, &FAIR, &asks), SimReply::Int(-2));
+        assert_eq!(
+            (store.does("pttl x"), store.does(&format!("hget x {ME}:holds"))),
+            (SimReply::Int(1000), text(",n.1~0"))
+        );
+        store.does("pexpire x 3000");
+        assert_eq!(store.run(FAIR_ACQUIRE, &FAIR, &asks), SimReply::Int(-2));
+        assert_eq!(store.does("pttl x"), SimReply::Int(3000));
+    });
+}
+
+/// A reader's lock with so many holds, and what their covers have left.
+fn read_by_me(mode: &str, covers: &[u32]) -> Store {
+    let store = Store::new();
+    let ids: String = (1..=covers.len()).map(|n| format!(",a.{n}")).collect();
+    store.does(&format!("hset x mode {mode} {ME} {} {ME}:holds {ids}", covers.len()));
+    if mode == "write" {
+        store.does(&format!("hset x {ME}:write 1"));
+    }
+    store.does("pexpire x 9000");
+    for (n, left) in (1..).zip(covers) {
+        store.does(&format!("set {{x}}:{ME}:rwlock_timeout:{n} 1 px {left}"));
+    }
+    store
+}
+
+#[test]
+fn what_a_reader_leaves_is_covered_for_as_long_as_others_may_rely_on() {
+    virtually(async || {
+        let cover = |n: usize| format!("{{x}}:{ME}:rwlock_timeout:{n}");
+        let release = |store: &Store, hold: &str, mine: &str| {
+            let args = [ME, hold, "9000", mine, "0", "{x}", "0", "publish", "c"];
+            store.run(READ_RELEASE, &["x", &cover(1)], &args)
+        };
+        let left = |store: &Store, n| store.does(&format!("pttl {}", cover(n)));
+        // Nobody's: it says so.
+        assert_eq!(release(&Store::new(), "a.1", ""), SimReply::Nil);
+        // Covers go from the last: what stays has the longest of all, and no more.
+        let store = read_by_me("read", &[1000, 5000]);
+        assert_eq!((release(&store, "a.1", ""), left(&store, 1)), (SimReply::Int(1), SimReply::Int(5000)));
+        let store = read_by_me("read", &[1000, 9000, 3000]);
+        assert_eq!((release(&store, "a.2,a.3", ""), left(&store, 1)), (SimReply::Int(1), SimReply::Int(9000)));
+        // Others have come in as this owner, of whom the caller does not know.
+        let store = read_by_me("read", &[1000, 2000, 9000]);
+        assert_eq!((release(&store, "a.1", ",a.2"), left(&store, 2)), (SimReply::Int(2), SimReply::Int(9000)));
+        // The caller has all there is.
+        let store = read_by_me("read", &[1000, 2000, 9000]);
+        assert_eq!((release(&store, "a.1", ",a.2,a.3"), left(&store, 2)), (SimReply::Int(2), SimReply::Int(2000)));
+        // Under the owner's own hold for writing the hash lasts no less than the cover.
+        let store = read_by_me("write", &[1000, 9000]);
+        store.does("pexpire x 5000");
+        assert_eq!((release(&store, "a.1", ""), store.does("pttl x")), (SimReply::Int(1), SimReply::Int(9000)));
+    });
+}
+
+#[test]
+fn a_lock_that_cannot_be_renewed_stops_no_other() {
+    virtually(async || {
+        let store = Store::new();
+        store.does("set s 1");
+        store.does(&format!("hset x mode write {ME}:write 1"));
+        let each = |owner| [owner, "", "write", "{x}", "0"];
+        let args = [&["1000", "0"][..], &each(ME), &each(ME)].concat();
+        let SimReply::List(replies) = store.run(RW_RENEW, &["s", "x"], &args) else { panic!("no list") };
+        assert!(matches!(&replies[0], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
+        assert_eq!(replies[1..], [SimReply::Int(1)]);
     });
 }
