@@ -85,6 +85,9 @@ fn list(ints: &[i64]) -> SimReply {
     SimReply::List(ints.iter().map(|int| SimReply::Int(*int)).collect())
 }
 
+/// A script with its keys and arguments, and the commands that make the state before.
+type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Vec<String>);
+
 #[test]
 fn whose_earlier_hold_is_gone_is_told_so() {
     virtually(async || {
@@ -95,7 +98,7 @@ fn whose_earlier_hold_is_gone_is_told_so() {
         // Free, or held by this owner without that hold, or by somebody who is dead.
         let listed = |field: &str| format!("hset x {field} 1 {field}:holds ,a.1");
         let write = format!("{ME}:write");
-        let cases: [(&str, &[&str], &[&str], Vec<String>); 7] = [
+        let cases: [Case<'_>; 7] = [
             (ACQUIRE, &keys[..1], &plain, vec![]),
             (ACQUIRE, &keys[..1], &plain, vec![listed(ME)]),
             (READ, &keys, &half, vec![]),
