@@ -3,6 +3,8 @@
 #[path = "../bed/mod.rs"]
 mod bed;
 
+/// Guards dropped at once.
+mod dropped;
 /// Several locks as one.
 mod groups;
 /// Two holders: shared owners, late copies, forged and misread grants.
@@ -13,7 +15,7 @@ mod inputs;
 mod queues;
 /// By running things (reliability §0).
 mod running;
-/// Runtimes that end, executors of others, guards dropped at once.
+/// Runtimes that end, executors of others.
 mod runtimes;
 /// Waiters left behind.
 mod waiters;

@@ -1,12 +1,13 @@
-//! Runtimes that end, executors of others, guards dropped at once (findings 11, 14, 15).
+//! Runtimes that end, and executors of others (findings 11, 14).
+
+mod own;
 
 use std::sync::Arc;
-use std::sync::mpsc;
 #[cfg(feature = "sim")]
 use std::time::Duration;
 
 use crate::bed::{self, eventually, idle, ms, reentrant, secs};
-use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, RedLock, Released, Result};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, RedLock, Released};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
@@ -180,127 +181,6 @@ fn n11_simulated_a_runtime_may_end_after_any_step() {
     home.block_on(client.shutdown(secs(5))).unwrap();
 }
 
-/// 11: a client's own runtime ends while others of the process use it: they are told, and nothing panics.
-#[test]
-fn n11_the_clients_own_runtime_ends_under_those_who_use_it() {
-    let server = RedisServer::start();
-    let home = runtime();
-    let client = home.block_on(Client::connect(&server.url())).unwrap();
-    let (held, busy) = (client.reentrant("held"), client.reentrant("busy"));
-    let guard = home.block_on(held.lock()).unwrap();
-    let taken = home.block_on(busy.lock()).unwrap();
-    let (tell, told) = mpsc::channel();
-    type Wait = Box<dyn FnOnce() -> Result<()> + Send>;
-    let waits: [(&str, Wait); 3] = [
-        ("block_on", {
-            let busy = busy.clone();
-            Box::new(move || block_on(busy.lock()).map(drop))
-        }),
-        ("a runtime", {
-            let busy = busy.clone();
-            Box::new(move || runtime().block_on(busy.lock()).map(drop))
-        }),
-        ("lost", {
-            let lost = guard.lost();
-            Box::new(move || Err(block_on(lost)))
-        }),
-    ];
-    for (what, wait) in waits {
-        let tell = tell.clone();
-        std::thread::spawn(move || tell.send((what, wait())).unwrap());
-    }
-    let waiting = std::time::Instant::now();
-    while client.stats().waiting < 2 && waiting.elapsed() < secs(5) {
-        std::thread::sleep(ms(5));
-    }
-    home.shutdown_timeout(secs(5));
-    for _ in 0..3 {
-        let (what, outcome) = told.recv_timeout(secs(5)).expect("one of them hangs, or panicked");
-        assert!(matches!(outcome, Err(Error::RuntimeGone)), "{what}: {outcome:?}");
-    }
-    let refused = block_on(guard.extend(secs(10)));
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
-    let refused = block_on(guard.unlock());
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
-    let refused = block_on(held.state());
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
-    let refused = block_on(held.try_lock());
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
-    // No panic, and nothing to be told to.
-    drop(taken);
-    drop(client);
-}
-
-/// 11: as before, for calls that were begun on the client's own runtime and went on elsewhere.
-#[test]
-fn n11_the_clients_own_runtime_ends_under_a_call_that_left_it() {
-    let server = RedisServer::start();
-    let theirs = runtime();
-    let other = theirs.block_on(Client::connect(&server.url())).unwrap();
-    let taken = theirs.block_on(other.reentrant("x").lock()).unwrap();
-    for round in 0..24 {
-        let home = runtime();
-        let connecting = Client::builder(&server.url()).poll_cap(ms(10));
-        let client = home.block_on(connecting.connect()).unwrap();
-        // One asks, two stand behind it: for the turn, with an end of the wait and without.
-        let calls: Vec<BoxFuture<'static, Result<()>>> = match round % 3 {
-            0 => vec![{
-                let lock = client.reentrant("x");
-                Box::pin(async move { lock.lock().await.map(drop) })
-            }],
-            1 => (0..3)
-                .map(|n| -> BoxFuture<'static, Result<()>> {
-                    let lock = client.reentrant("x");
-                    Box::pin(async move {
-                        match n {
-                            2 => lock.lock_for(secs(60)).await.map(drop),
-                            _ => lock.lock().await.map(drop),
-                        }
-                    })
-                })
-                .collect(),
-            _ => vec![{
-                // Always about to look once more.
-                let lock = client.spin("x");
-                Box::pin(async move { lock.lock().await.map(drop) })
-            }],
-        };
-        let (tell, told) = mpsc::channel();
-        let n = calls.len();
-        for mut call in calls {
-            home.block_on(async { assert!(futures::poll!(&mut call).is_pending()) });
-            let (tell, there) = (tell.clone(), runtime());
-            std::thread::spawn(move || {
-                let outcome = if round % 2 == 0 { block_on(call) } else { there.block_on(call) };
-                tell.send(outcome).unwrap();
-            });
-        }
-        std::thread::sleep(ms(round));
-        home.shutdown_timeout(secs(5));
-        for _ in 0..n {
-            let outcome = told.recv_timeout(secs(5)).expect("one of them hangs, or panicked");
-            assert!(matches!(outcome, Err(Error::RuntimeGone)), "round {round}: {outcome:?}");
-        }
-    }
-    theirs.block_on(taken.unlock()).unwrap();
-}
-
-/// 14: a shutdown that can release nothing any more does not say that it has.
-#[test]
-fn n14_a_shutdown_after_the_runtime_tells_the_truth() {
-    let server = RedisServer::start();
-    let home = runtime();
-    let client = home.block_on(Client::connect(&server.url())).unwrap();
-    let guard = home.block_on(client.reentrant("x").lock()).unwrap();
-    home.shutdown_timeout(secs(5));
-    let other = runtime();
-    let said = other.block_on(client.shutdown(secs(2)));
-    let left = other.block_on(async { distlock_support::Admin::connect(&server).await.exists("x").await });
-    assert!(left, "who released it?");
-    assert!(matches!(said, Err(Error::RuntimeGone)), "{said:?}, and the key is there");
-    drop(guard);
-}
-
 /// All that can be asked of a lock, on an executor that is not tokio's.
 fn on_no_runtime(what: &str, lock: &dyn DistLock, other: &dyn DistLock) {
     let guard = block_on(lock.lock()).unwrap();
@@ -392,81 +272,6 @@ async fn n14_a_future_may_move_between_executors() {
         guard.unlock().await.unwrap();
         let guard = tokio::task::spawn_blocking(|| moved.join()).await.unwrap().expect("panicked").unwrap().unwrap();
         guard.unlock().await.unwrap();
-    })
-    .await;
-}
-
-/// Keeps the warnings that guards were dropped unused.
-#[derive(Clone, Default)]
-struct Warnings(Arc<parking_lot::Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0 += &format!("{field}={value:?} ");
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        if text.0.contains("dropped unused") {
-            self.0.lock().push(text.0);
-        }
-    }
-}
-
-/// 15: a guard that is dropped in the instant it was taken is told of once a name; one that was used, or lived, is not.
-#[tokio::test]
-async fn n15_a_guard_dropped_at_once_is_told_of() {
-    // With one subscriber only, an event that another thread comes by first would be dumb for good.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
-    let warnings = Warnings::default();
-    let _listening = tracing::subscriber::set_default(warnings.clone());
-    reentrant(async |bed| {
-        warnings.0.lock().clear();
-        let client = bed.client().await;
-        for round in 0..2 {
-            // Another name every time that the machine stood still, and the test is run again.
-            let id = &client.id()[..8];
-            let names = ["some", "let", "semicolon"].map(|name| format!("n15-{name}-{id}"));
-            assert!(client.reentrant(&names[0]).try_lock().await.unwrap().is_some());
-            let _ = client.reentrant(&names[1]).lock().await.unwrap();
-            client.multi([&names[2]]).lock_for(secs(1)).await.unwrap();
-            idle(&client).await;
-            let told = warnings.0.lock().clone();
-            // As much later as the machine likes, it is no mistake any more.
-            assert!(told.len() <= names.len() && told.len() + 1 >= names.len(), "round {round}: {told:?}");
-            let all = told.iter().all(|told| told.contains("bind it") && names.iter().any(|name| told.contains(name)));
-            assert!(all, "{told:?}");
-        }
-        warnings.0.lock().clear();
-        let used = client.reentrant("n15-used").lock().await.unwrap();
-        assert!(used.is_held());
-        drop(used);
-        client.reentrant("n15-unlocked").lock().await.unwrap().unlock().await.unwrap();
-        let lived = client.reentrant("n15-lived").lock().await.unwrap();
-        tokio::time::sleep(ms(5)).await;
-        drop(lived);
-        drop(client.reentrant("n15-given").lock().await.unwrap().into_owner());
-        client.multi(["n15-a", "n15-b"]).lock().await.unwrap().unlock().await.unwrap();
-        RedLock::new([client.clone()], "n15-red").lock().await.unwrap().unlock().await.unwrap();
-        idle(&client).await;
-        assert_eq!(*warnings.0.lock(), [""; 0]);
-        client.reentrant("n15-given").force_unlock().await.unwrap();
     })
     .await;
 }
