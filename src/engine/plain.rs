@@ -63,7 +63,8 @@ impl Plain {
         self
     }
 
-    /// What is empty, or 0, at the end goes without saying: every word costs its time here and there, and most calls need few.
+    /// What is empty, or 0, at the end goes without saying: every word costs its time here and there, and most calls need
+    /// few.
     fn call<const N: usize>(&self, script: &'static Script, second: Option<&Bytes>, args: [Arg; N]) -> Call {
         let mut words = Vec::with_capacity(N + 2);
         words.push(Arg::Text(self.name.key.clone()));

@@ -32,7 +32,8 @@ pub(crate) trait MemberListener: Send + Sync {
     fn reconnected(&self, member: MemberId);
 }
 
-/// One server: the way to it, and whether it answers. Members share nothing, so that one that is dead stalls its own names only.
+/// One server: the way to it, and whether it answers. Members share nothing, so that one that is dead stalls its own names
+/// only.
 pub(super) struct Member {
     id: MemberId,
     transport: Arc<dyn Transport>,

@@ -1,7 +1,7 @@
 //! The way to one server: all the I/O there is for the rest of the crate.
 //!
-//! Production speaks to a server through [`node`], the only place that imports fred; tests speak to the simulator. Nothing above
-//! this trait knows which of the two it has.
+//! Production speaks to a server through [`node`], the only place that imports fred; tests speak to the simulator. Nothing
+//! above this trait knows which of the two it has.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -370,7 +370,8 @@ mod tests {
         fn reconnected(&self) {}
     }
 
-    /// A client that was just connected, on a busy machine: its first message is here before the task that tells of it has run.
+    /// A client that was just connected, on a busy machine: its first message is here before the task that tells of it has
+    /// run.
     #[tokio::test]
     async fn what_came_before_anybody_listened_is_heard() {
         let (sender, messages) = tokio::sync::broadcast::channel(8);

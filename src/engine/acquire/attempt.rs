@@ -111,9 +111,9 @@ impl Request {
         Finished::at_home(&self.engine.reaper, attempt.make())
     }
 
-    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; it goes on all
-    /// the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; one attempt without a wait
-    /// is told `Timeout` in any case.
+    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; the attempt
+    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; one attempt
+    /// without a wait is told `Timeout` in any case.
     pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         if self.deadline.is_once() && self.fresh {
             // Nothing of this owner's is before it, so it lasts as long as the transport lets its command.

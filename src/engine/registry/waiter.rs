@@ -170,8 +170,7 @@ impl Waiter {
         state.handed.take()
     }
 
-    /// The lock that the server passed on to this waiter, if it did. Forgets earlier wake-ups, as `handed`
-    /// does.
+    /// The lock that the server passed on to this waiter, if it did. Forgets earlier wake-ups, as `handed` does.
     pub(crate) fn passed(&self) -> Option<Passed> {
         let mut state = self.seat.as_ref()?.state.lock();
         state.woken &= state.leaves_wakeups;

@@ -43,8 +43,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     }));
 }
 
-/// Sends the undoing of an acquire. A mark has no nonce: where the same owner waits again here, its mark stays. That of a waiter
-/// of another client's goes, and is set again when that asks next.
+/// Sends the undoing of an acquire. A mark has no nonce: where the same owner waits again here, its mark stays. That of a
+/// waiter of another client's goes, and is set again when that one asks next.
 async fn undo_once(target: &Arc<Target>, rest: Rest, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = &**target;
     let id = target.id();
