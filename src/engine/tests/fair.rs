@@ -1,10 +1,10 @@
 //! Waiting in a queue in Redis: what is asked, what is taken without being asked for, and whose owner is used again.
 
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::fake::{Fake, Fate, Sent};
-use super::{client, done, ms, secs, settle};
+use super::{client, done, got, ms, secs, settle};
 use crate::lock::DistLock as _;
 use crate::names::LockName;
 use crate::transport::Reply;
@@ -45,10 +45,6 @@ fn tell(fake: &Fake, lease: Option<u32>) {
     fake.listener().message(&LockName::new("", "x").inbox(&last.text(0)).channel, payload.as_bytes());
 }
 
-async fn got(waits: JoinHandle<Result<Option<Guard>>>) -> Guard {
-    timeout(ms(10), waits).await.expect("waits on").unwrap().unwrap().expect("the wait ran out")
-}
-
 /// For as long as the message says, from the last word of the server that the place is there; then the watchdog keeps it.
 #[tokio::test(start_paused = true)]
 async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
@@ -73,7 +69,7 @@ async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
         assert_eq!((fake.sent("refresh").len(), asked(&fake).len()), (1, 2));
         fake.next("fair/acquire", int(-2));
         tell(&fake, Some(lease));
-        let guard = got(waits).await;
+        let guard = got(ms(10), waits).await;
         assert_eq!(asked(&fake).len(), if left.is_some() { 2 } else { 3 }, "{lease} {whose}");
         if let Some((least, most)) = left {
             assert!((least..most).contains(&guard.remaining()), "{:?} of {lease}", guard.remaining());
@@ -122,7 +118,7 @@ async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
         }
         tell(&fake, (!["answered", "unheard", "doubt"].contains(&way)).then_some(30_000));
         sleep(ms(200)).await;
-        let guard = got(waits).await;
+        let guard = got(ms(10), waits).await;
         match way {
             "known" => drop(guard.owner().as_str().to_owned()),
             "release" => fake.next("fair/release", Fate::Lost(false)),
@@ -173,7 +169,7 @@ async fn a_place_is_asked_for_once_and_kept_by_refreshing_it() {
     fake.next("fair/acquire", int(-4));
     fake.next("fair/acquire", HELD);
     tell(&fake, None);
-    let guard = got(waits).await;
+    let guard = got(ms(10), waits).await;
     let sent = asked(&fake);
     assert_eq!(sent.len(), before + 2);
     assert_ne!(sent[before].text(0), sent[before + 1].text(0), "a message for the old one may come still");
@@ -190,7 +186,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     let (client, fake) = client(|_| ());
     let waits = stands(&client, &fake, Acquire::new()).await;
     tell(&fake, Some(30_000));
-    got(waits).await.unlock().await.unwrap();
+    got(ms(10), waits).await.unlock().await.unwrap();
     fake.next("fair/acquire", Fate::Later(Reply::List(vec![Reply::Int(60_000), Reply::Int(AT)]), ms(100)));
     let lock = client.fair("x");
     let waits = tokio::spawn(async move { lock.acquire(Acquire::new()).await });
@@ -199,7 +195,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     assert!(sent.text(7).ends_with(&format!("={}", sent.text(2))), "{sent:?}");
     tell(&fake, Some(30_000));
     sleep(ms(55)).await;
-    got(waits).await.unlock().await.unwrap();
+    got(ms(10), waits).await.unlock().await.unwrap();
     // Somebody has read the owner in Redis, and come in as it: it is nobody's any more.
     fake.next("fair/acquire", int(-6));
     fake.next("fair/acquire", HELD);
@@ -210,7 +206,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     sleep(secs(6)).await;
     let waits = stands(&client, &fake, Acquire::new()).await;
     tell(&fake, Some(30_000));
-    got(waits).await.unlock().await.unwrap();
+    got(ms(10), waits).await.unlock().await.unwrap();
     fake.calm();
     fake.next("fair/acquire", busy(60_000));
     let lock = client.fair("x");
@@ -220,7 +216,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     fake.next("fair/acquire", int(-6));
     fake.next("fair/acquire", HELD);
     tell(&fake, None);
-    got(waits).await.unlock().await.unwrap();
+    got(ms(10), waits).await.unlock().await.unwrap();
     assert_eq!(fake.sent("leave").len(), left + 1);
     // One attempt takes no place, however long it is a part of.
     let mut how = Acquire::new().wait(ms(0));
@@ -319,7 +315,7 @@ async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
     let registered = asked(&fake)[1].text(7);
     assert!(registered.starts_with('!'), "{registered}");
     tell(&fake, None);
-    let (first, second) = (got(first).await, got(second).await);
+    let (first, second) = (got(ms(10), first).await, got(ms(10), second).await);
     assert_eq!(turns(&fake)[4..], ["2", "1"]);
     fake.next("fair/release", int(1));
     first.unlock().await.unwrap();
@@ -329,7 +325,7 @@ async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
     let waits = stands(&client, &fake, Acquire::new().owner(&me)).await;
     (0..2).for_each(|_| fake.next("fair/acquire", HELD));
     let held = client.fair("x").acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
-    let waited = got(waits).await;
+    let waited = got(ms(10), waits).await;
     fake.next("fair/release", int(1));
     held.unlock().await.unwrap();
     waited.unlock().await.unwrap();

@@ -6,7 +6,6 @@ mod again;
 mod answers;
 mod book;
 mod by_owner;
-mod chairs;
 mod coalesce;
 mod deadline;
 mod doubts;
@@ -26,6 +25,7 @@ mod release;
 mod renewal;
 mod rounds;
 mod same_owner;
+mod seats;
 mod shared_commands;
 mod stress;
 mod table;
@@ -39,7 +39,7 @@ use tokio::task::JoinHandle;
 use crate::client::Client;
 use crate::engine::sync::Mutex;
 use crate::transport::Transport;
-use crate::{Guard, Options, ReentrantLock};
+use crate::{Guard, Options, ReentrantLock, Result};
 
 use fake::Fake;
 
@@ -82,6 +82,11 @@ const fn secs(secs: u64) -> Duration {
 fn waiter(lock: &ReentrantLock) -> JoinHandle<Guard> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+/// What a wait came to that is over within this time.
+async fn got(within: Duration, wait: JoinHandle<Result<Option<Guard>>>) -> Guard {
+    tokio::time::timeout(within, wait).await.expect("waits on").unwrap().unwrap().expect("the wait ran out")
 }
 
 /// `count` tasks, one after the other, that hold the lock for `hold` each; the order in which they had it.

@@ -1,10 +1,10 @@
 //! Read-write locks: what the halves tell each other here, who lets whom go first, and what is sent of leases.
 
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::fake::{Fake, Fate};
-use super::{client, done, ms, secs, settle};
+use super::{client, done, got, ms, secs, settle};
 use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Client, Error, Guard, Prefer, Result};
@@ -33,22 +33,18 @@ async fn waits(client: &Client, fake: &Fake, half: &'static str, how: Acquire) -
     task
 }
 
-async fn got(task: JoinHandle<Result<Option<Guard>>>) -> Guard {
-    timeout(ms(25), task).await.expect("waits on").unwrap().unwrap().expect("the wait ran out")
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_one_half_frees_the_other_half_is_told_of_here() {
     for (holds, waiting) in [("write", "read"), ("read", "write")] {
         let (client, fake) = client(|_| ());
         fake.next(holds, HELD);
-        let held = got(spawn(&client, holds, Acquire::new())).await;
+        let held = got(ms(25), spawn(&client, holds, Acquire::new())).await;
         let task = waits(&client, &fake, waiting, Acquire::new()).await;
         // Nobody heard the message.
         fake.next("_release", int(0));
         fake.next(waiting, HELD);
         held.unlock().await.unwrap();
-        let guard = got(task).await;
+        let guard = got(ms(25), task).await;
         fake.next("_release", int(0));
         guard.unlock().await.unwrap();
         done(client, &fake).await;
@@ -82,8 +78,8 @@ async fn an_owner_comes_in_by_the_other_half_or_is_told_that_it_cannot() {
     settle().await;
     fake.next("write", HELD);
     fake.next("read", HELD);
-    let writes = got(spawn(&client, "write", how())).await;
-    let reads = got(again).await;
+    let writes = got(ms(25), spawn(&client, "write", how())).await;
+    let reads = got(ms(25), again).await;
     assert!(!first.is_finished());
     let asked = fake.sent("read").len();
     let alone = client.rw("x").read().acquire(how().not_reentrant().wait(ms(0))).await;
@@ -97,7 +93,7 @@ async fn an_owner_comes_in_by_the_other_half_or_is_told_that_it_cannot() {
     for guard in [other, reads, writes] {
         guard.unlock().await.unwrap();
     }
-    got(first).await.unlock().await.unwrap();
+    got(ms(25), first).await.unlock().await.unwrap();
     done(client, &fake).await;
 }
 
@@ -108,7 +104,7 @@ async fn who_writes_and_must_not_come_in_again_does_not_read() {
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
     fake.next("write", HELD);
-    let writes = got(spawn(&client, "write", how())).await;
+    let writes = got(ms(25), spawn(&client, "write", how())).await;
     let alone = client.rw("x").read().acquire(how().not_reentrant().wait(ms(0))).await;
     assert!(matches!(alone, Err(Error::WouldDeadlock { .. })), "{alone:?}");
     assert_eq!(fake.sent("read").len(), 0);
@@ -137,7 +133,7 @@ async fn who_asked_beside_another_in_vain_waits_again() {
             (0..3).for_each(|_| fake.next("read", BUSY));
             fake.listener().missed();
             fake.next("_release", int(0));
-            got(first.take().unwrap()).await.unlock().await.unwrap();
+            got(ms(25), first.take().unwrap()).await.unlock().await.unwrap();
             fake.next("read", HELD);
         }
         sleep(ms(200)).await;
@@ -148,9 +144,9 @@ async fn who_asked_beside_another_in_vain_waits_again() {
         fake.listener().missed();
         (0..2).for_each(|_| fake.next("_release", int(0)));
         if let Some(first) = first {
-            got(first).await.unlock().await.unwrap();
+            got(ms(25), first).await.unlock().await.unwrap();
         }
-        got(second).await.unlock().await.unwrap();
+        got(ms(25), second).await.unlock().await.unwrap();
         sleep(secs(6)).await;
         done(client, &fake).await;
     }
@@ -178,7 +174,7 @@ async fn a_mark_is_taken_back_where_nobody_came_in() {
                     fake.listener().missed();
                     sleep(ms(45)).await;
                     fake.next("_release", int(0));
-                    got(task).await.unlock().await.unwrap();
+                    got(ms(25), task).await.unlock().await.unwrap();
                 }
                 _ => assert!(task.await.unwrap().unwrap().is_none()),
             }
@@ -222,7 +218,7 @@ async fn a_reader_lets_writers_go_first_for_a_while() {
     assert_eq!(gives_way(&fake).len(), 3, "others hold it");
     (0..2).for_each(|_| fake.next("read", HELD));
     fake.listener().missed();
-    let guards = [got(first).await, got(second).await];
+    let guards = [got(ms(25), first).await, got(ms(25), second).await];
     (0..2).for_each(|_| fake.next("_release", int(0)));
     for guard in guards {
         guard.unlock().await.unwrap();

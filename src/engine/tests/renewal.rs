@@ -15,7 +15,7 @@ const fn renewed(renewed: usize, failed: usize, lost: usize) -> (usize, usize, u
     (renewed, failed, lost)
 }
 
-async fn renew(client: &Client) -> (usize, usize, usize) {
+pub(super) async fn renew(client: &Client) -> (usize, usize, usize) {
     let Renewed { renewed, failed, lost } = client.renew_now().await;
     (renewed, failed, lost)
 }

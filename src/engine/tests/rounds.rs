@@ -4,13 +4,8 @@ use tokio::time::{sleep, timeout};
 
 use super::fake::Fate;
 use super::release::acquire;
+use super::renewal::renew;
 use super::{client, done, ms, secs, settle};
-use crate::Client;
-
-async fn renew(client: &Client) -> (usize, usize, usize) {
-    let round = client.renew_now().await;
-    (round.renewed, round.failed, round.lost)
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_round_comes_every_third_of_the_watchdog_and_ten_times_as_often_after_a_failure() {

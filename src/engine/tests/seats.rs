@@ -18,7 +18,7 @@ async fn a_message_passes_the_lock_on_to_whom_it_names() {
     let registry = Arc::clone(&client.engine().registry);
     for seated in [false, true] {
         let inbox = LockName::new("", "x").inbox("me");
-        // Its chair stands from the start where somebody was before it.
+        // Its seat stands from the start where somebody was before it.
         let before = seated.then(|| registry.enter(&inbox, None));
         let mut waiter = registry.enter(&inbox, None);
         waiter.expects(&"nonce".into());
