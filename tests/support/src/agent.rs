@@ -16,14 +16,17 @@ use std::time::{Duration, SystemTime};
 mod build;
 mod lock;
 mod options;
+mod pipes;
 
 pub use lock::JavaLock;
 pub use options::{AgentOptions, Kind};
 
+use pipes::{command, joined, keep_log, next_answer, write_requests};
+
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The newest Redisson and the oldest one distlock works with.
@@ -177,9 +180,9 @@ impl Agent {
         let log = Log::default();
         tokio::spawn(keep_log(BufReader::new(child.stderr.take().expect("piped")).lines(), log.clone()));
 
-        let first = tokio::time::timeout(READY_WITHIN, out.next_line()).await;
+        let first = tokio::time::timeout(READY_WITHIN, next_answer(&mut out, &log)).await;
         let ready: Value = match &first {
-            Ok(Ok(Some(line))) => serde_json::from_str(line).unwrap_or_default(),
+            Ok(Some(line)) => serde_json::from_str(line).unwrap_or_default(),
             _ => Value::Null,
         };
         let (Some(true), Some(ids)) = (ready["ready"].as_bool(), ready["ids"].as_array()) else {
@@ -192,9 +195,9 @@ impl Agent {
         let (requests, queue) = mpsc::unbounded_channel();
         let (ended_tx, ended) = watch::channel(false);
         tokio::spawn(write_requests(child.stdin.take().expect("piped"), queue));
-        let readers = waiting.clone();
+        let (readers, said) = (waiting.clone(), log.clone());
         tokio::spawn(async move {
-            while let Ok(Some(line)) = out.next_line().await {
+            while let Some(line) = next_answer(&mut out, &said).await {
                 deliver(&readers, &line);
             }
             // Whoever still waits learns from the dropped sender.
@@ -363,62 +366,4 @@ fn deliver(waiting: &Waiting, line: &str) {
     if let Some(sender) = sender {
         let _ = sender.send(result);
     }
-}
-
-async fn write_requests(mut input: ChildStdin, mut queue: mpsc::UnboundedReceiver<String>) {
-    while let Some(mut line) = queue.recv().await {
-        line.push('\n');
-        if input.write_all(line.as_bytes()).await.is_err() || input.flush().await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn keep_log(mut lines: tokio::io::Lines<BufReader<tokio::process::ChildStderr>>, log: Log) {
-    const KEPT: usize = 200;
-    let show = std::env::var_os("DISTLOCK_AGENT_LOG").is_some();
-    while let Ok(Some(line)) = lines.next_line().await {
-        if show {
-            eprintln!("[agent] {line}");
-        }
-        let mut log = log.lock();
-        if log.len() == KEPT {
-            log.pop_front();
-        }
-        log.push_back(line);
-    }
-}
-
-fn joined(log: &Log) -> String {
-    log.lock().iter().cloned().collect::<Vec<_>>().join("\n")
-}
-
-fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::process::Command {
-    let mut command = tokio::process::Command::new(build::tool("java"));
-    command.arg(format!("-Xmx{}m", options.heap_mb)).arg("-Xshare:auto");
-    if !options.full_speed {
-        command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-    }
-    command.args(["-cp", classpath.as_str(), "distlock.interop.Agent", "--url", url, "--mode", &options.mode]);
-    if !options.full_speed {
-        command.args(["--threads", "4", "--netty-threads", "4", "--idle", "2"]);
-    }
-    let ms = |time: Option<Duration>| time.map(|time| time.as_millis().to_string());
-    let given = [
-        ("--master", options.master.clone()),
-        ("--username", options.username.clone()),
-        ("--password", options.password.clone()),
-        ("--prefix", options.prefix.clone()),
-        ("--watchdog", ms(options.watchdog)),
-        ("--fair-wait", ms(options.fair_wait)),
-        ("--timeout", ms(options.timeout)),
-        ("--retries", options.retries.map(|times| times.to_string())),
-    ];
-    for (name, value) in given {
-        if let Some(value) = value {
-            command.arg(name).arg(value);
-        }
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    command
 }

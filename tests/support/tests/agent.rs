@@ -99,6 +99,17 @@ async fn a_release_passes_the_lock_to_the_other_agent() {
 }
 
 #[tokio::test]
+async fn what_the_java_machine_says_is_no_answer() {
+    let (redis, _admin) = Redis::start(&[]).await;
+    let noisy = AgentOptions { jvm: vec!["-Xlog:gc*,class+load:stdout".into()], ..AgentOptions::default() };
+    let agent = Agent::start(&redis.url, noisy).await;
+    assert_eq!(agent.at(Kind::Reentrant, "job", 1).try_lock().await, Ok(true));
+    assert!(agent.mem().await > 0);
+    assert!(agent.log().contains("[gc"), "{}", agent.log());
+    agent.shutdown().await;
+}
+
+#[tokio::test]
 async fn every_flavour_locks_and_excludes() {
     for version in VERSIONS {
         let (redis, mut admin) = Redis::start(&[]).await;

@@ -30,6 +30,8 @@ pub struct AgentOptions {
     pub full_speed: bool,
     /// The most heap the process may use.
     pub heap_mb: u32,
+    /// More words for the Java machine.
+    pub jvm: Vec<String>,
 }
 
 impl Default for AgentOptions {
@@ -47,6 +49,7 @@ impl Default for AgentOptions {
             retries: None,
             full_speed: false,
             heap_mb: 256,
+            jvm: Vec::new(),
         }
     }
 }

@@ -1,0 +1,77 @@
+//! The agent's process: how it is started, and what goes in and comes out.
+
+use super::*;
+
+/// The next line that the agent wrote; what the Java machine itself says in between (warnings) goes to the log.
+pub(super) async fn next_answer(out: &mut Lines<BufReader<ChildStdout>>, log: &Log) -> Option<String> {
+    loop {
+        let line = out.next_line().await.ok().flatten()?;
+        if line.starts_with('{') {
+            return Some(line);
+        }
+        keep(log, line);
+    }
+}
+
+pub(super) async fn write_requests(mut input: ChildStdin, mut queue: mpsc::UnboundedReceiver<String>) {
+    while let Some(mut line) = queue.recv().await {
+        line.push('\n');
+        if input.write_all(line.as_bytes()).await.is_err() || input.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+pub(super) async fn keep_log(mut lines: Lines<BufReader<ChildStderr>>, log: Log) {
+    while let Ok(Some(line)) = lines.next_line().await {
+        keep(&log, line);
+    }
+}
+
+fn keep(log: &Log, line: String) {
+    const KEPT: usize = 200;
+    static SHOW: LazyLock<bool> = LazyLock::new(|| std::env::var_os("DISTLOCK_AGENT_LOG").is_some());
+    if *SHOW {
+        eprintln!("[agent] {line}");
+    }
+    let mut log = log.lock();
+    if log.len() == KEPT {
+        log.pop_front();
+    }
+    log.push_back(line);
+}
+
+pub(super) fn joined(log: &Log) -> String {
+    log.lock().iter().cloned().collect::<Vec<_>>().join("\n")
+}
+
+pub(super) fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(build::tool("java"));
+    // A file in /tmp for monitoring tools, which a machine that starts many of these may find locked, is not needed.
+    command.arg(format!("-Xmx{}m", options.heap_mb)).args(["-Xshare:auto", "-XX:-UsePerfData"]).args(&options.jvm);
+    if !options.full_speed {
+        command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+    }
+    command.args(["-cp", classpath.as_str(), "distlock.interop.Agent", "--url", url, "--mode", &options.mode]);
+    if !options.full_speed {
+        command.args(["--threads", "4", "--netty-threads", "4", "--idle", "2"]);
+    }
+    let ms = |time: Option<Duration>| time.map(|time| time.as_millis().to_string());
+    let given = [
+        ("--master", options.master.clone()),
+        ("--username", options.username.clone()),
+        ("--password", options.password.clone()),
+        ("--prefix", options.prefix.clone()),
+        ("--watchdog", ms(options.watchdog)),
+        ("--fair-wait", ms(options.fair_wait)),
+        ("--timeout", ms(options.timeout)),
+        ("--retries", options.retries.map(|times| times.to_string())),
+    ];
+    for (name, value) in given {
+        if let Some(value) = value {
+            command.arg(name).arg(value);
+        }
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
