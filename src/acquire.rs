@@ -53,8 +53,8 @@ impl Acquire {
     }
 
     /// Do not come in again: an owner that holds the lock already is told so at once, by
-    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), and keeps what it has. Redisson's non-reentrant locks
-    /// (protocol §4.4). Defaults to coming in again.
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), and keeps what it has, as with Redisson's non-reentrant locks.
+    /// Defaults to coming in again.
     pub fn not_reentrant(mut self) -> Self {
         self.alone = true;
         self

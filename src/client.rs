@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use crate::config::{Options, Prefer, Secret};
 use crate::engine::renewal::{self, Which};
-use crate::engine::{Engine, Handle};
+use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
-use crate::names::LockName;
 use crate::owner::Owner;
 use crate::runtime::home::Home;
+use crate::transport::Transport;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
-use crate::transport::script::Script;
-use crate::transport::{Arg, Call, Reply, Transport};
-
-static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../lua/common/preflight.lua"));
 
 /// A connection to one Redis or Valkey server, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.
@@ -134,36 +130,6 @@ impl Client {
             Some(work) => work.await,
             None => Err(Error::Closed),
         }
-    }
-
-    /// Tries on a throw-away key whether this login may do all that locks need; what is refused is logged, and returned.
-    async fn preflight(&self) -> Vec<String> {
-        let engine = self.0.engine();
-        let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
-        let words = [probe.key.clone(), engine.topology.publish(&probe), probe.channel.clone()].map(Arg::Text).into();
-        let reply = engine.topology.run(&probe, Call { script: &PREFLIGHT, keys: 1, words }).await;
-        let refused: Vec<String> = match reply {
-            Ok(Reply::List(parts)) => parts
-                .into_iter()
-                .filter_map(|part| match part {
-                    Reply::Text(reason) => Some(String::from_utf8_lossy(&reason).into_owned()),
-                    Reply::Int(at) if at > 0 => {
-                        engine.clock.learn(at, engine.now());
-                        None
-                    }
-                    _ => None,
-                })
-                .collect(),
-            Ok(_) => Vec::new(),
-            Err(fault) => vec![fault.message],
-        };
-        for reason in &refused {
-            tracing::warn!(
-                reason,
-                "this login may not do all that locks need (probed on a key beginning with the name prefix): see docs/acl.md"
-            );
-        }
-        refused
     }
 }
 
@@ -304,7 +270,7 @@ impl Builder {
         let preflight = self.options.preflight;
         let client = Client::over(self.options, Arc::new(node))?;
         if preflight {
-            client.preflight().await;
+            preflight::probe(client.engine()).await;
         }
         Ok(client)
     }

@@ -16,7 +16,6 @@ use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
 use crate::state::Released;
 
-mod extend;
 mod single;
 mod unused;
 

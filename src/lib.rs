@@ -60,6 +60,7 @@ mod flavour;
 mod group;
 mod guard;
 pub mod guide;
+mod hash;
 mod lock;
 pub mod multi;
 mod names;

@@ -3,13 +3,13 @@
 //! Source: protocol §2.1, §3.1.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::owner::Owner;
+use crate::hash::seeded;
 
 /// The longest name, in bytes of UTF-8, prefix included.
 pub(crate) const LONGEST: usize = 4096;
@@ -91,10 +91,8 @@ impl LockName {
     }
 
     /// The key of a reader's lease for its hold of this number, from 1 on. Of a read-write lock.
-    pub(crate) fn cover(&self, owner: &Owner, n: usize) -> Bytes {
-        Bytes::from(
-            [&self.tag()[..], b":", owner.text().as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat(),
-        )
+    pub(crate) fn cover(&self, owner: &str, n: usize) -> Bytes {
+        Bytes::from([&self.tag()[..], b":", owner.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat())
     }
 
     /// Where one owner is told that its turn for this lock has come (protocol §9.7). Stands for itself: nobody else waits
@@ -176,50 +174,6 @@ fn tagged(prefix: &str, raw: &str) -> String {
     if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
 }
 
-/// The hash of tables. None in a simulation, which must be the same in every run.
-static SEED: OnceLock<Option<RandomState>> = OnceLock::new();
-
-/// What names and owners are hashed by for tables: once each; tables then take the value as it is. Unlike in every other
-/// process, because names come from the outside world: by a hash that is known, thousands could be made to share a bucket.
-pub(crate) fn seeded(bytes: &[u8]) -> u64 {
-    match SEED.get_or_init(|| Some(RandomState::new())) {
-        Some(seed) => finished(seed.build_hasher(), bytes),
-        None => finished(DefaultHasher::new(), bytes),
-    }
-}
-
-fn finished(mut hasher: DefaultHasher, bytes: &[u8]) -> u64 {
-    hasher.write(bytes);
-    hasher.finish()
-}
-
-/// Has tables keep one order in every run of this program, unless something was hashed before.
-#[cfg(feature = "sim")]
-pub(crate) fn unseeded() {
-    let _ = SEED.set(None);
-}
-
-/// A hasher for keys that bring their hash along.
-#[derive(Default)]
-pub(crate) struct Ready(u64);
-
-impl Hasher for Ready {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = self.0.rotate_left(5) ^ seeded(bytes);
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// What tables keyed by [`LockName`] are built with.
-pub(crate) type ReadyHash = BuildHasherDefault<Ready>;
-
 /// Which of `n` shards a name lives in.
 pub(crate) fn shard(name: &LockName, n: usize) -> usize {
     // The low bits pick the bucket inside a shard, so take high ones here.
@@ -261,7 +215,7 @@ mod tests {
                 assert_eq!(half.channel, format!("redisson_rwlock{suffix}"));
                 assert_eq!(half.tag(), suffix[1..]);
                 assert_eq!(half.waiting_writers(), format!("{}:rwlock_waiting", &suffix[1..]));
-                let cover = half.cover(&Owner::fresh("u", 1), 2);
+                let cover = half.cover("u:1", 2);
                 assert_eq!(cover, format!("{}:u:1:rwlock_timeout:2", &suffix[1..]));
             }
         }

@@ -12,7 +12,7 @@ use rand::RngCore as _;
 use rand::rngs::OsRng;
 
 use crate::error::{Error, Result};
-use crate::names::seeded;
+use crate::hash::seeded;
 
 tokio::task_local! {
     static CURRENT: Owner;

@@ -10,17 +10,17 @@ use crate::engine::hold::{Hold, lease_until, valid_until};
 use crate::engine::ledger::{Book, Cap, End, Entry as _};
 use crate::engine::protocol::Renewed;
 use crate::engine::renewal::at_places;
-use crate::engine::replies::TOO_LATE;
+use crate::engine::replies::too_late;
 use crate::error::{Error, Result};
 use crate::transport::Reply;
 use crate::world::{Moment, nanos};
 
 /// Sets the lease of one guard anew.
-pub(super) struct Extension {
-    pub(super) engine: Arc<Engine>,
-    pub(super) hold: Arc<Hold>,
-    pub(super) level: u32,
-    pub(super) lease: Duration,
+pub(crate) struct Extension {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) level: u32,
+    pub(crate) lease: Duration,
 }
 
 /// What asking once brought.
@@ -34,7 +34,7 @@ struct Asked {
 }
 
 impl Extension {
-    pub(super) async fn make(self) -> Result<()> {
+    pub(crate) async fn make(self) -> Result<()> {
         let _order = self.hold.order.lock().await;
         let cut_until = Moment::from_nanos(self.hold.book().cut_until());
         // One before it may come in late, and shorten the lease behind this one.
@@ -156,14 +156,5 @@ impl Asked {
             [Reply::Int(0)] => self.numbers.clone(),
             _ => Vec::new(),
         }
-    }
-}
-
-/// The server's time, where it found the command too late.
-fn too_late(reply: &Reply) -> Option<i64> {
-    let Reply::List(parts) = reply else { return None };
-    match parts.as_slice() {
-        [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(*at),
-        _ => None,
     }
 }

@@ -12,7 +12,8 @@ use super::ledger::{Book, End, Entry, Table};
 use super::protocol::{HoldId, Protocol};
 use super::sync::{Mutex, MutexGuard};
 use crate::error::{Error, Lost};
-use crate::names::{LockName, ReadyHash};
+use crate::hash::ReadyHash;
+use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::Moment;
 

@@ -21,7 +21,8 @@ use super::registry::Passed;
 use super::renewal::{self, Which};
 use super::sync::Mutex;
 use crate::error::Error;
-use crate::names::{LockName, ReadyHash};
+use crate::hash::ReadyHash;
+use crate::names::LockName;
 use crate::transport::{Arg, Call, Reply};
 use crate::world::Moment;
 

@@ -3,6 +3,7 @@
 //! A round goes out every third of the watchdog, and at once when a connection comes back. Errors are retried at a
 //! tenth of that until the lease's own end; one bad entry never stops the others.
 
+use std::ops::AddAssign;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -29,6 +30,14 @@ pub(crate) struct Round {
     pub(crate) renewed: usize,
     pub(crate) failed: usize,
     pub(crate) lost: usize,
+}
+
+impl AddAssign for Round {
+    fn add_assign(&mut self, part: Self) {
+        self.renewed += part.renewed;
+        self.failed += part.failed;
+        self.lost += part.lost;
+    }
 }
 
 /// Which holds a round renews, of those that the watchdog keeps. A regular one looks after long explicit leases too, where
@@ -132,9 +141,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
         }
     }
     while let Some(part) = batches.next().await {
-        round.renewed += part.renewed;
-        round.failed += part.failed;
-        round.lost += part.lost;
+        round += part;
     }
     super::metrics::renewed(round.renewed, round.failed);
     if round.failed > 0 {
@@ -151,10 +158,7 @@ async fn batch(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Round {
         let mut round = Round::default();
         let mut singles: FuturesUnordered<_> = holds.chunks(1).map(|single| send(engine, single)).collect();
         while let Some(part) = singles.next().await {
-            let part = part.unwrap_or(Round { failed: 1, ..Round::default() });
-            round.renewed += part.renewed;
-            round.failed += part.failed;
-            round.lost += part.lost;
+            round += part.unwrap_or(Round { failed: 1, ..Round::default() });
         }
         return round;
     }

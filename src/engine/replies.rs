@@ -5,7 +5,16 @@ use crate::error::{Error, Result};
 use crate::transport::Reply;
 
 /// With the server's time: the command came after its last moment, and nothing was done.
-pub(crate) const TOO_LATE: i64 = -7;
+const TOO_LATE: i64 = -7;
+
+/// The server's time, where a reply says so.
+pub(crate) fn too_late(reply: &Reply) -> Option<i64> {
+    let Reply::List(parts) = reply else { return None };
+    match parts.as_slice() {
+        [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(*at),
+        _ => None,
+    }
+}
 
 impl dyn Protocol {
     fn odd(&self, command: &str, reply: &Reply) -> Error {

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::extend::Extension;
 use crate::acquire::Acquire;
 use crate::config::check_lease;
 use crate::engine::Handle;
 use crate::engine::acquire;
+use crate::engine::extend::Extension;
 use crate::engine::hold::{Grant, lease_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::release;

@@ -196,14 +196,17 @@ impl RuntimeEnd {
     where
         F: Future<Output: EndsWithRuntime>,
     {
+        // Wakers are somebody else's code: made and dropped outside of the lock.
+        let mut waker = Some(context.waker().clone());
         let mut state = self.state.lock();
         if state.has_ended {
             return Poll::Ready(EndsWithRuntime::runtime_gone());
         }
-        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            state.waker = Some(context.waker().clone());
-        }
-        work.poll(context)
+        std::mem::swap(&mut state.waker, &mut waker);
+        let polled = work.poll(context);
+        drop(state);
+        drop(waker);
+        polled
     }
 }
 

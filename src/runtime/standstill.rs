@@ -1,15 +1,16 @@
 //! Standstills of this process or of its machine: timers fire late, and answers are here that nobody has read.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// A limit that is found overdue by so much was passed in a standstill, which says nothing about a server.
 pub(crate) const OVERDUE: Duration = Duration::from_millis(25);
 
 /// How long the reply to a command may take then: the server may have stood still as well.
-pub(crate) const RECOVERY: Duration = Duration::from_millis(50);
+const RECOVERY: Duration = Duration::from_millis(50);
 
 /// The time to read what is here unread: a command whose own limit passed in the same standstill ends before that.
 pub(crate) const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));
@@ -43,4 +44,20 @@ pub(crate) async fn within_of<T>(limit: Duration, overdue: Duration, work: impl 
         output = work => Some(output),
         () = limit_over => None,
     }
+}
+
+/// Work with a timeout of its own. Where it is found to be past `overdue`, after a standstill, the reply has a moment more to come:
+/// the work is not polled until then, for it would find its own timer first.
+pub(crate) async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
+    let (mut work, due) = (std::pin::pin!(work), Instant::now() + overdue);
+    let mut recovery: Option<Pin<Box<Sleep>>> = None;
+    std::future::poll_fn(|cx| {
+        if recovery.is_none() && Instant::now() < due {
+            return work.as_mut().poll(cx);
+        }
+        let rest = recovery.get_or_insert_with(|| Box::pin(tokio::time::sleep(RECOVERY)));
+        std::task::ready!(rest.as_mut().poll(cx));
+        work.as_mut().poll(cx)
+    })
+    .await
 }

@@ -86,7 +86,7 @@ fn numbered(holds: &[u8]) -> usize {
 
 /// The keys of an owner's first covers.
 fn covers(name: &LockName, owner: &Owner, count: usize) -> impl Iterator<Item = Arg> {
-    (1..=count).map(move |n| Arg::Text(name.cover(owner, n)))
+    (1..=count).map(move |n| Arg::Text(name.cover(owner.text(), n)))
 }
 
 /// How many holds a release knows of: that many covers its owner has, if no other client acts as it.

@@ -7,7 +7,7 @@ use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
 /// Which server of a topology it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MemberId(usize);
 
 impl MemberId {
@@ -32,8 +32,7 @@ pub(crate) trait MemberListener: Send + Sync {
     fn reconnected(&self, member: MemberId);
 }
 
-/// One server: the way to it, and whether it answers. Members share nothing, so that one that is dead stalls its own names
-/// only.
+/// One server: the way to it, and whether it answers.
 pub(super) struct Member {
     id: MemberId,
     transport: Arc<dyn Transport>,

@@ -1,5 +1,5 @@
-//! On which server a name lives. Nobody above this room sees a server: commands, subscriptions and questions are about names,
-//! and where a name lives is found anew each time. So far every name lives on one server.
+//! On which server a name lives. Nobody above this room sees a server: commands, subscriptions and questions are about
+//! names, and where a name lives is found anew each time. So far every name lives on one server.
 
 use std::sync::{Arc, Weak};
 
@@ -19,33 +19,45 @@ use crate::world::{Moment, World};
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
     members: Arc<[Arc<Member>]>,
-    /// The number of the server of a name, of so many.
-    index: fn(&LockName, usize) -> usize,
+    rule: Rule,
     world: Arc<dyn World>,
+}
+
+/// Which of the members a name lives on.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    /// The only one.
+    Single,
+    /// For tests of several: the one whose number the name ends in.
+    #[cfg(test)]
+    LastDigit,
 }
 
 impl Topology {
     /// One server for every name.
     pub(crate) fn single(transport: Arc<dyn Transport>, world: Arc<dyn World>) -> Self {
-        Self::of(vec![transport], |_, _| 0, world)
-    }
-
-    fn of(transports: Vec<Arc<dyn Transport>>, index: fn(&LockName, usize) -> usize, world: Arc<dyn World>) -> Self {
-        let numbered = transports.into_iter().enumerate();
-        let members = numbered.map(|(index, transport)| Member::new(MemberId::new(index), transport)).collect();
-        Self { members, index, world }
+        Self::of(vec![transport], Rule::Single, world)
     }
 
     /// Several servers, each with the names that end in its number.
     #[cfg(test)]
     pub(crate) fn by_last_digit(transports: Vec<Arc<dyn Transport>>, world: Arc<dyn World>) -> Self {
-        let index = |name: &LockName, of: usize| usize::from(name.key.last().unwrap_or(&b'0') - b'0') % of;
-        Self::of(transports, index, world)
+        Self::of(transports, Rule::LastDigit, world)
     }
 
-    /// Which server a name lives on, as of now. By the next command it may live elsewhere.
-    pub(crate) fn place(&self, name: &LockName) -> MemberId {
-        MemberId::new((self.index)(name, self.members.len()))
+    fn of(transports: Vec<Arc<dyn Transport>>, rule: Rule, world: Arc<dyn World>) -> Self {
+        let numbered = transports.into_iter().enumerate();
+        let members = numbered.map(|(index, transport)| Member::new(MemberId::new(index), transport)).collect();
+        Self { members, rule, world }
+    }
+
+    /// Which server a name lives on. So far no name ever moves.
+    pub(crate) fn place(&self, _name: &LockName) -> MemberId {
+        MemberId::new(match self.rule {
+            Rule::Single => 0,
+            #[cfg(test)]
+            Rule::LastDigit => usize::from(_name.key.last().unwrap_or(&b'0') - b'0') % self.members.len(),
+        })
     }
 
     fn member(&self, name: &LockName) -> &Arc<Member> {
@@ -79,7 +91,7 @@ impl Topology {
         }
     }
 
-    /// The command by which scripts publish on the channel of a name.
+    /// The command by which scripts publish on the channel of a name: a cluster may want another one.
     pub(crate) fn publish(&self, _name: &LockName) -> Bytes {
         Bytes::from_static(b"PUBLISH")
     }
@@ -90,7 +102,7 @@ impl Topology {
         self.member(name).is_silent(at)
     }
 
-    /// Which servers these are, together: the same text wherever a name of theirs lives.
+    /// Which servers these are, together: the same text wherever a name of theirs lives. So far it is the only one's address.
     pub(crate) fn identity(&self) -> &str {
         self.members.first().map_or("", |first| first.transport().address())
     }

@@ -24,7 +24,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::runtime::standstill::{OVERDUE, RECOVERY, within};
+use crate::runtime::standstill::{OVERDUE, unhurried, within};
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use fault::fault;
@@ -123,21 +123,6 @@ impl Line {
             }
         }
     }
-}
-
-/// Work with a timeout of its own. If that is found overdue, after a standstill, the reply has a moment more to come.
-async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
-    let (mut work, due) = (std::pin::pin!(work), Instant::now() + overdue);
-    let mut recovery: Option<std::pin::Pin<Box<tokio::time::Sleep>>> = None;
-    std::future::poll_fn(|cx| {
-        if recovery.is_none() && Instant::now() < due {
-            return work.as_mut().poll(cx);
-        }
-        let rest = recovery.get_or_insert_with(|| Box::pin(tokio::time::sleep(RECOVERY)));
-        std::task::ready!(rest.as_mut().poll(cx));
-        work.as_mut().poll(cx)
-    })
-    .await
 }
 
 fn reply(value: Value) -> Reply {

@@ -49,11 +49,17 @@ pub(crate) fn batch(
         let call = Call { script: &ALL, keys: protocols.len(), words };
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
+        // Whatever it has come to is undone.
+        let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true)));
+        // Nobody knows what stands behind a reply that no script of ours gives.
+        let odd = |reply: &Reply| {
+            undo();
+            Error::odd_reply(ALL.name, reply)
+        };
         let sent = engine.now();
         let reply = engine.topology.run(&name, call).await.map_err(|fault| {
             if fault.in_doubt() {
-                // Whatever it has come to is undone.
-                targets.iter().for_each(|target| drop(Undo::new(target, true)));
+                undo();
             }
             Error::from_fault(&fault, &name.plain)
         })?;
@@ -69,9 +75,9 @@ pub(crate) fn batch(
                     }
                     _ => None,
                 }
-                .unwrap_or_else(|| Err(Error::odd_reply(ALL.name, &reply)));
+                .unwrap_or_else(|| Err(odd(&reply)));
             }
-            odd => return Err(Error::odd_reply(ALL.name, odd)),
+            reply => return Err(odd(reply)),
         }
         let until = valid_until(sent, span).as_nanos();
         let grants: Vec<Grant> = targets

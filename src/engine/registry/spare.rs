@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::Registry;
 use crate::engine::sync::Mutex;
-use crate::names::{LockName, ReadyHash};
+use crate::hash::ReadyHash;
+use crate::names::LockName;
 use crate::owner::Owner;
 
 /// An owner, and the inbox where messages for it come in.

@@ -124,7 +124,7 @@ impl SimScript {
 impl SimServer {
     /// An empty server. The seed decides everything that is left to chance.
     pub fn new(seed: u64) -> Self {
-        crate::names::unseeded();
+        crate::hash::unseeded();
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let (start, number) = (Instant::now(), SERVERS.fetch_add(1, Ordering::Relaxed));
         // In the order of their making.
