@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
 use crate::engine::hold::{Grant, Hold};
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{Mutex, Notify};
 use crate::world::Moment;
 
 /// One name.

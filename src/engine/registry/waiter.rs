@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
 use super::slot::{Listening, Local, Named, Passed, Seat, SeatState, Slot};
 use super::{Registry, Subscribing};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{Mutex, Notify, timeout};
 use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::Moment;
@@ -227,7 +226,7 @@ impl Waiter {
             }
         };
         // Over is as good as failed: the caller polls.
-        let _ = tokio::time::timeout(limit, settled).await;
+        let _ = timeout(limit, settled).await;
     }
 
     /// Lets other processes have the lock first, if this one had it many times in a row and others were told that it is
@@ -282,7 +281,7 @@ impl Waiter {
             woken.await;
             return Parked::Woken;
         }
-        match tokio::time::timeout(limit, woken).await {
+        match timeout(limit, woken).await {
             Ok(()) => Parked::Woken,
             Err(_) => Parked::TimedOut,
         }

@@ -8,16 +8,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::channels::Channels;
 use super::hold::{Grant, Hold};
 use super::renewal::Kick;
-use super::sync::{Mutex, MutexGuard};
+use super::sync::{Mutex, MutexGuard, Notify, sleep};
 use crate::config::Options;
 use crate::hash::ReadyHash;
 use crate::names::{LockName, shard};
@@ -274,7 +273,7 @@ impl Registry {
             return;
         }
         self.topology.unsubscribe(name).await;
-        if self.channels.nth(&name.channel, 0).is_some() {
+        if self.channels.names(&name.channel).is_some() {
             // Another one came meanwhile, and may have been cut off.
             if let Err(fault) = self.topology.subscribe(name).await {
                 tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
@@ -320,7 +319,7 @@ impl Registry {
                     self.channels.remove(&name);
                     return self.listens(&name, Listening::Off);
                 }
-                () = tokio::time::sleep(rest) => {}
+                () = sleep(rest) => {}
             }
             let now = self.topology.now();
             let mut shard = self.shard(&name).lock();
@@ -364,9 +363,9 @@ impl Registry {
 
 impl MemberListener for Registry {
     fn message(&self, channel: &[u8], payload: &[u8]) {
-        for n in 0.. {
-            let Some(name) = self.channels.nth(channel, n) else { return };
-            self.seat(&name, |seat| {
+        let Some(names) = self.channels.names(channel) else { return };
+        for name in names.iter() {
+            self.seat(name, |seat| {
                 // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
                 let mut state = seat.state.lock();
                 if let Some(lease) = passed(payload, &state.nonce) {
