@@ -74,13 +74,13 @@ fn ended_while_needed(names: [&str; 2]) {
         let (client, second) = (Arc::clone(&client), Arc::clone(&second));
         thread::spawn(move || drop(block_on(client.lock(&second))))
     };
-    let sleepers = {
+    let other_client = {
         let client = Arc::clone(&client);
-        thread::spawn(move || client.reaper.run_sleepers())
+        thread::spawn(move || client.freed_elsewhere())
     };
-    client.freed_elsewhere();
+    client.reaper.run_sleepers();
     waiter.join().unwrap();
-    sleepers.join().unwrap();
+    other_client.join().unwrap();
     client.assert_clean();
 }
 
