@@ -361,7 +361,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
                     // Under the lock, and only for the very place that was asked about: its owner may have been in since,
                     // and wait anew.
                     if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
-                        engine.registry.pass(&one.inbox, Passed { lease, since: Some(sent) });
+                        engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) });
                     }
                 }
                 _ => return Err(odd()),

@@ -2,8 +2,8 @@
 //! hand-off of a held lock to the next local waiter.
 //!
 //! Of all tasks of this process that want a name, one has its *turn*: it alone speaks to Redis (the contender). The
-//! others queue here. A message wakes the contender. A lock that this process holds may be passed to the contender
-//! without a word to Redis, a bounded number of times (cohort locking: Dice, Marathe and Shavit, PPoPP 2012).
+//! others queue here. A message wakes the contender. A lock that this process holds may be handed over to the
+//! contender without a word to Redis, a bounded number of times (cohort locking: Dice, Marathe and Shavit, PPoPP 2012).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -124,15 +124,15 @@ impl Registry {
         waiter
     }
 
-    /// Passes a hold that nobody relies on any more to the contender, if there is one that takes it and it is not yet
+    /// Hands a hold that nobody relies on any more over to the contender, if there is one that takes it and it is not yet
     /// other processes' turn. `open` makes the grant, under the registry's lock. Otherwise forgets the hold: from here
     /// on it is being released.
-    pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
         let name = hold.name();
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
         let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
-        if local.passed < self.limit
+        if local.handoffs < self.limit
             && now.since(local.since) < self.time
             && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
         {
@@ -141,15 +141,15 @@ impl Registry {
                 && state.handed.is_none()
                 && let Some(grant) = open()
             {
-                local.passed += 1;
+                local.handoffs += 1;
                 state.handed = Some(grant);
                 drop(state);
                 seat.notify.notify_one();
                 return true;
             }
         }
-        // After a series of passes, others come first.
-        slot.yielding = local.passed > 0 && slot.turn;
+        // After a series of hand-offs, others come first.
+        slot.yielding = local.handoffs > 0 && slot.turn;
         slot.local = None;
         if slot.is_vacant() {
             shard.remove(name);
@@ -188,8 +188,8 @@ impl Registry {
         }
     }
 
-    /// Whoever waits at an inbox has been passed the lock.
-    pub(crate) fn pass(&self, inbox: &LockName, passed: Passed) {
+    /// The server has passed the lock on to whoever waits at an inbox.
+    pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) {
         self.seat(inbox, |seat| {
             seat.state.lock().passed = Some(passed);
             seat.wake();

@@ -39,7 +39,7 @@ struct Before {
 }
 
 /// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
-/// passed on inside this process.
+/// handed over inside this process.
 fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Before> {
     let now = engine.now();
     let (before, watched) = {
@@ -54,7 +54,7 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
     };
     super::metrics::held(hold.protocol.flavour(), now.since(since));
     let spare = engine.options.watchdog / 3;
-    let passed = engine.registry.pass_on(hold, now, || {
+    let handed_over = engine.registry.hand_over(hold, now, || {
         // The next one must be the only one who can act as this owner.
         if !watched || !before.held || hold.owner.is_known() {
             return None;
@@ -76,7 +76,7 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         drop(book);
         Some(Grant::new(Arc::clone(engine), Arc::clone(hold), level))
     });
-    (!passed).then_some(before)
+    (!handed_over).then_some(before)
 }
 
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
@@ -388,7 +388,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
         // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
-        // One that is between two guards, given back by the first and not yet passed on to the second, is among them.
+        // One that is between two guards, given back by the first and not yet handed over to the second, is among them.
         let mut holds = engine.holds.collect(|book| book.count() > 0);
         holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();

@@ -37,7 +37,7 @@
 //! - Up to 2^53 − 1.
 //! - Not over [`RedLock`](crate::RedLock): see there.
 //!
-//! A fenced lock is never passed on inside a process without a word to the server, for each section needs its number.
+//! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
 //!
 //! # Wire format
 //!

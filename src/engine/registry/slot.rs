@@ -29,7 +29,7 @@ pub(super) struct Slot {
     pub(super) local: Option<Local>,
     /// True when the contender was told that others come first.
     pub(super) held_back: bool,
-    /// True after this process has passed the lock on as often as it may: the next turn is other processes'.
+    /// True after this process has handed the lock over as often as it may: the next turn is other processes'.
     pub(super) yielding: bool,
 }
 
@@ -47,18 +47,19 @@ pub(super) enum Listening {
     Live,
 }
 
-/// A hold of this process that may be passed on.
+/// A hold of this process that may be handed over.
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) hold: Arc<Hold>,
-    pub(super) passed: u32,
+    /// How often it was handed over since.
+    pub(super) handoffs: u32,
     pub(super) since: Moment,
 }
 
 /// One waiter's seat.
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// The flavour of locks that it may be handed, which another owner of this client took.
+    /// The flavour of locks that may be handed over to it, which another owner of this client took.
     pub(super) takes: Option<&'static str>,
     pub(super) state: Mutex<SeatState>,
     pub(super) notify: Notify,
@@ -144,7 +145,7 @@ impl Slot {
     }
 
     /// Gives the turn to the first in the queue who is still there.
-    pub(super) fn pass(&mut self) {
+    pub(super) fn pass_turn(&mut self) {
         self.contender = None;
         self.turn = false;
         while let Some(seat) = self.queue.pop_front() {

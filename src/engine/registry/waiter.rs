@@ -49,8 +49,8 @@ pub(crate) enum Until {
 pub(crate) enum HeldAs {
     /// The lock, for itself.
     Alone,
-    /// The lock, which may be handed to the next when it is given back.
-    Passable,
+    /// The lock, which may be handed over to the next when it is given back.
+    MayHandOver,
     /// A share: those behind it may come in beside it.
     Shared,
 }
@@ -291,8 +291,9 @@ impl Waiter {
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
     pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
-            if held_as == HeldAs::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
-                slot.local = Some(Local { hold: Arc::clone(hold), passed: 0, since: now });
+            if held_as == HeldAs::MayHandOver && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold))
+            {
+                slot.local = Some(Local { hold: Arc::clone(hold), handoffs: 0, since: now });
             }
         });
         drop(stray);
@@ -326,7 +327,7 @@ impl Waiter {
         if turn && shared {
             slot.let_in();
         } else if turn {
-            slot.pass();
+            slot.pass_turn();
             // What it was woken for, it has not looked at: that is for the next one to do.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
                 seat.wake();
