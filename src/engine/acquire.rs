@@ -126,7 +126,7 @@ impl Request {
             outcome => outcome,
         };
         if self.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
-            self.call();
+            self.wake_same_owner();
         }
         self.note(&outcome);
         outcome
@@ -173,14 +173,14 @@ impl Request {
     }
 
     /// It came in: so may those who wait as the same owner.
-    fn call(&self) {
+    fn wake_same_owner(&self) {
         let registry = &self.engine.registry;
         if self.protocol.queue().is_some() {
             return registry.wake(&self.protocol.name().inbox(self.owner.text()));
         }
-        registry.call(self.protocol.name(), &self.owner);
+        registry.wake_same_owner(self.protocol.name(), &self.owner);
         if let Some(other) = self.protocol.other().filter(|_| !self.protocol.nature().shared) {
-            registry.call(other, &self.owner);
+            registry.wake_same_owner(other, &self.owner);
         }
     }
 

@@ -101,7 +101,7 @@ impl Registry {
             name: Arc::clone(name),
             seat: None,
             takes,
-            named: None,
+            ticket: None,
             counted: false,
             left: false,
             nonce: Bytes::new(),
@@ -197,9 +197,9 @@ impl Registry {
     }
 
     /// An owner has come in: others who wait as the same owner may come in beside it, whoever is before them.
-    pub(crate) fn call(&self, name: &LockName, owner: &Owner) {
+    pub(crate) fn wake_same_owner(&self, name: &LockName, owner: &Owner) {
         if let Some(slot) = self.shard(name).lock().get(name) {
-            slot.call(&owner.bytes());
+            slot.wake_same_owner(&owner.bytes());
         }
     }
 

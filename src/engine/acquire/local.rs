@@ -49,7 +49,7 @@ impl Request {
         let mut waiter =
             self.engine.registry.enter(self.protocol.name(), may_hand_over.then(|| self.protocol.flavour()));
         if self.may_meet_itself() {
-            waiter.name(&self.owner);
+            waiter.sit_as(&self.owner);
         }
         match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut awaited).await? {
             Waited::Done(grant) => {

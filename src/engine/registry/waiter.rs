@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::slot::{Listening, Local, Named, Passed, Seat, SeatState, Slot};
+use super::slot::{Listening, Local, Passed, Seat, SeatState, Slot, Ticket};
 use super::{Registry, Subscribing};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
@@ -63,7 +63,8 @@ pub(crate) struct Waiter {
     /// None while it was alone from the start: then it has the turn.
     pub(super) seat: Option<Arc<Seat>>,
     pub(super) takes: Option<&'static str>,
-    pub(super) named: Option<Named>,
+    /// Its place among those who wait as its owner, where others may wait as that too.
+    pub(super) ticket: Option<Ticket>,
     pub(super) counted: bool,
     pub(super) left: bool,
     /// What a message has to carry that says that the lock was passed on to this waiter.
@@ -152,14 +153,14 @@ impl Waiter {
         }
     }
 
-    /// Sits down as one who is called when this owner comes in by another acquire: who holds the lock must not queue behind
+    /// Sits down as one who is woken when this owner comes in by another acquire: who holds the lock must not queue behind
     /// those who wait for it. What came before this is for the caller to find out.
-    pub(crate) fn name(&mut self, owner: &Owner) {
+    pub(crate) fn sit_as(&mut self, owner: &Owner) {
         self.sit();
-        let Some(seat) = self.seat.as_ref().filter(|_| self.named.is_none()) else { return };
+        let Some(seat) = self.seat.as_ref().filter(|_| self.ticket.is_none()) else { return };
         let mut shard = self.registry.shard(&self.name).lock();
         // It may have been let in meanwhile, and then nobody stands in the queue.
-        self.named = Some(shard.entry(Arc::clone(&self.name)).or_default().name(owner.bytes(), seat));
+        self.ticket = Some(shard.entry(Arc::clone(&self.name)).or_default().sit_as(owner.bytes(), seat));
     }
 
     /// The lock that was handed over, if one was. Forgets earlier wake-ups, for what comes next answers them; unless it
@@ -311,10 +312,10 @@ impl Waiter {
         let mut shard = self.registry.shard(&self.name).lock();
         let slot = shard.get_mut(&self.name)?;
         before(slot);
-        if let Some(named) = self.named.take() {
-            slot.named.remove(&named);
-            // It came in, and so may the next; or it was called, and goes without having asked.
-            slot.call(&named.0);
+        if let Some(ticket) = self.ticket.take() {
+            slot.by_owner.remove(&ticket);
+            // It came in, and so may the next; or it was woken, and goes without having asked.
+            slot.wake_same_owner(&ticket.0);
         }
         let (turn, joins, woken, handed) = match &self.seat {
             None => (true, false, false, None),
