@@ -35,8 +35,8 @@ pub(crate) struct Hold {
     pub(crate) order: tokio::sync::Mutex<()>,
     /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
     pub(crate) inbox: OnceLock<Arc<LockName>>,
-    /// The number of the section, where sections have one; else 0.
-    number: AtomicU64,
+    /// The section's fencing token, where sections have one; else 0.
+    token: AtomicU64,
 }
 
 impl Hold {
@@ -48,7 +48,7 @@ impl Hold {
             changed: Notify::new(),
             order: tokio::sync::Mutex::new(()),
             inbox: OnceLock::new(),
-            number: AtomicU64::new(0),
+            token: AtomicU64::new(0),
         })
     }
 
@@ -60,9 +60,9 @@ impl Hold {
         (Arc::clone(self.name()), self.owner.clone())
     }
 
-    /// A section has begun, and this is its number.
-    pub(crate) fn begins(&self, number: u64) {
-        self.number.store(number, Ordering::Relaxed);
+    /// A section has begun, and this is its fencing token.
+    pub(crate) fn begins(&self, token: u64) {
+        self.token.store(token, Ordering::Relaxed);
     }
 
     /// For how long it is held still, if somebody here relies on it.
@@ -162,16 +162,16 @@ pub(crate) struct Grant {
     pub(crate) level: u32,
     /// When this guard got it: its own time of holding runs from here.
     pub(crate) since: Moment,
-    /// The number of its section, where sections have one.
-    pub(crate) number: Option<u64>,
+    /// The fencing token of its section, where sections have one.
+    pub(crate) token: Option<u64>,
     armed: bool,
 }
 
 impl Grant {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, level: u32) -> Self {
         let since = engine.now();
-        let number = Some(hold.number.load(Ordering::Relaxed)).filter(|number| *number > 0);
-        Self { engine, hold, level, since, number, armed: true }
+        let token = Some(hold.token.load(Ordering::Relaxed)).filter(|token| *token > 0);
+        Self { engine, hold, level, since, token, armed: true }
     }
 
     /// Until when it is held, if it is: no I/O, no timer, just the clock.

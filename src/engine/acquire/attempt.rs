@@ -101,7 +101,7 @@ impl Request {
             lease: self.lease,
             inbox: self.inbox.clone(),
             alone: self.alone,
-            numbers: self.protocol.nature().numbers,
+            fenced: self.protocol.nature().fenced,
             // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
             first: self.holds_nothing && target.number == self.number,
             used_again: self.fresh && self.number > 0,
@@ -141,8 +141,8 @@ struct Attempt {
     inbox: Option<Arc<LockName>>,
     /// True when the owner must hold nothing yet.
     alone: bool,
-    /// True when the lock that was asked for gives every section a number.
-    numbers: bool,
+    /// True when the lock that was asked for gives every section a fencing token.
+    fenced: bool,
     /// True when the owner has had no hold before this one.
     first: bool,
     /// True when the owner was made by this client, which has used it before.
@@ -177,10 +177,10 @@ impl Attempt {
         let passed = match answer {
             Answer::Held => false,
             Answer::Passed => true,
-            Answer::Numbered(number) => {
-                // A hold that comes in again has the number already.
+            Answer::Fenced(token) => {
+                // A hold that comes in again has the token already.
                 if before.count == 0 {
-                    hold.begins(number);
+                    hold.begins(token);
                 }
                 false
             }
@@ -198,7 +198,7 @@ impl Attempt {
     /// An owner has to do with a name as one flavour at a time.
     fn check_flavour(&self) -> Result<(), Failed> {
         let protocol = self.protocol();
-        if protocol.nature().numbers == self.numbers {
+        if protocol.nature().fenced == self.fenced {
             return Ok(());
         }
         let what = format!(

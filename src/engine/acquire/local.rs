@@ -38,7 +38,7 @@ impl Request {
             }
         }
         let shared = self.protocol.nature().shared;
-        let may_hand_over = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().numbers;
+        let may_hand_over = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().fenced;
         let held_as = if shared {
             HeldAs::Shared
         } else if may_hand_over {
