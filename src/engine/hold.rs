@@ -1,4 +1,4 @@
-//! One owner's hold of one lock, and a guard's share in it.
+//! What the table has for one owner of one lock, and a guard's share in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ pub(crate) type Key = (Arc<LockName>, Owner);
 /// All holds of a client.
 pub(crate) type Holds = Table<Key, Hold, ReadyHash>;
 
-/// One owner's hold of one lock.
+/// The entry of one owner and one lock in the table: all holds that the owner has of it, in one book.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) protocol: Arc<dyn Protocol>,
@@ -159,6 +159,7 @@ impl Drop for Target {
 pub(crate) struct Grant {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
+    /// The guard's level in the book.
     pub(crate) level: u32,
     /// When this guard got it: its own time of holding runs from here.
     pub(crate) since: Moment,

@@ -20,7 +20,7 @@ pub(crate) enum End {
     Closed,
 }
 
-/// One guard's reliance on a hold.
+/// One guard's line in the book: the hold that it relies on, and until when.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     id: u32,
@@ -47,7 +47,7 @@ impl Cap {
     pub(crate) const NONE: Self = Self { until: u64::MAX, lease: u64::MAX };
 }
 
-/// One owner's hold of one lock.
+/// The holds that one owner has of one lock: which guard relies on which, until when, and how they ended.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     levels: Vec<Level>,
