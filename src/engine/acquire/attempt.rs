@@ -100,7 +100,7 @@ impl Request {
             target: Arc::clone(target),
             lease: self.lease,
             inbox: self.inbox.clone(),
-            alone: self.alone,
+            not_reentrant: self.not_reentrant,
             fenced: self.protocol.nature().fenced,
             // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
             first: self.holds_nothing && target.number == self.number,
@@ -140,7 +140,7 @@ struct Attempt {
     lease: Option<Duration>,
     inbox: Option<Arc<LockName>>,
     /// True when the owner must hold nothing yet.
-    alone: bool,
+    not_reentrant: bool,
     /// True when the lock that was asked for gives every section a fencing token.
     fenced: bool,
     /// True when the owner has had no hold before this one.
@@ -172,7 +172,7 @@ impl Attempt {
         // A command that shortens the lease may come in late: not behind this one.
         self.target.engine.after(cut_until).await;
         let Some(before) = self.look_into_book() else { return Ok(Tried::Gone) };
-        self.check_alone(&before)?;
+        self.check_reentry(&before)?;
         let (sent, answer) = self.send(&before).await?;
         let passed = match answer {
             Answer::Held => false,
@@ -218,10 +218,10 @@ impl Attempt {
         Some(Before { count: book.count(), until: Moment::from_nanos(book.until_all()), last: book.holds().last() })
     }
 
-    fn check_alone(&self, before: &Before) -> Result<(), Failed> {
+    fn check_reentry(&self, before: &Before) -> Result<(), Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
-        if self.alone && (before.count > 0 || self.protocol().other().is_some_and(|name| of_other(name) > 0)) {
+        if self.not_reentrant && (before.count > 0 || self.protocol().other().is_some_and(|name| of_other(name) > 0)) {
             return Err(self.deadlock(Deadlock::NotReentrant));
         }
         Ok(())
@@ -261,7 +261,7 @@ impl Attempt {
                 earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
                 last_ms: if is_limited { engine.last_ms() } else { 0 },
                 // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
-                alone: self.alone || self.used_again,
+                alone: self.not_reentrant || self.used_again,
                 queueing: self.queueing,
                 nonce: &self.target.nonce,
                 publish: engine.topology.publish(protocol.name()),
@@ -297,7 +297,9 @@ impl Attempt {
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::Met),
-            Answer::Deadlock => Err(self.deadlock(if self.alone { Deadlock::NotReentrant } else { Deadlock::Upgrade })),
+            Answer::Deadlock => {
+                Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
+            }
             answer => self.read_loss(&answer, before),
         }
     }
