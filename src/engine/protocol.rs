@@ -77,7 +77,7 @@ impl Ask<'_> {
 pub(crate) struct Giving<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) hold: &'a HoldId,
-    pub(crate) rest: Rest,
+    pub(crate) lease_left: LeaseLeft,
     /// The holds that this client has left, as a list. Where the owner has others, their leases are not to be cut. Empty:
     /// unknown.
     pub(crate) mine: Bytes,
@@ -96,7 +96,7 @@ impl Giving<'_> {
         [
             Arg::Text(self.owner.bytes()),
             self.hold.arg(),
-            Arg::Int(self.rest.lease),
+            Arg::Int(self.lease_left.lease),
             Arg::Text(self.mine.clone()),
             Arg::Int(self.last_ms),
         ]
@@ -169,7 +169,7 @@ impl Queue {
 
 /// What a release is to leave to the holds of the owner that stay, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct LeaseLeft {
     /// So much has been promised. Above 0 only where every hold has a lease of its own.
     pub(crate) least: i64,
     /// The lease, in full.

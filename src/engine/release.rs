@@ -18,7 +18,7 @@ use super::Engine;
 use super::clock::{Refusals, harmless_from};
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
-use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
+use super::protocol::{Forced, Giving, HoldId, LeaseLeft, Protocol, Release};
 use crate::config::millis;
 use crate::error::{Error, NotHeld, Result};
 use crate::runtime::reaper::{Finished, Job};
@@ -117,12 +117,12 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
     let apart = hold.protocol.nature().leases_apart;
-    let (rest, cut_until, owed) = {
+    let (lease_left, cut_until, owed) = {
         let mut book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
             return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
-        (rest(&engine, &hold, &book), book.cut_until(), book.owed())
+        (lease_left(&engine, &hold, &book), book.cut_until(), book.owed())
     };
     let id = if owed.is_empty() {
         engine.hold_id(&hold.owner, before.number)
@@ -130,9 +130,9 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
         let all: Vec<u64> = owed.iter().copied().chain([before.number]).collect();
         HoldId::Listed(engine.hold_ids(&hold.owner, &all))
     };
-    let patience = if patient { watchdog.max(span(rest.lease)) } else { engine.patience() };
+    let patience = if patient { watchdog.max(span(lease_left.lease)) } else { engine.patience() };
     let sent = engine.now();
-    let Sent { outcome, doubted: release_doubted } = send(&engine, &hold, &id, rest, sent + patience).await;
+    let Sent { outcome, doubted: release_doubted } = send(&engine, &hold, &id, lease_left, sent + patience).await;
     let acquire_doubted = hold.book().undoubt(before.number);
     if acquire_doubted {
         look_again(&engine, &hold, before.number, &Bytes::new());
@@ -192,12 +192,12 @@ fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: 
             hold.changed.notify_waiters();
             if none_left {
                 // What is left is held elsewhere, by the same owner.
-                gone(engine, hold);
+                nothing_left(engine, hold);
             }
             Ok(Released::StillHeld(left))
         }
         Release::Others => {
-            gone(engine, hold);
+            nothing_left(engine, hold);
             Ok(Released::Free)
         }
         Release::Free(told) => {
@@ -226,7 +226,7 @@ fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: 
         Release::NotThere(_) => {
             // Forced open, and come in again since; or given back by somebody else.
             if hold.book().counted_down(before.tenure) {
-                gone(engine, hold);
+                nothing_left(engine, hold);
             }
             super::metrics::release_failed(hold.protocol.flavour());
             Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
@@ -247,19 +247,19 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
 }
 
 /// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
-fn rest(engine: &Engine, hold: &Hold, book: &Book) -> Rest {
+fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft {
     let watchdog = engine.options.watchdog;
     if !hold.protocol.nature().leases_apart {
-        return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
+        return LeaseLeft { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
     }
     let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
     let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
-    Rest { least: millis(promised), lease: millis(lease) }
+    LeaseLeft { least: millis(promised), lease: millis(lease) }
 }
 
 /// What is to be left of what an owner may hold elsewhere.
-fn rest_of_others(engine: &Engine) -> Rest {
-    Rest { least: 0, lease: millis(engine.options.watchdog) }
+fn lease_left_to_others(engine: &Engine) -> LeaseLeft {
+    LeaseLeft { least: 0, lease: millis(engine.options.watchdog) }
 }
 
 fn span(ms: i64) -> Duration {
@@ -268,12 +268,12 @@ fn span(ms: i64) -> Duration {
 
 /// The lock is free.
 fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, told: u32) {
-    gone(engine, hold);
+    nothing_left(engine, hold);
     tell(engine, &hold.protocol, told);
 }
 
 /// The server has nothing for this hold any more.
-fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+fn nothing_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if !hold.book().is_idle() {
         // Another one freed it with all that is left of it; whoever still relies on it must know.
         engine.lose(hold, End::Gone);
@@ -302,13 +302,21 @@ struct Sent {
 }
 
 /// Sends a release until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
-async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until: Moment) -> Sent {
+async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
     let sent = repeat(engine, &hold.protocol, until, || {
         let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
         let publish = engine.topology.publish(hold.name());
-        hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms, publish, waiter: None })
+        hold.protocol.release(&Giving {
+            owner,
+            hold: id,
+            lease_left,
+            mine: mine.clone(),
+            last_ms,
+            publish,
+            waiter: None,
+        })
     })
     .await;
     if sent.doubted && sent.outcome.is_err() {
