@@ -308,7 +308,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     let reply = engine.topology.run(first.name(), Call { script: queue.refresh, keys, words }).await;
     let outcome = match reply {
         Ok(reply) => answered(engine, &batch, queue, sent, &reply),
-        Err(fault) => Err(Error::from_fault(&fault, &first.name().plain)),
+        Err(fault) => Err(fault.to_error(&first.name().plain)),
     };
     if let Err(error) = outcome {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");

@@ -343,7 +343,7 @@ async fn repeat(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, until: Momen
             }
             Err(fault) => fault,
         };
-        let error = Error::from_fault(&fault, &protocol.name().plain);
+        let error = fault.to_error(&protocol.name().plain);
         doubted |= fault.in_doubt();
         if !error.is_retryable() || fault.kind == FaultKind::Closed {
             return Sent { outcome: Err(error), doubted };
@@ -376,7 +376,7 @@ async fn in_time<T>(
                 refusals.add(&engine.clock, at, engine.now())?;
             }
             Err(fault) => {
-                let error = Error::from_fault(&fault, &protocol.name().plain);
+                let error = fault.to_error(&protocol.name().plain);
                 let pause = engine.pause(failures);
                 if fault.in_doubt() || !error.is_retryable() || engine.now() + pause >= until {
                     return Err(error);

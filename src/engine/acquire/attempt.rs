@@ -268,7 +268,7 @@ impl Attempt {
             });
             let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
-                Failed { doubt, ..Error::from_fault(&fault, &protocol.name().plain).into() }
+                Failed { doubt, ..fault.to_error(&protocol.name().plain).into() }
             })?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // Not carried out: the server's clock was not known, or stepped.

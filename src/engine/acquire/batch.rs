@@ -61,7 +61,7 @@ pub(crate) fn batch(
             if fault.in_doubt() {
                 undo();
             }
-            Error::from_fault(&fault, &name.plain)
+            fault.to_error(&name.plain)
         })?;
         match &reply {
             Reply::Nil => {}
@@ -71,7 +71,7 @@ pub(crate) fn batch(
                 return match parts.as_slice() {
                     [Reply::Int(n), Reply::Int(_)] => at(n).map(|at| Ok(Batch::Busy(at))),
                     [Reply::Int(n), Reply::Text(text)] => {
-                        at(n).map(|at| Err(Error::from_fault(&refused(text), &targets[at].hold.name().plain)))
+                        at(n).map(|at| Err(refused(text).to_error(&targets[at].hold.name().plain)))
                     }
                     _ => None,
                 }

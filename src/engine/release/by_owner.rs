@@ -51,7 +51,7 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
             let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
             let Err(fault) = engine.topology.run(hold.name(), call).await else { return look() };
             let pause = engine.pause(failures);
-            if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
+            if !fault.to_error(&hold.name().plain).is_retryable() || engine.now() + pause >= until {
                 look();
                 // Whoever gives back any hold of this owner may take another one first.
                 return tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
