@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use super::sync::Mutex;
 use crate::names::LockName;
 
 /// The names that listen, by channel. Locked only for a look or a change, never together with anything else.

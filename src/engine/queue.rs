@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::Engine;
@@ -19,7 +20,6 @@ use super::hold::{Key, Target};
 use super::protocol::{Protocol, Queue};
 use super::registry::Passed;
 use super::renewal::{self, Which};
-use super::sync::Mutex;
 use crate::error::Error;
 use crate::hash::ReadyHash;
 use crate::names::LockName;

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::channels::Channels;
 use super::hold::{Grant, Hold};
 use super::renewal::Kick;
-use super::sync::{Mutex, MutexGuard};
 use crate::config::Options;
 use crate::hash::ReadyHash;
 use crate::names::{LockName, shard};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -17,7 +18,6 @@ use super::Engine;
 use super::hold::{Hold, valid_until};
 use super::ledger::Entry as _;
 use super::protocol::Renewed;
-use super::sync::Mutex;
 use crate::config::millis;
 use crate::error::Error;
 use crate::owner::Owner;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::acquire::Acquire;
-use crate::engine::sync::Mutex;
 use crate::engine::wait::Deadline;
 use crate::error::Result;
 use crate::group::{Asking, ask, cut_off};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::engine::hold::{Grant, Hold};
-use crate::engine::sync::Mutex;
 use crate::world::Moment;
 
 /// One name.

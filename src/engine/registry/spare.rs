@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::Registry;
-use crate::engine::sync::Mutex;
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 use crate::owner::Owner;

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::slot::{Listening, Local, Passed, Seat, SeatState, Slot, Ticket};
 use super::{Registry, Subscribing};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
-use crate::engine::sync::Mutex;
 use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::Moment;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use distlock_support::Numbers;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -12,7 +13,6 @@ use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::registry::{Parked, Until};
 use crate::engine::release;
-use crate::engine::sync::Mutex;
 use crate::names::LockName;
 use crate::{Acquire, Client, Guard, Owner};
 
