@@ -15,7 +15,7 @@ use crate::error::{Error, Lost};
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 use crate::owner::Owner;
-use crate::world::Moment;
+use crate::world::{Moment, nanos};
 
 /// The key of a hold.
 pub(crate) type Key = (Arc<LockName>, Owner);
@@ -138,6 +138,19 @@ impl Target {
         // Somebody knows it, if only by what stands in Redis.
         hold.owner.reveal();
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: true })
+    }
+
+    /// Notes in the book that the hold was granted: by what was sent at `sent`, until `until`. `doubted`: a copy of that may come
+    /// in later.
+    pub(crate) fn granted(&self, lease: Option<Duration>, sent: Moment, until: Moment, doubted: bool) -> Grant {
+        let Self { engine, hold, number, .. } = self;
+        let level = engine.holds.open(hold.key(), hold, |book| {
+            if doubted {
+                book.doubt(*number);
+            }
+            book.open(engine.now().as_nanos(), *number, lease.map(nanos), sent.as_nanos(), until.as_nanos())
+        });
+        Grant::new(Arc::clone(engine), Arc::clone(hold), level)
     }
 
     /// How Redis knows the hold that is to be acquired.

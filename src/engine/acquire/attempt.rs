@@ -18,7 +18,7 @@ use crate::engine::wait::GRACE;
 use crate::error::{Deadlock, Error, Result, Step};
 use crate::names::LockName;
 use crate::runtime::reaper::Finished;
-use crate::world::{Moment, nanos};
+use crate::world::Moment;
 
 /// What one attempt brought.
 pub(super) enum Tried {
@@ -338,16 +338,9 @@ impl Attempt {
 
     /// Notes the hold in the book, which makes it a grant.
     fn open(&self, sent: Moment) -> Result<Grant, Failed> {
-        let Target { engine, hold, .. } = &*self.target;
+        let engine = &self.target.engine;
         let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
-        let (number, lease) = (self.target.number, self.lease.map(nanos));
-        let level = engine.holds.open(hold.key(), hold, |book| {
-            if self.doubted {
-                book.doubt(number);
-            }
-            book.open(engine.now().as_nanos(), number, lease, sent.as_nanos(), until.as_nanos())
-        });
-        let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
+        let grant = self.target.granted(self.lease, sent, until, self.doubted);
         // Closing ends what it finds in the table; what comes in behind it is given back here.
         engine.check_open()?;
         if grant.until().is_none() {

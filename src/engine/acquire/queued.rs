@@ -156,15 +156,8 @@ impl QueueWait<'_> {
         if until.since(engine.now()) < engine.options.beat() {
             return None;
         }
-        let hold = Arc::clone(&attempts.target.hold);
         let doubted = attempts.doubt.is_some();
-        let level = engine.holds.open(hold.key(), &hold, |book| {
-            if doubted {
-                book.doubt(attempts.target.number);
-            }
-            book.open(engine.now().as_nanos(), attempts.target.number, None, since.as_nanos(), until.as_nanos())
-        });
-        let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
+        let grant = attempts.target.granted(None, since, until, doubted);
         attempts.settle();
         if engine.check_open().is_err() {
             // Closing ends what it finds in the table; what comes in behind it is given back.
@@ -172,7 +165,7 @@ impl QueueWait<'_> {
         }
         engine.queues.passed();
         if !doubted && waiter.has_heard() {
-            let _ = hold.inbox.set(Arc::clone(&self.inbox));
+            let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
         }
         Some(grant)
     }
