@@ -21,9 +21,10 @@ use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, LeaseLeft, Protocol, Release};
 use crate::config::millis;
 use crate::error::{Error, NotHeld, Result};
+use crate::names::LockName;
 use crate::runtime::reaper::{Finished, Job};
 use crate::state::Released;
-use crate::transport::{Call, FaultKind, Reply};
+use crate::transport::{Call, Fault, Reply};
 use crate::world::{Moment, nanos};
 
 /// What the guard knew of its hold when its release began.
@@ -329,28 +330,40 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseL
 
 /// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
 async fn repeat(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, until: Moment, call: impl Fn() -> Call) -> Sent {
+    let (reply, doubted) = until_answered(engine, protocol.name(), until, call).await;
+    let outcome = match reply {
+        Ok(reply) => protocol.released(reply).map(|release| match release {
+            // A repeat finds nothing where the first one was carried out.
+            Release::NotThere(others) if doubted => Release::Left(others),
+            Release::NotHeld(_) if doubted => Release::Free(0),
+            release => release,
+        }),
+        Err(fault) => Err(fault.to_error(&protocol.name().plain)),
+    };
+    Sent { outcome, doubted }
+}
+
+/// Sends what may be carried out many times until it is answered, or `until` is reached; and whether a copy of it that was not
+/// answered may have been carried out, or may be yet.
+async fn until_answered(
+    engine: &Engine,
+    name: &LockName,
+    until: Moment,
+    call: impl Fn() -> Call,
+) -> (Result<Reply, Fault>, bool) {
     let (mut failures, mut doubted) = (0, false);
     loop {
-        let fault = match engine.topology.run(protocol.name(), call()).await {
-            Ok(reply) => {
-                let outcome = protocol.released(reply).map(|release| match release {
-                    // A repeat finds nothing where the first one was carried out.
-                    Release::NotThere(others) if doubted => Release::Left(others),
-                    Release::NotHeld(_) if doubted => Release::Free(0),
-                    release => release,
-                });
-                return Sent { outcome, doubted };
-            }
+        let fault = match engine.topology.run(name, call()).await {
+            Ok(reply) => return (Ok(reply), doubted),
             Err(fault) => fault,
         };
-        let error = fault.to_error(&protocol.name().plain);
         doubted |= fault.in_doubt();
-        if !error.is_retryable() || fault.kind == FaultKind::Closed {
-            return Sent { outcome: Err(error), doubted };
+        if !fault.to_error(&name.plain).is_retryable() {
+            return (Err(fault), doubted);
         }
         let pause = engine.pause(failures);
         if engine.now() + pause >= until {
-            return Sent { outcome: Err(error), doubted };
+            return (Err(fault), doubted);
         }
         failures += 1;
         tokio::time::sleep(pause).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{in_time, lease_left, lease_left_to_others, look_again, send, tell};
+use super::{in_time, lease_left, lease_left_to_others, look_again, send, tell, until_answered};
 use crate::engine::Engine;
 use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::Entry as _;
@@ -46,18 +46,12 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         let until = engine.now() + engine.options.watchdog;
         let words =
             vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
-        let mut failures = 0;
-        loop {
-            let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
-            let Err(fault) = engine.topology.run(hold.name(), call).await else { return look() };
-            let pause = engine.pause(failures);
-            if !fault.to_error(&hold.name().plain).is_retryable() || engine.now() + pause >= until {
-                look();
-                // Whoever gives back any hold of this owner may take another one first.
-                return tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
-            }
-            failures += 1;
-            tokio::time::sleep(pause).await;
+        let call = || Call { script: &DISOWN, keys: 1, words: words.clone() };
+        let (reply, _) = until_answered(engine, hold.name(), until, call).await;
+        look();
+        if let Err(fault) = reply {
+            // Whoever gives back any hold of this owner may take another one first.
+            tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
         }
     }));
 }
