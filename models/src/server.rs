@@ -114,7 +114,7 @@ impl Client {
                 None => self.server.try_acquire().then(|| self.grant(name)),
             };
             if let Some(grant) = got {
-                waiter.won(&grant.0, NOW, HeldAs::Passable);
+                waiter.won(&grant.0, NOW, HeldAs::MayHandOver);
                 return grant;
             }
             waiter.sit();
@@ -132,7 +132,7 @@ impl Client {
 
     /// Gives a hold back: to the next of this client, or to the server.
     pub(crate) fn release(&self, hold: &Arc<Hold>) {
-        if self.registry.pass_on(hold, NOW, || Some(Grant(Arc::clone(hold)))) {
+        if self.registry.hand_over(hold, NOW, || Some(Grant(Arc::clone(hold)))) {
             return;
         }
         self.freed(&hold.name);

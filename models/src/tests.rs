@@ -204,7 +204,7 @@ fn a_clean_up_in_two_steps_is_found_out() {
 }
 
 #[test]
-fn a_hold_that_is_passed_on_stays_registered() {
+fn a_hold_that_is_handed_over_stays_registered() {
     explore(4, || {
         let world = World::<Real>::new();
         let guard = world.acquire_fresh();
@@ -215,7 +215,7 @@ fn a_hold_that_is_passed_on_stays_registered() {
                 world.renew();
             })
         };
-        let guard = World::<Real>::pass_on(guard);
+        let guard = World::<Real>::hand_over(guard);
         world.assert_held(&guard);
         world.release(guard);
         watchdog.join().unwrap();

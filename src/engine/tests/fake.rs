@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use distlock_support::Numbers;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::engine::sync::Mutex;
 use crate::names::LockName;
 use crate::transport::{Arg, Call, Listener, Reply};
 
