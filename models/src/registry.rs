@@ -6,7 +6,8 @@ use std::sync::Arc;
 use loom::future::block_on;
 use loom::thread;
 
-use crate::server::{Client, dropped_after, name};
+use crate::engine::registry::Waiter;
+use crate::server::{Client, FOREVER, dropped_after, name};
 use crate::tests::explore;
 
 /// Two tasks of a client take the lock after each other.
@@ -62,7 +63,7 @@ fn a_hold_handed_to_one_who_goes_away_reaches_the_next() {
     explore(2, || one_goes_away(2, 2));
 }
 
-/// A subscription that lies idle is ended just when the next waiter comes, who waits for a lock that others free.
+/// A subscription that lies idle is ended just when somebody begins to listen.
 fn ended_while_needed(names: [&str; 2]) {
     let client = Client::new(0);
     let [first, second] = names.map(name);
@@ -72,41 +73,56 @@ fn ended_while_needed(names: [&str; 2]) {
     client.reaper.join();
     let waiter = {
         let (client, second) = (Arc::clone(&client), Arc::clone(&second));
-        thread::spawn(move || drop(block_on(client.lock(&second))))
-    };
-    let other_client = {
-        let client = Arc::clone(&client);
-        thread::spawn(move || client.freed_elsewhere())
+        thread::spawn(move || {
+            let mut waiter = client.registry.enter(&second, None);
+            waiter.sit();
+            block_on(waiter.listen(FOREVER));
+            waiter
+        })
     };
     client.reaper.run_sleepers();
-    waiter.join().unwrap();
-    other_client.join().unwrap();
+    let waiter = waiter.join().unwrap();
+    client.reaper.join();
+    assert!(!waiter.is_listening() || client.server.is_subscribed(), "it listens to nothing");
+    assert!(!client.server.has_cut_off() || waiter.is_woken(), "it may have missed something");
+    drop(waiter);
+    client.freed_elsewhere();
     client.assert_clean();
 }
 
 #[test]
 fn a_subscription_that_ends_is_begun_anew_for_who_needs_it() {
-    explore(1, || ended_while_needed(["a", "a"]));
+    explore(3, || ended_while_needed(["a", "a"]));
 }
 
 #[test]
 fn two_names_share_a_channel() {
-    explore(1, || ended_while_needed(["a", "{a}"]));
+    explore(3, || ended_while_needed(["a", "{a}"]));
+}
+
+fn listener(client: &Client, plain: &str) -> Waiter {
+    let mut waiter = client.registry.enter(&name(plain), None);
+    waiter.sit();
+    block_on(waiter.listen(FOREVER));
+    client.reaper.join();
+    waiter
 }
 
 #[test]
-fn a_message_reaches_both_names_of_a_channel() {
+fn a_message_reaches_every_name_of_its_channel() {
     explore(2, || {
         let client = Client::new(0);
         assert!(client.server.try_acquire());
-        let waiters = ["a", "{a}"].map(|plain| {
+        drop(listener(&client, "a"));
+        let waiters = ["{a}"].map(|plain| listener(&client, plain));
+        let sleepers = {
             let client = Arc::clone(&client);
-            thread::spawn(move || drop(block_on(client.lock(&name(plain)))))
-        });
+            thread::spawn(move || client.reaper.run_sleepers())
+        };
         client.freed_elsewhere();
-        for waiter in waiters {
-            waiter.join().unwrap();
-        }
+        assert!(waiters.iter().all(Waiter::is_woken), "a message was missed");
+        drop(waiters);
+        sleepers.join().unwrap();
         client.assert_clean();
     });
 }

@@ -19,7 +19,7 @@ use crate::topology::{MemberListener as _, Topology};
 use crate::world::Moment;
 
 const CHANNEL: &[u8] = b"channel";
-const FOREVER: Duration = Duration::MAX;
+pub(crate) const FOREVER: Duration = Duration::MAX;
 const NOW: Moment = Moment(1);
 
 /// What the server knows.
@@ -27,6 +27,10 @@ const NOW: Moment = Moment(1);
 struct State {
     held: bool,
     subscribed: bool,
+    /// A subscription began while there was one.
+    begun_twice: bool,
+    /// And ended behind that: whoever asked for the second one was cut off.
+    cut_off: bool,
     refuses: bool,
 }
 
@@ -49,12 +53,19 @@ impl Server {
     pub(crate) fn subscribe(&self) -> Result<(), &'static str> {
         let mut state = self.0.lock();
         // A refusal may be a reply that was lost.
-        state.subscribed = true;
+        state.begun_twice = std::mem::replace(&mut state.subscribed, true);
         if state.refuses { Err("refused") } else { Ok(()) }
     }
 
     pub(crate) fn unsubscribe(&self) {
-        self.0.lock().subscribed = false;
+        let mut state = self.0.lock();
+        state.cut_off |= std::mem::take(&mut state.begun_twice);
+        state.subscribed = false;
+    }
+
+    /// True when one subscription was ended after another one had been confirmed.
+    pub(crate) fn has_cut_off(&self) -> bool {
+        self.0.lock().cut_off
     }
 
     /// From here on the replies to subscriptions are lost.
