@@ -97,7 +97,7 @@ fn a_subscription_that_ends_is_begun_anew_for_who_needs_it() {
 
 #[test]
 fn two_names_share_a_channel() {
-    explore(3, || ended_while_needed(["a", "{a}"]));
+    explore(2, || ended_while_needed(["a", "{a}"]));
 }
 
 fn listener(client: &Client, plain: &str) -> Waiter {
@@ -114,7 +114,7 @@ fn a_message_reaches_every_name_of_its_channel() {
         let client = Client::new(0);
         assert!(client.server.try_acquire());
         drop(listener(&client, "a"));
-        let waiters = ["{a}"].map(|plain| listener(&client, plain));
+        let waiters = ["{a}", "x"].map(|plain| listener(&client, plain));
         let sleepers = {
             let client = Arc::clone(&client);
             thread::spawn(move || client.reaper.run_sleepers())

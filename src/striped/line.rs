@@ -56,7 +56,9 @@ struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.lines.close(&self.line, self.lease);
-        self.line.waiting.lock().clear();
+        // Whoever waits is woken by this, outside of the lock: wakers are somebody else's code.
+        let waiting = std::mem::take(&mut *self.line.waiting.lock());
+        drop(waiting);
     }
 }
 
@@ -166,7 +168,8 @@ impl Lines {
                         if asking.is_empty() {
                             lines.close(line, lease);
                             let why = why.unwrap_or(error);
-                            for waiter in std::mem::take(&mut *line.waiting.lock()) {
+                            let waiting = std::mem::take(&mut *line.waiting.lock());
+                            for waiter in waiting {
                                 let _ = waiter.tell.send(Err(why.clone()));
                             }
                             return;

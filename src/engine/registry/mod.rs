@@ -60,7 +60,7 @@ mod subscription;
 mod waiter;
 
 pub(crate) use slot::Passed;
-use slot::{Listening, Seat, Slot};
+use slot::{Due, Listening, Seat, Slot};
 pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
 
 const SHARDS: usize = 16;
@@ -147,7 +147,7 @@ impl Registry {
     /// other processes' turn. `open` makes the grant, under the registry's lock. Otherwise forgets the hold: from here
     /// on it is being released.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
-        let name = hold.name();
+        let (name, mut due) = (hold.name(), Due::default());
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
         let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
@@ -163,7 +163,7 @@ impl Registry {
                 local.handoffs += 1;
                 state.handed = Some(grant);
                 drop(state);
-                seat.notify.notify_one();
+                due.notify(seat);
                 return true;
             }
         }
@@ -178,14 +178,14 @@ impl Registry {
 
     /// Forgets a hold that has ended.
     pub(crate) fn forget(&self, hold: &Arc<Hold>) {
-        let name = hold.name();
+        let (name, mut due) = (hold.name(), Due::default());
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         if slot.local.as_ref().is_some_and(|local| Arc::ptr_eq(&local.hold, hold)) {
             slot.local = None;
         }
         if let Some(seat) = &slot.contender {
-            seat.wake();
+            seat.wake(&mut due);
         }
         if slot.is_vacant() {
             shard.remove(name);
@@ -195,30 +195,32 @@ impl Registry {
     /// The lock of a name was released here, and the server told so many clients, or nobody knows how many: 0. Wakes the
     /// contender, unless a message will, and has it give way no longer if it was the only one who was told.
     pub(crate) fn released(&self, name: &LockName, told: u32) {
+        let mut due = Due::default();
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         if told <= u32::from(slot.listening == Listening::Live) && std::mem::take(&mut slot.yielding) {
-            slot.change();
+            slot.change(&mut due);
         }
         if (slot.listening != Listening::Live || told == 0)
             && let Some(seat) = &slot.contender
         {
-            seat.wake();
+            seat.wake(&mut due);
         }
     }
 
     /// The server has passed the lock on to whoever waits at an inbox.
     pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) {
-        self.seat(inbox, |seat| {
+        self.seat(inbox, |seat, due| {
             seat.state.lock().passed = Some(passed);
-            seat.wake();
+            seat.wake(due);
         });
     }
 
     /// An owner has come in: others who wait as the same owner may come in beside it, whoever is before them.
     pub(crate) fn wake_same_owner(&self, name: &LockName, owner: &Owner) {
+        let mut due = Due::default();
         if let Some(slot) = self.shard(name).lock().get(name) {
-            slot.wake_same_owner(&owner.bytes());
+            slot.wake_same_owner(&owner.bytes(), &mut due);
         }
     }
 
@@ -227,9 +229,10 @@ impl Registry {
         self.seat(name, Seat::wake);
     }
 
-    fn seat(&self, name: &LockName, work: impl FnOnce(&Seat)) {
+    fn seat(&self, name: &LockName, work: impl FnOnce(&Arc<Seat>, &mut Due)) {
+        let mut due = Due::default();
         if let Some(seat) = self.shard(name).lock().get(name).and_then(|slot| slot.contender.as_ref()) {
-            work(seat);
+            work(seat, &mut due);
         }
     }
 
@@ -246,12 +249,13 @@ impl Registry {
 
     fn wake_where(&self, is_meant: impl Fn(&LockName) -> bool) {
         for shard in &self.shards {
+            let mut due = Due::default();
             for (_, slot) in shard.lock().iter().filter(|(name, _)| is_meant(name)) {
                 if let Some(seat) = &slot.contender {
-                    seat.wake();
+                    seat.wake(&mut due);
                 }
                 for seat in &slot.queue {
-                    seat.wake();
+                    seat.wake(&mut due);
                 }
             }
         }
