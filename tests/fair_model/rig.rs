@@ -1,6 +1,6 @@
 //! The scripts on the simulator and on a real server, with the time for a parameter.
 
-use distlock::sim::{SimReply, SimScript, SimServer};
+use distlock_sim::{SimReply, SimScript, SimServer};
 use distlock_support::RedisServer;
 
 use crate::model::{MS, Reply, word};

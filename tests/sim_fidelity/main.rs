@@ -1,6 +1,5 @@
 //! The simulator against a real `redis-server`: the same random commands and scripts, the same answers and the same
 //! state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a run.
-#![cfg(feature = "sim")]
 
 mod fair;
 mod group;
@@ -9,7 +8,7 @@ mod rwlock;
 
 use std::time::{Duration, Instant};
 
-use distlock::sim::{SimReply, SimServer};
+use distlock_sim::{SimReply, SimServer};
 use distlock_support::Numbers;
 
 /// Good leases, and what is none.

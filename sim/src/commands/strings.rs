@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use super::keys::deadline;
 use super::{Answer, NOT_AN_INTEGER, OVERFLOW, SYNTAX, Words, flag};
-use crate::engine::sim::number;
-use crate::engine::sim::reply::SimReply;
-use crate::engine::sim::store::{Store, Value};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Store, Value};
 
 pub(super) fn get(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(store.text(words.at(1))?.map_or(SimReply::Nil, |text| SimReply::Text(text.clone())))

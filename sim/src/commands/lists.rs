@@ -1,9 +1,9 @@
 //! Lists.
 
 use super::{Answer, Words, count, window};
-use crate::engine::sim::number;
-use crate::engine::sim::reply::SimReply;
-use crate::engine::sim::store::{Store, Value, WRONG_TYPE};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Store, Value, WRONG_TYPE};
 
 pub(super) fn rpush(store: &mut Store, words: &Words<'_>) -> Answer {
     push(store, words, false)

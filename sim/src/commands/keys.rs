@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::{Answer, NOT_AN_INTEGER, SYNTAX, Words, count, flag};
-use crate::engine::sim::number;
-use crate::engine::sim::reply::SimReply;
-use crate::engine::sim::store::{Failure, Store};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Failure, Store};
 
 pub(super) fn exists(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(count(words.from(1).filter(|key| store.entry(key).is_some()).count()))

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::{Answer, OVERFLOW, Words, count, flag, wrong_arity};
-use crate::engine::sim::number;
-use crate::engine::sim::reply::SimReply;
-use crate::engine::sim::store::{Failure, Store, Value, WRONG_TYPE};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Failure, Store, Value, WRONG_TYPE};
 
 type Fields = Vec<(Bytes, Bytes)>;
 

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::{Answer, NOT_A_FLOAT, SYNTAX, Words, count, window};
-use crate::engine::sim::number;
-use crate::engine::sim::reply::SimReply;
-use crate::engine::sim::store::{Failure, Store, Value, WRONG_TYPE};
-use crate::engine::sim::zset::{Bound, Zset};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Failure, Store, Value, WRONG_TYPE};
+use crate::zset::{Bound, Zset};
 
 fn made<'s>(store: &'s mut Store, key: &[u8]) -> Result<&'s mut Zset, Failure> {
     match store.or_new(key, || Value::Zset(Zset::default())) {
