@@ -1,8 +1,6 @@
 //! Keys of any type, expiry, publishing, the clock.
 
-use bytes::Bytes;
-
-use super::{Answer, NOT_AN_INTEGER, SYNTAX, Words, count, flag};
+use super::{Answer, NOT_AN_INTEGER, Words, count, flag};
 use crate::number;
 use crate::reply::SimReply;
 use crate::store::{Failure, Store};
@@ -16,74 +14,27 @@ pub(super) fn del(store: &mut Store, words: &Words<'_>) -> Answer {
 }
 
 pub(super) fn pexpire(store: &mut Store, words: &Words<'_>) -> Answer {
-    let base = store.now_ms();
-    expire_at(store, words, "pexpire", base, 1)
-}
-
-pub(super) fn expire(store: &mut Store, words: &Words<'_>) -> Answer {
-    let base = store.now_ms();
-    expire_at(store, words, "expire", base, 1000)
-}
-
-pub(super) fn pexpireat(store: &mut Store, words: &Words<'_>) -> Answer {
-    expire_at(store, words, "pexpireat", 0, 1)
-}
-
-fn expire_at(store: &mut Store, words: &Words<'_>, name: &str, base: i64, unit: i64) -> Answer {
-    let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
-    for i in 3..words.len() {
-        match words.at(i).to_ascii_lowercase().as_slice() {
-            b"nx" => nx = true,
-            b"xx" => xx = true,
-            b"gt" => gt = true,
-            b"lt" => lt = true,
-            other => return Err(format!("ERR Unsupported option {}", String::from_utf8_lossy(other))),
-        }
-    }
-    if nx && (xx || gt || lt) {
-        return Err("ERR NX and XX, GT or LT options at the same time are not compatible".into());
-    }
-    if gt && lt {
-        return Err("ERR GT and LT options at the same time are not compatible".into());
-    }
-    let when = deadline(words.at(2), name, base, unit)?;
     let now = store.now_ms();
+    let until = deadline(words.at(2), "pexpire", now)?;
     let Some(entry) = store.entry(words.at(1)) else { return Ok(flag(false)) };
-    let refused = match entry.until {
-        Some(current) => nx || (gt && when <= current) || (lt && when >= current),
-        // No end counts as later than any.
-        None => xx || gt,
-    };
-    if refused {
-        return Ok(flag(false));
-    }
-    if when <= now {
+    if until <= now {
         store.remove(words.at(1));
     } else {
-        entry.until = Some(when);
+        entry.until = Some(until);
     }
     Ok(flag(true))
 }
 
-/// When something ends, as Redis computes and checks it.
-pub(super) fn deadline(word: &[u8], name: &str, base: i64, unit: i64) -> Result<i64, Failure> {
+/// When something ends that lasts for so many ms from `now` on, as Redis computes and checks it.
+pub(super) fn deadline(word: &[u8], name: &str, now: i64) -> Result<i64, Failure> {
     let span = number::int(word).ok_or(NOT_AN_INTEGER)?;
-    let invalid = || format!("ERR invalid expire time in '{name}' command");
-    span.checked_mul(unit).and_then(|span| span.checked_add(base)).ok_or_else(invalid)
+    span.checked_add(now).ok_or_else(|| format!("ERR invalid expire time in '{name}' command"))
 }
 
 pub(super) fn pttl(store: &mut Store, words: &Words<'_>) -> Answer {
-    Ok(SimReply::Int(left(store, words.at(1))))
-}
-
-pub(super) fn ttl(store: &mut Store, words: &Words<'_>) -> Answer {
-    let ms = left(store, words.at(1));
-    Ok(SimReply::Int(if ms < 0 { ms } else { (ms + 500) / 1000 }))
-}
-
-fn left(store: &mut Store, key: &[u8]) -> i64 {
     let now = store.now_ms();
-    store.entry(key).map_or(-2, |entry| entry.until.map_or(-1, |until| until - now))
+    let left = store.entry(words.at(1)).map_or(-2, |entry| entry.until.map_or(-1, |until| until - now));
+    Ok(SimReply::Int(left))
 }
 
 pub(super) fn persist(store: &mut Store, words: &Words<'_>) -> Answer {
@@ -93,49 +44,6 @@ pub(super) fn persist(store: &mut Store, words: &Words<'_>) -> Answer {
 pub(super) fn kind(store: &mut Store, words: &Words<'_>) -> Answer {
     let kind = store.entry(words.at(1)).map_or("none", |entry| entry.value.kind());
     Ok(SimReply::Status(kind.into()))
-}
-
-pub(super) fn keys(store: &mut Store, words: &Words<'_>) -> Answer {
-    let matching = store.keys().into_iter().filter(|key| glob(words.at(1), key));
-    Ok(SimReply::List(matching.map(SimReply::Text).collect()))
-}
-
-/// Everything at once: the cursor is always 0 afterwards.
-pub(super) fn scan(store: &mut Store, words: &Words<'_>) -> Answer {
-    number::int(words.at(1)).ok_or("ERR invalid cursor")?;
-    let mut pattern: &[u8] = b"*";
-    let mut kind = None;
-    let mut i = 2;
-    while i < words.len() {
-        if i + 1 == words.len() {
-            return Err(SYNTAX.into());
-        }
-        if words.is(i, "match") {
-            pattern = words.at(i + 1);
-        } else if words.is(i, "type") {
-            kind = Some(words.at(i + 1).to_ascii_lowercase());
-        } else if words.is(i, "count") {
-            words.int(i + 1)?;
-        } else {
-            return Err(SYNTAX.into());
-        }
-        i += 2;
-    }
-    let mut found = Vec::new();
-    for key in store.keys() {
-        let same_kind = match (&kind, store.entry(&key)) {
-            (Some(kind), Some(entry)) => entry.value.kind().as_bytes() == kind.as_slice(),
-            _ => true,
-        };
-        if same_kind && glob(pattern, &key) {
-            found.push(SimReply::Text(key));
-        }
-    }
-    Ok(SimReply::List(vec![SimReply::Text(Bytes::from_static(b"0")), SimReply::List(found)]))
-}
-
-pub(super) fn dbsize(store: &mut Store, _: &Words<'_>) -> Answer {
-    Ok(count(store.keys().len()))
 }
 
 pub(super) fn flush(store: &mut Store, _: &Words<'_>) -> Answer {
@@ -155,54 +63,6 @@ pub(super) fn publish(store: &mut Store, words: &Words<'_>) -> Answer {
         store.outbox.push((words.bytes_at(1), words.bytes_at(2)));
     }
     Ok(count(listeners))
-}
-
-pub(super) fn ping(_: &mut Store, words: &Words<'_>) -> Answer {
-    match words.len() {
-        1 => Ok(SimReply::Status("PONG".into())),
-        2 => Ok(SimReply::Text(words.bytes_at(1))),
-        _ => Err(super::wrong_arity("ping")),
-    }
-}
-
-/// Redis' patterns: `*`, `?`, `[a-c]`, `[^x]`, `\`.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    match pattern {
-        [] => text.is_empty(),
-        [b'*', rest @ ..] => (0..=text.len()).any(|skip| glob(rest, &text[skip..])),
-        [b'?', rest @ ..] => !text.is_empty() && glob(rest, &text[1..]),
-        [b'[', rest @ ..] => {
-            let Some(first) = text.first() else { return false };
-            let (negated, mut set) = match rest {
-                [b'^', set @ ..] => (true, set),
-                set => (false, set),
-            };
-            let mut hit = false;
-            loop {
-                set = match set {
-                    [] => break,
-                    [b']', after @ ..] => {
-                        set = after;
-                        break;
-                    }
-                    [b'\\', c, after @ ..] => {
-                        hit |= c == first;
-                        after
-                    }
-                    [low, b'-', high, after @ ..] => {
-                        hit |= (low.min(high)..=low.max(high)).contains(&first);
-                        after
-                    }
-                    [c, after @ ..] => {
-                        hit |= c == first;
-                        after
-                    }
-                };
-            }
-            hit != negated && glob(set, &text[1..])
-        }
-        [b'\\', c, rest @ ..] | [c, rest @ ..] => text.first() == Some(c) && glob(rest, &text[1..]),
-    }
 }
 
 #[cfg(test)]
@@ -233,17 +93,6 @@ mod tests {
         let said = |reply: SimReply| reply.error().map(str::to_owned).unwrap();
         let refused = run(&mut store, &["pexpire", "k", "9223372036854775807"]);
         assert_eq!(said(refused), "ERR invalid expire time in 'pexpire' command");
-        assert_eq!(said(run(&mut store, &["expire", "k", "x"])), NOT_AN_INTEGER);
-        assert_eq!(said(run(&mut store, &["expire", "k", "1", "foo"])), "ERR Unsupported option foo");
-    }
-
-    #[test]
-    fn patterns() {
-        assert!(glob(b"a*c", b"abbc"));
-        assert!(!glob(b"a*c", b"abb"));
-        assert!(glob(b"h[ae]llo", b"hallo"));
-        assert!(!glob(b"h[^a]llo", b"hallo"));
-        assert!(glob(b"\\*", b"*"));
-        assert!(!glob(b"\\*", b"x"));
+        assert_eq!(said(run(&mut store, &["pexpire", "k", "x"])), NOT_AN_INTEGER);
     }
 }
