@@ -173,5 +173,5 @@ fn main() {
     };
     told("cut off", &|| virtually(cut_off()));
     told("forgotten", &|| virtually(forgotten()));
-    told("bad weather, 100 seeds", &|| (0..100).map(|seed| virtually(bad_weather(seed))).sum());
+    told("bad weather, 50 seeds", &|| (0..50).map(|seed| virtually(bad_weather(seed))).sum());
 }
