@@ -14,6 +14,8 @@ mod server;
 mod store;
 mod zset;
 
+/// The version of distlock that this one goes with.
+pub use distlock;
 pub use faults::{Chaos, LinkOptions, Mishap};
 pub use link::SimLink;
 pub use reply::SimReply;
