@@ -123,7 +123,9 @@ impl SimScript {
 }
 
 impl SimServer {
-    /// An empty server. The seed decides everything that is left to chance.
+    /// An empty server. The seed decides everything that is left to chance. (Where a real client, or an owner, was made in
+    /// this process before the first simulated server, the order within the client's tables differs from run to run; see
+    /// [`deterministic_tables`](distlock::transport::deterministic_tables).)
     pub fn new(seed: u64) -> Self {
         distlock::transport::deterministic_tables();
         static SERVERS: AtomicU64 = AtomicU64::new(0);
