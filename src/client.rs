@@ -204,9 +204,9 @@ impl Builder {
         poll_cap: Duration,
         /// How often the connection for messages is checked. Defaults to 30 s.
         ping_interval: Duration,
-        /// How many times in a row a lock is passed on inside this process. Defaults to 16; 0 turns it off.
+        /// How many times in a row a lock is handed over inside this process. Defaults to 16; 0 turns it off.
         handoff_limit: u32,
-        /// How long a lock is passed on inside this process. Defaults to 50 ms.
+        /// How long a lock is handed over inside this process. Defaults to 50 ms.
         handoff_time: Duration,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,

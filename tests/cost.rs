@@ -77,7 +77,7 @@ async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64) {
     assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "{} holds", guards.len());
 }
 
-/// What it costs to pass a lock on fifty times inside a process.
+/// What it costs to hand a lock over fifty times inside a process.
 async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock = client.lock(flavour, "x");
@@ -184,7 +184,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
             task.await.unwrap();
         }
         let served = sent(bed).await;
-        // A lock is passed on up to 16 times before it goes back to the server: 100 tasks take it in at least 6 series,
+        // A lock is handed over up to 16 times before it goes back to the server: 100 tasks take it in at least 6 series,
         // each an acquire and a release; a few attempts more may be in vain.
         let commands = served.get("evalsha").copied().unwrap_or_default();
         assert!((12..=60).contains(&commands), "{served:?}");

@@ -25,6 +25,7 @@ pub(crate) mod script;
 
 pub use script::Script;
 
+use crate::error::{Error, Step};
 #[cfg(feature = "unstable-transport")]
 pub use crate::world::Moment;
 pub use crate::world::World;
@@ -111,6 +112,23 @@ impl Fault {
     pub const fn in_doubt(&self) -> bool {
         matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut)
     }
+
+    /// What a failed command means to the caller of an operation on `name`.
+    pub(crate) fn to_error(&self, name: &Arc<str>) -> Error {
+        match self.kind {
+            FaultKind::Closed => Error::Closed,
+            FaultKind::TimedOut => Error::Timeout { step: Step::Command },
+            FaultKind::NotSent | FaultKind::Lost => Error::Connection {
+                message: self.message.clone(),
+                outcome_unknown: self.in_doubt(),
+                source: self.source.clone(),
+            },
+            FaultKind::Refused if self.message.starts_with("WRONGTYPE") => {
+                Error::WrongType { name: Arc::clone(name), message: self.message.clone() }
+            }
+            FaultKind::Refused | FaultKind::Elsewhere => Error::Server { message: self.message.clone() },
+        }
+    }
 }
 
 impl fmt::Debug for Fault {
@@ -164,4 +182,36 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
 
     /// Closes every connection. Done when they are gone, or after `within`.
     fn close(&self, within: Duration) -> BoxFuture<'static, ()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOVED_AWAY: &str =
+        "ERR Script attempted to access a non local key in a cluster node script: f_, on @user_script:1.";
+
+    #[test]
+    fn what_passes_is_retryable() {
+        let refused = |text: &str| Fault::new(FaultKind::Refused, text).to_error(&Arc::from("x"));
+        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x", MOVED_AWAY] {
+            assert!(refused(text).is_retryable(), "{text}");
+        }
+        for text in ["OOM command", "NOAUTH x", "NOPERM x", "ERR x", "NOBUSY"] {
+            assert!(!refused(text).is_retryable(), "{text}");
+        }
+        assert!(matches!(refused("WRONGTYPE Operation"), Error::WrongType { .. }));
+        let elsewhere = |text: &str| Fault::new(FaultKind::Elsewhere, text).to_error(&Arc::from("x"));
+        assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
+        // With one server there is nowhere else to go.
+        assert!(!elsewhere("MOVED 1 a:1").is_retryable() && !elsewhere("ASK 1 a:1").is_retryable());
+    }
+
+    #[test]
+    fn doubt_is_told() {
+        let of = |kind| Fault::new(kind, "x").to_error(&Arc::from("x")).outcome_unknown();
+        assert!(of(FaultKind::Lost) && of(FaultKind::TimedOut));
+        let known = [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed];
+        assert!(!known.into_iter().any(of));
+    }
 }

@@ -121,7 +121,7 @@ pub enum Scene {
     Contended,
     /// As above, and a task of the same client waits too, and came before.
     Behind,
-    /// Another task of the same client holds it, and may pass it on.
+    /// Another task of the same client holds it, and may hand it over.
     Local,
     /// A client reads, and another waits to write.
     HeldBack,

@@ -12,10 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use distlock_sim::{LinkOptions, SimLink, SimReply, SimScript, SimServer};
 use distlock_support::Numbers;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::engine::sync::Mutex;
 use crate::names::LockName;
 use crate::transport::{Arg, Listener, Reply};
 

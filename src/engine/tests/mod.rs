@@ -34,10 +34,10 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::client::Client;
-use crate::engine::sync::Mutex;
 use crate::transport::Transport;
 use crate::{Guard, Options, ReentrantLock, Result};
 

@@ -15,7 +15,7 @@ pub struct Held {
     pub spot: Spot,
     /// Its owner in the server.
     pub owner: String,
-    /// Who it is: fresh owners may be passed on inside a process, from one holder to the next.
+    /// Who it is: fresh owners may be handed over inside a process, from one holder to the next.
     pub who: String,
     /// It has been forced open, or may have been.
     pub exempt: bool,

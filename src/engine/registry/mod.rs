@@ -1,33 +1,62 @@
 //! The per-lock-name pub/sub semaphore registry: one local FIFO and one shared subscription a name, wake-ups, and the
 //! hand-off of a held lock to the next local waiter.
 //!
-//! Of all tasks of this process that want a name, one has its *turn*: it alone speaks to Redis (the contender). The
-//! others queue here. A message wakes the contender. A lock that this process holds may be passed to the contender
-//! without a word to Redis, a bounded number of times (cohort locking: Dice, Marathe and Shavit, PPoPP 2012).
+//! # How it works
+//!
+//! Of all tasks of this process that want a name, one has its *turn*: it alone speaks to Redis (the *contender*). The others
+//! queue behind it, so that a process with a thousand waiters costs Redis what one costs.
+//!
+//! A name has a [`Slot`] for as long as somebody has its turn, waits, holds it so that it may be handed over, or is subscribed.
+//! Slots lie in [`SHARDS`] tables with a lock each, taken for a few instructions and never across an await. A waiter that comes
+//! first and finds nobody has no seat: a lock that is free costs one entry in a table. Everybody else has a [`Seat`], where
+//! what comes for it is put: flags under a lock, and a `Notify` that says that there is something. Only flags count, a
+//! notification is no more than a reason to look at them; so one that comes early, late or twice does no harm.
+//!
+//! | flag of a seat | set by | read by |
+//! |---|---|---|
+//! | `turn`, `joins` | whoever leaves before it | `Waiter::park`, once each |
+//! | `woken` | a message, a release here, a reconnect | forgotten when the waiter looks, before it asks: news that comes while it asks is not lost |
+//! | `changed` | a subscription that was confirmed or ended | `Waiter::listen`, which forgets it under the slot's lock, where it is set |
+//! | `handed`, `passed` | a task that hands the lock over; the server, which passed it on | taken by the waiter, or by its `Drop` |
+//! | `gone` | its waiter's `Drop` | whoever looks for the next |
+//!
+//! What keeps a wake-up from being lost:
+//! - The contender subscribes, and asks once more when that is confirmed: a release before the first question is seen by it, one
+//!   between is seen by the second, one after it sends a message.
+//! - A waiter that leaves passes on what it was woken for and has not looked at, with the turn. What it was handed is given back.
+//! - A subscription changes by one task at a time (`Listening::Changing`); whoever needs it meanwhile waits for the end of the
+//!   change and begins anew. Several names may share a channel (`a` and `{a}`): ending one's subscription while another begins
+//!   to listen is repaired by subscribing again, and waking it.
+//!
+//! A lock that this process holds may be handed to the contender without a word to Redis, a bounded number of times (cohort
+//! locking: Dice, Marathe and Shavit, PPoPP 2012); then other processes come first.
+//!
+//! Checked by `models/src/registry.rs`, which runs this source under loom, and by `tests/seats.rs` and `tests/registry.rs` in
+//! the engine. State machines and lock order: `docs/architecture.md`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::channels::Channels;
 use super::hold::{Grant, Hold};
 use super::renewal::Kick;
-use super::sync::{Mutex, MutexGuard};
+use super::sync::{Mutex, MutexGuard, Notify};
 use crate::config::Options;
 use crate::hash::ReadyHash;
 use crate::names::{LockName, shard};
 use crate::owner::Owner;
-use crate::runtime::reaper::{Finished, Reaper};
-use crate::topology::{MemberId, MemberListener, Topology};
+use crate::runtime::reaper::Reaper;
+use crate::topology::Topology;
 use crate::world::Moment;
 
 mod slot;
 mod spare;
+mod subscription;
 mod waiter;
 
 pub(crate) use slot::Passed;
@@ -35,16 +64,6 @@ use slot::{Listening, Seat, Slot};
 pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
 
 const SHARDS: usize = 16;
-
-/// What came of asking for a subscription.
-enum Subscribing {
-    /// It stands; or nobody has a use for it.
-    Done,
-    /// Somebody else is changing it. Whoever asked is told of every change from here on.
-    Elsewhere,
-    /// It is asked for by this, which is carried through in any case.
-    Begun(Finished<()>),
-}
 
 type Names = HashMap<Arc<LockName>, Slot, ReadyHash>;
 type Shard<'a> = MutexGuard<'a, Names>;
@@ -101,7 +120,7 @@ impl Registry {
             name: Arc::clone(name),
             seat: None,
             takes,
-            named: None,
+            ticket: None,
             counted: false,
             left: false,
             nonce: Bytes::new(),
@@ -124,15 +143,15 @@ impl Registry {
         waiter
     }
 
-    /// Passes a hold that nobody relies on any more to the contender, if there is one that takes it and it is not yet
+    /// Hands a hold that nobody relies on any more over to the contender, if there is one that takes it and it is not yet
     /// other processes' turn. `open` makes the grant, under the registry's lock. Otherwise forgets the hold: from here
     /// on it is being released.
-    pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
         let name = hold.name();
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
         let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
-        if local.passed < self.limit
+        if local.handoffs < self.limit
             && now.since(local.since) < self.time
             && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
         {
@@ -141,15 +160,15 @@ impl Registry {
                 && state.handed.is_none()
                 && let Some(grant) = open()
             {
-                local.passed += 1;
+                local.handoffs += 1;
                 state.handed = Some(grant);
                 drop(state);
                 seat.notify.notify_one();
                 return true;
             }
         }
-        // After a series of passes, others come first.
-        slot.yielding = local.passed > 0 && slot.turn;
+        // After a series of hand-offs, others come first.
+        slot.yielding = local.handoffs > 0 && slot.turn;
         slot.local = None;
         if slot.is_vacant() {
             shard.remove(name);
@@ -188,8 +207,8 @@ impl Registry {
         }
     }
 
-    /// Whoever waits at an inbox has been passed the lock.
-    pub(crate) fn pass(&self, inbox: &LockName, passed: Passed) {
+    /// The server has passed the lock on to whoever waits at an inbox.
+    pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) {
         self.seat(inbox, |seat| {
             seat.state.lock().passed = Some(passed);
             seat.wake();
@@ -197,9 +216,9 @@ impl Registry {
     }
 
     /// An owner has come in: others who wait as the same owner may come in beside it, whoever is before them.
-    pub(crate) fn call(&self, name: &LockName, owner: &Owner) {
+    pub(crate) fn wake_same_owner(&self, name: &LockName, owner: &Owner) {
         if let Some(slot) = self.shard(name).lock().get(name) {
-            slot.call(&owner.bytes());
+            slot.wake_same_owner(&owner.bytes());
         }
     }
 
@@ -238,113 +257,6 @@ impl Registry {
         }
     }
 
-    /// Subscribes to a name's channel if nobody has yet; the contender is told when that is done or has failed.
-    fn subscribe(self: &Arc<Self>, name: &Arc<LockName>, seat: &Seat) -> Subscribing {
-        {
-            let mut shard = self.shard(name).lock();
-            let Some(slot) = shard.get_mut(name) else { return Subscribing::Done };
-            match slot.listening {
-                Listening::Live => return Subscribing::Done,
-                Listening::Changing => {
-                    // Under the lock that every change is made under: one that came before was seen here.
-                    seat.state.lock().changed = false;
-                    return Subscribing::Elsewhere;
-                }
-                Listening::Off => slot.listening = Listening::Changing,
-            }
-        }
-        self.channels.add(name);
-        let (registry, name) = (Arc::clone(self), Arc::clone(name));
-        Subscribing::Begun(Finished::begun(&self.reaper, async move {
-            match registry.topology.subscribe(&name).await {
-                Ok(()) => registry.listens(&name, Listening::Live),
-                Err(fault) => {
-                    tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
-                    // It may be in force all the same.
-                    registry.unsubscribe(&name).await;
-                    registry.listens(&name, Listening::Off);
-                }
-            }
-        }))
-    }
-
-    /// Ends a subscription, unless another name of the same channel needs it.
-    async fn unsubscribe(&self, name: &LockName) {
-        if !self.channels.remove(name) {
-            return;
-        }
-        self.topology.unsubscribe(name).await;
-        if self.channels.nth(&name.channel, 0).is_some() {
-            // Another one came meanwhile, and may have been cut off.
-            if let Err(fault) = self.topology.subscribe(name).await {
-                tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
-            }
-            self.message(&name.channel, &[]);
-        }
-    }
-
-    /// A change of a subscription is done.
-    fn listens(self: &Arc<Self>, name: &Arc<LockName>, listening: Listening) {
-        let mut shard = self.shard(name).lock();
-        let Some(slot) = shard.get_mut(name) else { return };
-        slot.listening = listening;
-        slot.change();
-        self.settle(shard, name);
-    }
-
-    /// Removes a name that nobody has a use for, or has its idle subscription ended after a while.
-    fn settle(self: &Arc<Self>, mut shard: Shard<'_>, name: &Arc<LockName>) {
-        let Some(slot) = shard.get_mut(name) else { return };
-        if slot.is_vacant() {
-            shard.remove(name);
-            return;
-        }
-        if slot.listening != Listening::Live || !slot.is_idle() {
-            return;
-        }
-        slot.idle_since.get_or_insert(self.topology.now());
-        if !std::mem::replace(&mut slot.retiring, true) {
-            drop(shard);
-            self.reaper.finish_whenever(Box::pin(Arc::clone(self).retire(Arc::clone(name))));
-        }
-    }
-
-    /// Ends the subscription of a name once it has lain idle for the linger time.
-    async fn retire(self: Arc<Self>, name: Arc<LockName>) {
-        let mut closing = self.closing.clone();
-        let mut rest = self.linger;
-        loop {
-            tokio::select! {
-                biased;
-                _ = closing.wait_for(|closing| *closing) => {
-                    self.channels.remove(&name);
-                    return self.listens(&name, Listening::Off);
-                }
-                () = tokio::time::sleep(rest) => {}
-            }
-            let now = self.topology.now();
-            let mut shard = self.shard(&name).lock();
-            let Some(slot) = shard.get_mut(&name) else { return };
-            let due = slot.idle_since.map(|since| since + self.linger).filter(|_| slot.is_idle());
-            match due {
-                Some(due) if due > now => rest = due.since(now),
-                Some(_) if slot.listening == Listening::Live => {
-                    slot.retiring = false;
-                    slot.listening = Listening::Changing;
-                    drop(shard);
-                    self.spares.forget(&name);
-                    break;
-                }
-                _ => {
-                    slot.retiring = false;
-                    return;
-                }
-            }
-        }
-        self.unsubscribe(&name).await;
-        self.listens(&name, Listening::Off);
-    }
-
     /// How many acquires wait: the contenders and those queued behind them.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -360,38 +272,4 @@ impl Registry {
     pub(crate) fn names(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
-}
-
-impl MemberListener for Registry {
-    fn message(&self, channel: &[u8], payload: &[u8]) {
-        for n in 0.. {
-            let Some(name) = self.channels.nth(channel, n) else { return };
-            self.seat(&name, |seat| {
-                // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
-                let mut state = seat.state.lock();
-                if let Some(lease) = passed(payload, &state.nonce) {
-                    state.passed = Some(Passed { lease, since: None });
-                    state.heard = true;
-                }
-                drop(state);
-                seat.wake();
-            });
-        }
-    }
-
-    fn missed(&self, member: MemberId) {
-        self.wake_where(|name| self.topology.place(name) == member);
-    }
-
-    fn reconnected(&self, member: MemberId) {
-        self.kick.renew_at(member);
-        self.missed(member);
-    }
-}
-
-/// The lease of a lock that was passed on, if a message says so to whoever is registered by this nonce.
-fn passed(payload: &[u8], nonce: &[u8]) -> Option<Duration> {
-    let (lease, proof) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
-    let lease = lease.parse().ok().map(Duration::from_millis)?;
-    (!nonce.is_empty() && proof.as_bytes() == nonce).then_some(lease)
 }
