@@ -55,14 +55,14 @@ impl Client {
         Self(Handle::new(engine))
     }
 
-    /// A client of a simulated server, on the current runtime. The simulator decides the client's id and jitter.
+    /// A client that speaks to its server over this transport, on the current runtime. Nothing is probed. Options that are
+    /// about connections are the transport's to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
     ///
-    /// *Cost*: none. *Errors*: [`Error::Config`] for options that cannot work.
-    #[cfg(feature = "sim")]
-    pub fn simulated(link: &crate::sim::SimLink, options: impl FnOnce(&mut Options)) -> Result<Self> {
-        let mut chosen = Options::default();
-        options(&mut chosen);
-        Self::over(chosen, Arc::new(link.clone()))
+    /// *Cost*: none. *Cancel safety*: never waits. *Errors*: [`Error::Config`] for options that cannot work, or without a
+    /// runtime.
+    #[cfg(feature = "unstable-transport")]
+    pub fn over_transport(transport: Arc<dyn Transport>, options: Options) -> Result<Self> {
+        Self::over(options, transport)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -27,8 +27,6 @@ pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod replies;
-#[cfg(feature = "sim")]
-pub mod sim;
 pub(crate) mod sync;
 #[cfg(test)]
 mod tests;

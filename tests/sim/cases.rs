@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimServer};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
+use distlock_sim::{LinkOptions, SimServer};
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;

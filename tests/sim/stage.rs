@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::sim::{SimReply, SimServer};
 use distlock::{DistLock, Flavour, Guard, Owner};
+use distlock_sim::{SimReply, SimServer};
 use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};

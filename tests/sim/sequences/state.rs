@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use distlock::sim::SimLink;
 use distlock::{Guard, Owner};
+use distlock_sim::SimLink;
 use tokio::time::Instant;
 
 use super::given::Given;
