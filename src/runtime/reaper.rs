@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -34,6 +34,7 @@ struct Shared {
     dozing: AtomicUsize,
     idle: Notify,
     stop: Arc<Notify>,
+    stopped: AtomicBool,
 }
 
 impl Reaper {
@@ -44,7 +45,8 @@ impl Reaper {
         let stop = Arc::new(Notify::new());
         tokio::spawn(work(receive, Arc::clone(&stop)));
         let (home, busy, dozing) = (Home::of(Handle::current()), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Shared { home, jobs: send, busy, dozing, idle: Notify::new(), stop }))
+        let (idle, stopped) = (Notify::new(), AtomicBool::new(false));
+        Self(Arc::new(Shared { home, jobs: send, busy, dozing, idle, stop, stopped }))
     }
 
     /// The runtime that the jobs are done on.
@@ -108,7 +110,13 @@ impl Reaper {
 
     /// Takes no more jobs: the task ends when those it has are done.
     pub(crate) fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Release);
         self.0.stop.notify_one();
+    }
+
+    /// True once it takes no more jobs because the client was shut down.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Acquire)
     }
 
     /// How much is under way.

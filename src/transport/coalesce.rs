@@ -239,7 +239,12 @@ impl Transport for Coalesced {
             }
             match answered {
                 Some(Ok(outcome)) => outcome,
-                Some(Err(_)) => Err(Fault::new(FaultKind::Closed, "the client is shut down")),
+                Some(Err(_)) if core.reaper.is_stopped() => {
+                    Err(Fault::new(FaultKind::Closed, "the client is shut down"))
+                }
+                // The job was dropped that carried the command: the runtime drops its tasks one by one, and whoever waits here
+                // is perhaps told of its end only after this.
+                Some(Err(_)) => Err(Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")),
                 None => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
             }
         })

@@ -89,6 +89,8 @@ pub enum FaultKind {
     Elsewhere,
     /// The transport is closed for good.
     Closed,
+    /// The client's runtime has ended, and with it what carried the command.
+    RuntimeGone,
 }
 
 /// A command that failed.
@@ -117,6 +119,7 @@ impl Fault {
     pub(crate) fn to_error(&self, name: &Arc<str>) -> Error {
         match self.kind {
             FaultKind::Closed => Error::Closed,
+            FaultKind::RuntimeGone => Error::RuntimeGone,
             FaultKind::TimedOut => Error::Timeout { step: Step::Command },
             FaultKind::NotSent | FaultKind::Lost => Error::Connection {
                 message: self.message.clone(),
@@ -211,7 +214,8 @@ mod tests {
     fn doubt_is_told() {
         let of = |kind| Fault::new(kind, "x").to_error(&Arc::from("x")).outcome_unknown();
         assert!(of(FaultKind::Lost) && of(FaultKind::TimedOut));
-        let known = [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed];
+        let known =
+            [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed, FaultKind::RuntimeGone];
         assert!(!known.into_iter().any(of));
     }
 }

@@ -1,6 +1,7 @@
 //! Runtimes that end, and executors of others (findings 11, 14).
 
 mod own;
+mod wakers;
 
 use std::sync::Arc;
 use std::time::Duration;

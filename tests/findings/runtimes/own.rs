@@ -1,6 +1,7 @@
 //! The client's own runtime ends (findings 11, 14).
 
 use std::sync::mpsc;
+use std::task::Context;
 
 use distlock::{Client, DistLock, Error, Result};
 use distlock_support::RedisServer;
@@ -40,7 +41,8 @@ fn n11_the_clients_own_runtime_ends_under_those_who_use_it() {
         std::thread::spawn(move || tell.send((what, wait())).unwrap());
     }
     let waiting = std::time::Instant::now();
-    while client.stats().waiting < 2 && waiting.elapsed() < secs(5) {
+    while client.stats().waiting < 2 {
+        assert!(waiting.elapsed() < secs(20), "they do not wait");
         std::thread::sleep(ms(5));
     }
     home.shutdown_timeout(secs(5));
@@ -129,4 +131,36 @@ fn n14_a_shutdown_after_the_runtime_tells_the_truth() {
     assert!(left, "who released it?");
     assert!(matches!(said, Err(Error::RuntimeGone)), "{said:?}, and the key is there");
     drop(guard);
+}
+
+/// 11: what waits for a shared command is told why that was dropped, also where it hears of it before it hears of the runtime.
+#[test]
+fn n11_the_clients_own_runtime_ends_under_a_shared_command() {
+    let server = RedisServer::start();
+    for _ in 0..10 {
+        let home = runtime();
+        let client = home.block_on(Client::connect(&server.url())).unwrap();
+        server.stop();
+        let calls = (0..12).map(|n| {
+            let lock = client.reentrant(&format!("n{n}"));
+            let mut call: BoxFuture<'_, _> = Box::pin(async move { lock.lock_for(secs(20)).await });
+            let here = home.enter();
+            let begun = call.as_mut().poll(&mut Context::from_waker(futures::task::noop_waker_ref()));
+            assert!(begun.is_pending());
+            drop(here);
+            std::thread::spawn(move || block_on(call).map(|guard| guard.is_some()))
+        });
+        let calls: Vec<_> = calls.collect();
+        let waiting = std::time::Instant::now();
+        while client.stats().under_way < calls.len() {
+            assert!(waiting.elapsed() < secs(20), "they are not under way: {:?}", client.stats());
+            std::thread::sleep(ms(5));
+        }
+        home.shutdown_timeout(secs(5));
+        for call in calls {
+            let outcome = call.join().expect("no panic");
+            assert!(matches!(outcome, Err(Error::RuntimeGone)), "{outcome:?}");
+        }
+        server.cont();
+    }
 }

@@ -1,0 +1,85 @@
+//! Wakers are somebody else's code (finding 11): an executor may poll a task in the moment it is woken.
+
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake};
+
+use distlock::{Client, Flavour};
+use distlock_support::RedisServer;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+
+use super::runtime;
+use crate::bed::{ms, secs};
+
+/// A task that is polled by whoever wakes it.
+struct Inline(Mutex<Task>);
+
+struct Task {
+    /// None while it is polled.
+    work: Option<BoxFuture<'static, ()>>,
+    woken: bool,
+}
+
+impl Inline {
+    fn start(work: BoxFuture<'static, ()>) {
+        Arc::new(Self(Mutex::new(Task { work: Some(work), woken: false }))).wake();
+    }
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        let mut work = {
+            let mut task = self.0.lock();
+            task.woken = true;
+            // Whoever polls it sees that it was woken.
+            let Some(work) = task.work.take() else { return };
+            work
+        };
+        let waker = Arc::clone(&self).into();
+        loop {
+            self.0.lock().woken = false;
+            if work.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                return;
+            }
+            let mut task = self.0.lock();
+            if !task.woken {
+                task.work = Some(work);
+                return;
+            }
+        }
+    }
+}
+
+/// 11: a waiter that is polled in its waker goes to the table of waiters, which whoever woke it must not have locked.
+#[test]
+fn n11_a_task_is_polled_where_it_is_woken() {
+    let server = RedisServer::start();
+    let home = runtime();
+    let client = home.block_on(Client::connect(&server.url())).unwrap();
+    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin] {
+        let name = format!("x-{flavour}");
+        let lock = client.lock(flavour, &name);
+        let first = if flavour == Flavour::Read { client.lock(Flavour::Write, &name) } else { Arc::clone(&lock) };
+        let guard = block_on(first.lock()).unwrap();
+        let (tell, told) = mpsc::channel();
+        for _ in 0..4 {
+            let (lock, tell) = (Arc::clone(&lock), tell.clone());
+            let work = Box::pin(async move {
+                lock.lock().await.unwrap().unlock().await.unwrap();
+                tell.send(()).unwrap();
+            });
+            Inline::start(work);
+        }
+        let began = std::time::Instant::now();
+        while client.stats().waiting < 4 {
+            assert!(began.elapsed() < secs(20), "{flavour}: they do not wait");
+            std::thread::sleep(ms(5));
+        }
+        std::thread::spawn(move || block_on(guard.unlock()).unwrap());
+        for _ in 0..4 {
+            told.recv_timeout(secs(20)).unwrap_or_else(|_| panic!("{flavour}: a deadlock"));
+        }
+        assert!(block_on(lock.try_lock()).unwrap().is_some(), "{flavour}");
+    }
+}
