@@ -7,6 +7,7 @@ use distlock::{Client, Flavour};
 use distlock_support::RedisServer;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+use futures::task::noop_waker_ref;
 use parking_lot::Mutex;
 
 use super::runtime;
@@ -65,10 +66,14 @@ fn n11_a_task_is_polled_where_it_is_woken() {
         let (tell, told) = mpsc::channel();
         for _ in 0..4 {
             let (lock, tell) = (Arc::clone(&lock), tell.clone());
-            let work = Box::pin(async move {
+            let mut work: BoxFuture<'_, _> = Box::pin(async move {
                 lock.lock().await.unwrap().unlock().await.unwrap();
                 tell.send(()).unwrap();
             });
+            // Begun on the client's runtime and polled elsewhere from then on: nothing of tokio's is between it and its waker.
+            let here = home.enter();
+            assert!(work.as_mut().poll(&mut Context::from_waker(noop_waker_ref())).is_pending());
+            drop(here);
             Inline::start(work);
         }
         let began = std::time::Instant::now();
