@@ -1,7 +1,5 @@
 //! The minimal access list of `docs/acl.md`, to the letter: enough for locks, and for nothing else.
 
-mod bed;
-
 use bed::{Bed, eventually, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, Released};
 

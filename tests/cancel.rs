@@ -1,6 +1,5 @@
 //! Cancel safety on a real server (C1, C2): whatever is dropped, wherever it stands, leaves nothing behind.
 
-mod bed;
 #[path = "cancel/rwlock.rs"]
 mod rwlock;
 

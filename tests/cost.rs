@@ -1,6 +1,5 @@
 //! The cost contract (design §5): what each call sends, by the server's own counts.
 
-mod bed;
 #[path = "cost/fair.rs"]
 mod fair;
 #[path = "cost/fenced.rs"]

@@ -1,7 +1,5 @@
 //! Clients from beginning to end: connecting, shutting down, being dropped, outliving their runtime.
 
-mod bed;
-
 use std::collections::BTreeSet;
 use std::time::Instant;
 

@@ -2,8 +2,6 @@
 
 #![cfg(feature = "metrics")]
 
-mod bed;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! The reentrant lock's state in Redis, field by field after each step (protocol §4.3, §17.1), and its leases.
 
-mod bed;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

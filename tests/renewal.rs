@@ -1,7 +1,5 @@
 //! The watchdog on a real server: what is held stays held, what is lost is told in time, and nothing else is.
 
-mod bed;
-
 use std::time::{Duration, Instant};
 
 use bed::{QUICK, eventually, ms, reentrant, secs};

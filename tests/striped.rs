@@ -1,6 +1,5 @@
 //! The striped lock: one resource cut into segments.
 
-mod bed;
 #[path = "striped/load.rs"]
 mod load;
 #[path = "striped/whole.rs"]

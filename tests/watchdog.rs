@@ -1,7 +1,5 @@
 //! The watchdog's bookkeeping: when a loss is told, what a bad entry does to others, and that held means registered.
 
-mod bed;
-
 use std::sync::Arc;
 use std::time::Instant;
 

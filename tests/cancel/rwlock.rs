@@ -7,9 +7,9 @@ use distlock::{Acquire, Client, DistLock, Flavour, Prefer, RwLock};
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
-use super::bed::harm::cut;
-use super::bed::{self, Bed, ms, rw, secs};
 use super::{DROPS, acquire_and_drop, nothing_left};
+use bed::harm::cut;
+use bed::{Bed, ms, rw, secs};
 
 /// Either half.
 fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {

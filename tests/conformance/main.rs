@@ -3,8 +3,6 @@
 //! Bodies are in `suite/`, in lists by what they ask of a flavour; each gets a server of its own and ends with the check
 //! that nothing is left. Rows of Redisson's own tests are cited by their names (`reference/lessons.md` §1.1).
 
-#[path = "../bed/mod.rs"]
-mod bed;
 mod subject;
 mod suite;
 

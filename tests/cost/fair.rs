@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::{Client, DistLock as _};
 use tokio::task::JoinHandle;
 
-use super::bed::{self, Bed, eventually, fair, ms, secs};
 use super::{only, sent, turns};
+use bed::{Bed, eventually, fair, ms, secs};
 
 /// A client, when the server knows the scripts.
 async fn begin(bed: &Bed) -> Client {

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, Client, Error, Flavour};
 
-use super::bed::{self, Bed, eventually, ms, reentrant, secs};
 use super::{only, passed_on, renewal, sent, turns};
+use bed::{Bed, eventually, ms, reentrant, secs};
 
 const BOTH: [Flavour; 2] = [Flavour::Fenced, Flavour::Spin];
 

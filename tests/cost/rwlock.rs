@@ -6,8 +6,8 @@ use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::bed::{self, Bed, eventually, ms, rw, secs};
 use super::{only, renewal, sent, turns};
+use bed::{Bed, eventually, ms, rw, secs};
 
 const HALVES: [Flavour; 2] = [Flavour::Read, Flavour::Write];
 

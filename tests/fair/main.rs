@@ -1,8 +1,6 @@
 //! The fair lock: its order, and what keeps its queue going (`reference/lessons.md` §1.2; lessons 8, 9 and 10 of part 6).
 
 mod alive;
-#[path = "../bed/mod.rs"]
-mod bed;
 mod dead;
 mod drift;
 mod monitor;

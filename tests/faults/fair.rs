@@ -8,11 +8,11 @@ use distlock_support::RedisServer;
 use distlock_support::proxy::{Action, Matcher, Proxy};
 use tokio::task::JoinHandle;
 
-use crate::bed::harm::runs;
-use crate::bed::{self, Bed, Counter, eventually, fair, idle, ms, secs};
 use crate::kills::{Deed, Pest, contend_for};
 use crate::proxy::in_every_way;
-use crate::rig::brisk;
+use bed::fault::brisk;
+use bed::harm::runs;
+use bed::{Bed, Counter, eventually, fair, idle, ms, secs};
 
 const QUEUE: &str = "redisson_lock_queue:{a}";
 

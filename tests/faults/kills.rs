@@ -8,8 +8,8 @@ use distlock::{Client, Flavour};
 use distlock_support::{Admin, TtlSampler, must};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::bed::{Bed, Counter, eventually, ms, reentrant, secs};
-use crate::rig::brisk;
+use bed::fault::brisk;
+use bed::{Bed, Counter, eventually, ms, reentrant, secs};
 
 /// What a [`Pest`] does.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,5 @@
 //! Faults of servers, networks and neighbours, and what the caller sees of each: `docs/faults.md` lists them.
 
-#[path = "../bed/mod.rs"]
-mod bed;
 mod ears;
 mod fair;
 mod fake;
@@ -17,7 +15,6 @@ mod proxy;
 mod refusal;
 mod replies;
 mod restart;
-mod rig;
 mod rwlock;
 mod rwlock_kills;
 mod rwlock_refusal;

@@ -7,9 +7,9 @@ use distlock::{Acquire, Client, Error, Flavour, Guard, MultiLock, Owner, Release
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Proxy};
 
-use crate::bed::harm::ACTIONS;
-use crate::bed::{Bed, Make, eventually, idle, ms, reentrant, secs, text};
-use crate::rig::{brisk, gave, got};
+use bed::fault::{brisk, gave, got};
+use bed::harm::ACTIONS;
+use bed::{Bed, Make, eventually, idle, ms, reentrant, secs, text};
 
 /// A flavour: its locks, the hashes of one of them, and how many members of its guards have numbers.
 #[derive(Clone, Copy)]

@@ -8,10 +8,10 @@ use distlock::{Acquire, Client, DistLock, Error, Lost, Owner, ReentrantLock, Rel
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
-use crate::bed::harm::{ACTIONS, TIMEOUT};
-use crate::bed::{eventually, idle, ms, reentrant, secs, text};
 use crate::kills::contend;
-use crate::rig::{brisk, script, warm};
+use bed::fault::{brisk, script, warm};
+use bed::harm::{ACTIONS, TIMEOUT};
+use bed::{eventually, idle, ms, reentrant, secs, text};
 
 /// Does every action to every target, all actions at once.
 pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(

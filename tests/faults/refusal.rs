@@ -5,9 +5,9 @@ use std::time::Instant;
 use distlock::{Acquire, Client, DistLock as _, Error, Flavour, Lost, Released};
 use distlock_support::{Admin, RedisServer};
 
-use crate::bed::{Bed, enter, eventually, idle, ms, reentrant, run_on, secs};
 use crate::fake::Fake;
-use crate::rig::{brisk, count, refused, warm};
+use bed::fault::{brisk, count, refused, warm};
+use bed::{Bed, enter, eventually, idle, ms, reentrant, run_on, secs};
 
 /// A refusal says nothing of the commands that are under way behind it on the same connection: one that the server then
 /// carried out must not be reported as refused, or what it took would stay taken.

@@ -8,10 +8,10 @@ use distlock_support::proxy::{Action, Matcher, Proxy};
 use distlock_support::{Admin, RedisServer};
 use tokio::task::JoinHandle;
 
-use crate::bed::harm::{ACTIONS, runs};
-use crate::bed::{self, Bed, eventually, idle, ms, rw, secs, text};
 use crate::proxy::in_every_way;
-use crate::rig::{brisk, gave, got};
+use bed::fault::{brisk, gave, got};
+use bed::harm::{ACTIONS, runs};
+use bed::{Bed, eventually, idle, ms, rw, secs, text};
 
 pub async fn rw_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
     bed::run_on(server, |client, name| client.lock(Flavour::Write, name), body).await;

@@ -10,10 +10,10 @@ use distlock_support::proxy::{Mode, Proxy};
 use distlock_support::{Numbers, RedisServer, TtlSampler};
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, eventually, idle, ms, rw, secs};
 use crate::kills::{Deed, Pest};
-use crate::rig::{WATCHDOG, brisk};
 use crate::rwlock::{channel, rw_on, waiter};
+use bed::fault::{WATCHDOG, brisk};
+use bed::{Bed, eventually, idle, ms, rw, secs};
 
 const BOTH: [Flavour; 2] = [Flavour::Read, Flavour::Write];
 

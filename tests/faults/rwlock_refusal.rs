@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Client, DistLock as _, Error, Flavour, Lost, Prefer, Released};
 use distlock_support::proxy::Proxy;
 
-use crate::bed::{Bed, eventually, idle, ms, rw, secs};
 use crate::refusal::told_and_left_alone;
-use crate::rig::{brisk, refused};
 use crate::rwlock::waiter;
+use bed::fault::{brisk, refused};
+use bed::{Bed, eventually, idle, ms, rw, secs};
 
 /// A client whose login has these rights.
 async fn client_as(bed: &Bed, name: &str, rules: &[&str]) -> Client {

@@ -7,8 +7,8 @@ use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, MultiLock, RedL
 use distlock_support::{Action, Matcher, Mode, Proxy, RedisServer};
 use tokio::task::JoinHandle;
 
-use crate::bed::wire::{Wire, arrives};
-use crate::bed::{enter, eventually, fair, idle, ms, reentrant, secs};
+use bed::wire::{Wire, arrives};
+use bed::{enter, eventually, fair, idle, ms, reentrant, secs};
 
 /// A grant that came too late is being given back, to a server that has fallen silent: the next attempt stands behind that, and
 /// the wait ends all the same.

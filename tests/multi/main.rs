@@ -2,8 +2,6 @@
 //! protocol §8).
 
 mod batch;
-#[path = "../bed/mod.rs"]
-mod bed;
 mod cancel;
 mod cost;
 mod leases;

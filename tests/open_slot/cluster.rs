@@ -6,7 +6,7 @@ use distlock_support::{Admin, RedisServer};
 use redis::Value;
 
 use crate::NAME;
-use crate::bed::{Bed, eventually, secs};
+use bed::{Bed, eventually, secs};
 
 /// What there is, each key as `DUMP` gives it.
 pub type Snapshot = BTreeMap<String, Vec<u8>>;

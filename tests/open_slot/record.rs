@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use distlock::{Acquire, Client, Prefer};
 
 use crate::NAME;
-use crate::bed::wire::Wire;
-use crate::bed::{self, Bed, harm, ms, secs};
 use crate::cluster::{Cluster, Snapshot};
+use bed::wire::Wire;
+use bed::{Bed, harm, ms, secs};
 
 /// The scripts of the read-write lock that declare more than the hash, by their files.
 const SCRIPTS: [&[&str]; 6] =

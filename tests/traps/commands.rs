@@ -3,9 +3,9 @@
 use distlock::{Acquire, DistLock as _, Error, Owner, Step};
 use distlock_support::proxy::{Action, Matcher, Proxy};
 
-use crate::bed::harm::{TIMEOUT, sha};
-use crate::bed::{eventually, idle, ms, reentrant, secs};
-use crate::rig::{assert_doubt, brisk, script, warm};
+use bed::fault::{assert_doubt, brisk, script, warm};
+use bed::harm::{TIMEOUT, sha};
+use bed::{eventually, idle, ms, reentrant, secs};
 
 /// Options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes
 /// out by `custom` (node.rs, `Line::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and

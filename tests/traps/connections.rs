@@ -6,9 +6,9 @@ use distlock::{Client, Error};
 use distlock_support::proxy::{Action, Proxy};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 
-use crate::bed::harm::TIMEOUT;
-use crate::bed::{eventually, idle, ms, reentrant, secs};
-use crate::rig::{brisk, script, warm};
+use bed::fault::{brisk, script, warm};
+use bed::harm::TIMEOUT;
+use bed::{eventually, idle, ms, reentrant, secs};
 
 /// Without a policy, which is the default, the first disconnect is final. connect.rs, `ReconnectPolicy::new_exponential`.
 #[tokio::test]

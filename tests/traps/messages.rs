@@ -9,8 +9,8 @@ use distlock_support::proxy::{Action, Matcher, Proxy};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-use crate::bed::{eventually, ms, reentrant, secs};
-use crate::rig::{brisk, count};
+use bed::fault::{brisk, count};
+use bed::{eventually, ms, reentrant, secs};
 
 /// `subscribe()` is done before `SUBSCRIBE` is even written. node.rs, `Node::subscribe`: a `PING` behind it tells when
 /// the server has it; only then does a waiter look once more and go to sleep.

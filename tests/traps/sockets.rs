@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
 
-use crate::bed::{reentrant, secs};
-use crate::rig::brisk;
+use bed::fault::brisk;
+use bed::{reentrant, secs};
 
 /// Duplicates of this process's sockets that are connected to `peer`.
 fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
@@ -43,7 +43,7 @@ async fn trap_14_15_sockets_send_at_once_and_give_up_in_time() {
                     client.reentrant(name).lock().await.unwrap().unlock().await.unwrap();
                 }
                 let back = async || bed.admin.others().await.len() == 3;
-                crate::bed::eventually("all connections are back", secs(3), back).await;
+                bed::eventually("all connections are back", secs(3), back).await;
             }
             // The admin's own connection is among them, with options of its own.
             let sockets = sockets_to(bed.server.addr());

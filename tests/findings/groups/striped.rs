@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Client, DistLock as _, Error, Flavour, Released, Striped};
 use distlock_support::RedisServer;
 
-use crate::bed::{eventually, ms, reentrant, secs};
+use bed::{eventually, ms, reentrant, secs};
 
 const SEGMENTS: usize = 4;
 const WAIT: Duration = ms(100);

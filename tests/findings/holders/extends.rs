@@ -6,8 +6,8 @@ use distlock::{Acquire, Client, DistLock as _, Error, Guard, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
 use super::{each, holder, passed_on};
-use crate::bed::wire::{Wire, arrives};
-use crate::bed::{self, Bed, enter, eventually, idle, ms, reentrant, secs};
+use bed::wire::{Wire, arrives};
+use bed::{Bed, enter, eventually, idle, ms, reentrant, secs};
 
 /// The guard counts on no more than the server has, which is more than `least` seconds.
 async fn lasts(bed: &Bed, guard: &Guard, least: u64, what: &str) {

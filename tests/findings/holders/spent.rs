@@ -8,8 +8,8 @@ use distlock::{Acquire, Client, DistLock, Flavour, Owner, RedLock, Released};
 use distlock_support::{Action, Matcher, Mode, Proxy};
 
 use super::{each, holder, passed_on};
-use crate::bed::wire::{Wire, arrives};
-use crate::bed::{self, idle, ms, reentrant, secs};
+use bed::wire::{Wire, arrives};
+use bed::{idle, ms, reentrant, secs};
 
 /// The first grant comes when its lease is over, and is given back; the next attempt gets the lock, and then the release of the
 /// first arrives once more.

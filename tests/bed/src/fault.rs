@@ -1,16 +1,13 @@
 //! What the tests of faults add to the bed: clients that give up soon, and requests told apart by their script.
 
-// Each test binary uses its own part of this.
-#![allow(dead_code)]
-
 use std::time::Duration;
 
 use distlock::{Builder, Client, DistLock as _, Error, Guard, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::Matcher;
 
-use crate::bed::harm::{TIMEOUT, runs};
-use crate::bed::{idle, ms, secs};
+use crate::harm::{TIMEOUT, runs};
+use crate::{idle, ms, secs};
 
 /// The watchdog of [`brisk`].
 pub const WATCHDOG: Duration = secs(3);

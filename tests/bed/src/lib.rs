@@ -1,8 +1,5 @@
 //! What the tests of this crate stand on: one server a test, its clients, and the check that nothing is left at the end.
 
-// Each test binary uses its own part of this.
-#![allow(dead_code)]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 pub mod events;
+pub mod fault;
 pub mod harm;
 pub mod wire;
 
