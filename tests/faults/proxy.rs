@@ -2,31 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, Lost, Owner, ReentrantLock, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
-use crate::kills::contend;
 use bed::fault::{brisk, script, warm};
-use bed::harm::{ACTIONS, TIMEOUT};
+use bed::harm::ACTIONS;
+use bed::pest::contend;
 use bed::{eventually, idle, ms, reentrant, secs, text};
-
-/// Does every action to every target, all actions at once.
-pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
-    targets: impl IntoIterator<Item = T>,
-    hit: impl Fn(Action, T) -> F,
-) {
-    let mut slowest = Duration::ZERO;
-    for target in targets {
-        let start = Instant::now();
-        futures::future::join_all(ACTIONS.map(|action| hit(action, target))).await;
-        println!("{target:?}: {:?}", start.elapsed());
-        slowest = slowest.max(start.elapsed());
-    }
-    assert!(slowest > TIMEOUT, "replies were lost");
-}
 
 /// One session's view of the server, past the proxy.
 struct View<'a> {

@@ -4,6 +4,7 @@
 mod batch;
 mod cancel;
 mod cost;
+mod faults;
 mod leases;
 mod lists;
 mod lost;

@@ -2,6 +2,8 @@
 //! protocol §4.5 and §7.8). What it shares with other locks is in `tests/conformance`.
 
 mod backoff;
+mod cancel;
+mod faults;
 mod mixed;
 mod quiet;
 mod rig;

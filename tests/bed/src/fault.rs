@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use distlock::{Builder, Client, DistLock as _, Error, Guard, Released};
+use distlock::{Acquire, Builder, Client, DistLock as _, Error, Flavour, Guard, Lost, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::Matcher;
 
 use crate::harm::{TIMEOUT, runs};
-use crate::{idle, ms, secs};
+use crate::{Bed, idle, ms, secs};
 
 /// The watchdog of [`brisk`].
 pub const WATCHDOG: Duration = secs(3);
@@ -83,4 +83,44 @@ pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
         Err(error) => panic!("expected {code}: {error:?}"),
         Ok(_) => panic!("expected {code}: it succeeded"),
     }
+}
+
+/// Has `key` become something else under a holder: everything that is asked of it is told so, and nothing touches it.
+pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, make: &[&str]) {
+    let lock = client.lock(flavour, "key");
+    let guard = lock.lock().await.unwrap();
+    let watched = client.lock(flavour, "watched").lock().await.unwrap();
+    let () = bed.admin.cmd(&["DEL", "key"]).await;
+    bed.admin.raw(make).await.expect("it becomes something else");
+    let before: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
+    // Who held it has lost it; its neighbour in the same renewal has not.
+    let renewed = client.renew_now().await;
+    assert_eq!((renewed.renewed, renewed.lost), (1, 1), "{make:?}");
+    assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Gone, .. }));
+    assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })) && watched.is_held());
+    watched.unlock().await.unwrap();
+    let released = lock.release(&client.owner()).await.map(drop);
+    let mut outcomes = vec![
+        lock.try_lock().await.map(drop),
+        lock.lock().await.map(drop),
+        lock.lock_for(secs(5)).await.map(drop),
+        lock.acquire(Acquire::new().owner(&client.owner())).await.map(drop),
+        lock.state().await.map(drop),
+        lock.force_unlock().await.map(drop),
+    ];
+    if make[0] == "HSET" {
+        // A lock, as far as a release can tell, of somebody else.
+        assert!(matches!(released, Err(Error::NotHeld { .. })), "{flavour}: {make:?}: {released:?}");
+    } else {
+        outcomes.push(released);
+    }
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        let told = matches!(&error, Error::WrongType { name, .. } if &**name == "key");
+        assert!(told && !error.is_retryable() && !error.outcome_unknown(), "{flavour}: {make:?}: {error:?}");
+    }
+    let after: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
+    assert_eq!(before, after, "{flavour}: {make:?}");
+    // What a lost hold leaves beside its key goes with its lease.
+    let () = bed.admin.cmd(&["FLUSHALL"]).await;
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock_support::proxy::{Action, Matcher};
 use sha1::{Digest as _, Sha1};
@@ -59,4 +59,19 @@ pub fn text(parts: &[impl AsRef<str>]) -> String {
 /// The requests that run the script made of these parts by its hash.
 pub fn runs(parts: &[impl AsRef<str>]) -> Matcher {
     Matcher::command("EVALSHA").containing(sha(parts))
+}
+
+/// Does every action to every target, all actions at once.
+pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
+    targets: impl IntoIterator<Item = T>,
+    hit: impl Fn(Action, T) -> F,
+) {
+    let mut slowest = Duration::ZERO;
+    for target in targets {
+        let start = Instant::now();
+        futures::future::join_all(ACTIONS.map(|action| hit(action, target))).await;
+        println!("{target:?}: {:?}", start.elapsed());
+        slowest = slowest.max(start.elapsed());
+    }
+    assert!(slowest > TIMEOUT, "replies were lost");
 }

@@ -10,9 +10,13 @@ use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+pub mod cost;
+pub mod dropped;
 pub mod events;
 pub mod fault;
 pub mod harm;
+pub mod pest;
+pub mod session;
 pub mod wire;
 
 /// No test takes longer; one that does hangs.
