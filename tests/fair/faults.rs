@@ -1,7 +1,7 @@
 //! The same faults for the fair lock, whose waiters stand in a queue on the server.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Flavour, Guard, Lost};
 use distlock_support::RedisServer;
@@ -59,25 +59,24 @@ async fn sleepers(bed: &Bed) -> Vec<Client> {
 }
 
 /// Connections and scripts are lost all the time while 64 tasks of 4 clients wait: all are served, and never two at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pests_lose_no_waiter() {
-    for (what, deeds) in [
-        ("messages", &[Deed::Kill("pubsub")][..]),
-        ("all", &[Deed::Kill("normal"), Deed::Kill("pubsub")][..]),
-        ("scripts", &[Deed::Flush][..]),
-    ] {
-        fair(async |bed| {
-            let clients = sleepers(bed).await;
-            let pest = Pest::start(bed, ms(50), deeds).await;
-            let start = Instant::now();
-            let waits = contend_for(Flavour::Fair, &clients, 64, 3, ms(4)).await;
-            let (took, struck) = (start.elapsed(), pest.stop().await);
-            println!("{what}: 192 locks in {took:?}, struck {struck} times; longest wait {:?}", waits.last().unwrap());
-            assert!(struck > 5 && took < secs(60), "{what}: struck {struck} times, {took:?}");
-        })
-        .await;
-    }
+async fn pests_lose_no_waiter((what, deeds): (&str, &'static [Deed])) {
+    fair(async |bed| {
+        let clients = sleepers(bed).await;
+        let pest = Pest::start(bed, ms(50), deeds).await;
+        let start = Instant::now();
+        let waits = contend_for(Flavour::Fair, &clients, 64, 3, ms(4)).await;
+        let (took, struck) = (start.elapsed(), pest.stop().await);
+        println!("{what}: 192 locks in {took:?}, struck {struck} times; longest wait {:?}", waits.last().unwrap());
+        assert!(struck > 5 && took < secs(60), "{what}: struck {struck} times, {took:?}");
+    })
+    .await;
 }
+
+bed::cases!(on two threads, pests_lose_no_waiter:
+    of_messages = ("messages", &[Deed::Kill("pubsub")]),
+    of_all_connections = ("all", &[Deed::Kill("normal"), Deed::Kill("pubsub")]),
+    of_scripts = ("scripts", &[Deed::Flush]),
+);
 
 /// The connection for messages is closed in the very moment of waiting, and the release falls in the gap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,40 +165,47 @@ async fn a_queue_lost_in_a_restart_is_taken_up_anew() {
 
 /// A server that is frozen for less than a place lasts, and for longer: nobody loses its place, as nobody was there to
 /// take it, or takes another one; all are served.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_server_loses_no_waiter() {
+async fn a_frozen_server_loses_no_waiter(freeze: Duration) {
     fair(async |bed| {
         let clients = sleepers(bed).await;
-        for freeze in [secs(2), secs(6)] {
-            let guard = clients[0].fair("a").lock().await.unwrap();
-            let waiting: Vec<_> = (0..6)
-                .map(|n| {
-                    let lock = clients[1 + n % 3].fair("a");
-                    tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
-                })
-                .collect();
-            queued(bed, 6).await;
-            bed.server.stop();
-            tokio::time::sleep(freeze).await;
-            bed.server.cont();
-            let start = Instant::now();
-            // Right into the first moments of those who come back.
-            while let Err(error) = clients[0].fair("a").queue().await {
+        let guard = clients[0].fair("a").lock().await.unwrap();
+        let waiting: Vec<_> = (0..6)
+            .map(|n| {
+                let lock = clients[1 + n % 3].fair("a");
+                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+            })
+            .collect();
+        queued(bed, 6).await;
+        bed.server.stop();
+        tokio::time::sleep(freeze).await;
+        bed.server.cont();
+        let start = Instant::now();
+        // Right into the first moments of those who come back.
+        let answers = async || match clients[0].fair("a").queue().await {
+            Ok(_) => true,
+            Err(error) => {
                 assert!(error.is_retryable(), "{error:?}");
+                false
             }
-            assert!(guard.is_held());
-            guard.unlock().await.unwrap();
-            for waiting in waiting {
-                tokio::time::timeout(secs(20), waiting).await.expect("served").unwrap();
-            }
-            println!("frozen for {freeze:?}: all served {:?} later", start.elapsed());
-            assert!(start.elapsed() < secs(6), "{:?}", start.elapsed());
-            idle(&clients[1]).await;
-            assert_eq!(bed.admin.keys().await, Vec::<String>::new());
+        };
+        eventually("it answers", secs(6), answers).await;
+        assert!(guard.is_held());
+        guard.unlock().await.unwrap();
+        for waiting in waiting {
+            tokio::time::timeout(secs(20), waiting).await.expect("served").unwrap();
         }
+        println!("frozen for {freeze:?}: all served {:?} later", start.elapsed());
+        assert!(start.elapsed() < secs(6), "{:?}", start.elapsed());
+        idle(&clients[1]).await;
+        assert_eq!(bed.admin.keys().await, Vec::<String>::new());
     })
     .await;
 }
+
+bed::cases!(on two threads, a_frozen_server_loses_no_waiter:
+    for_less_than_a_place_lasts = secs(2),
+    for_longer = secs(6),
+);
 
 /// What is hit, and which of its kind.
 const TARGETS: [(&str, usize); 5] = [("acquire", 1), ("acquire", 2), ("refresh", 1), ("release", 1), ("leave", 1)];

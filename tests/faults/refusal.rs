@@ -161,7 +161,7 @@ async fn loading_passes() {
             println!("loaded {:?} after the restart", restart.elapsed());
             assert!(waiting.await.unwrap().unwrap());
             println!("acquired {:?} after the restart", restart.elapsed());
-            let loading = asking.await.unwrap();
+            let loading = tokio::time::timeout(secs(30), asking).await.expect("it is told of the loading").unwrap();
             println!("{loading} times LOADING");
             assert!(held.is_held());
             assert_eq!(client.renew_now().await.lost, 0);

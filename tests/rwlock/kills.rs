@@ -71,26 +71,25 @@ async fn contend(clients: &[Client], span: Duration) -> (u64, Duration) {
 }
 
 /// Connections and scripts are lost all the time: all are served, no writer is beside anybody, nothing is without an end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pests_lose_no_reader_and_no_writer() {
-    for (what, prefer, deeds) in [
-        ("messages", Prefer::Readers, &[Deed::Kill("pubsub")][..]),
-        ("all", Prefer::Writers, &[Deed::Kill("normal"), Deed::Kill("pubsub")][..]),
-        ("scripts", Prefer::Writers, &[Deed::Flush][..]),
-    ] {
-        rw(async |bed| {
-            let clients = sleepers(bed, prefer).await;
-            let sampler = TtlSampler::start(&bed.server.url()).await;
-            let pest = Pest::start(bed, ms(50), deeds).await;
-            let (visits, longest) = contend(&clients, secs(3)).await;
-            let struck = pest.stop().await;
-            println!("{what}: {visits} visits, struck {struck} times; longest wait {longest:?}");
-            assert!(struck > 10 && visits > 50 && longest < secs(20), "{what}: {struck}, {visits}, {longest:?}");
-            assert_eq!(sampler.stop().await, [], "keys without an end");
-        })
-        .await;
-    }
+async fn pests_lose_no_reader_and_no_writer((what, prefer, deeds): (&str, Prefer, &'static [Deed])) {
+    rw(async |bed| {
+        let clients = sleepers(bed, prefer).await;
+        let sampler = TtlSampler::start(&bed.server.url()).await;
+        let pest = Pest::start(bed, ms(50), deeds).await;
+        let (visits, longest) = contend(&clients, secs(3)).await;
+        let struck = pest.stop().await;
+        println!("{what}: {visits} visits, struck {struck} times; longest wait {longest:?}");
+        assert!(struck > 10 && visits > 50 && longest < secs(20), "{what}: {struck}, {visits}, {longest:?}");
+        assert_eq!(sampler.stop().await, [], "keys without an end");
+    })
+    .await;
 }
+
+bed::cases!(on two threads, pests_lose_no_reader_and_no_writer:
+    of_messages = ("messages", Prefer::Readers, &[Deed::Kill("pubsub")]),
+    of_all_connections = ("all", Prefer::Writers, &[Deed::Kill("normal"), Deed::Kill("pubsub")]),
+    of_scripts = ("scripts", Prefer::Writers, &[Deed::Flush]),
+);
 
 /// The connection for messages is closed in the very moment of waiting, and the release falls in the gap.
 #[tokio::test]

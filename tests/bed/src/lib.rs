@@ -151,6 +151,32 @@ async fn undisturbed_on_plain(make: Make, body: &dyn Body) {
     undisturbed(async || run_on(RedisServer::start(), make, async |bed| body.on(bed).await).await).await;
 }
 
+/// Makes a test of each of these cases: `cases!(body: name = argument, …)`, with `on two threads,` before the body's name where
+/// it wants them.
+#[macro_export]
+macro_rules! cases {
+    (on two threads, $body:ident: $($name:ident = $case:expr),+ $(,)?) => {
+        mod $body {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$body($case).await;
+            })+
+        }
+    };
+    ($body:ident: $($name:ident = $case:expr),+ $(,)?) => {
+        mod $body {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[tokio::test]
+            async fn $name() {
+                super::$body($case).await;
+            })+
+        }
+    };
+}
+
 /// Runs a test body over the reentrant lock.
 pub async fn reentrant(body: impl AsyncFn(&Bed)) {
     run(|client, name| client.lock(Flavour::Reentrant, name), body).await;
