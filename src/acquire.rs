@@ -16,13 +16,15 @@ pub struct Acquire {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
     pub(crate) owner: Option<Owner>,
-    pub(crate) alone: bool,
-    /// True when the owner was made for this, though it is given: it holds nothing.
-    pub(crate) new: bool,
+    /// True when the owner must hold nothing yet.
+    pub(crate) not_reentrant: bool,
+    /// True when the owner, though it is given, was made for this acquire, and holds nothing.
+    pub(crate) holds_nothing: bool,
     /// True for one of several locks that make up another one: its guard is a part of that one's.
     pub(crate) grouped: bool,
-    /// For how long the acquire that this one is a part of has waited: a reader's patience is counted from its beginning.
-    pub(crate) waited: Duration,
+    /// For how long the acquire that this one is a part of had waited when this one began: a reader's patience is counted from
+    /// the beginning of that.
+    pub(crate) waited_before: Duration,
 }
 
 impl Acquire {
@@ -56,7 +58,7 @@ impl Acquire {
     /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), and keeps what it has, as with Redisson's non-reentrant locks.
     /// Defaults to coming in again.
     pub fn not_reentrant(mut self) -> Self {
-        self.alone = true;
+        self.not_reentrant = true;
         self
     }
 

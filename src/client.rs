@@ -55,14 +55,14 @@ impl Client {
         Self(Handle::new(engine))
     }
 
-    /// A client of a simulated server, on the current runtime. The simulator decides the client's id and jitter.
+    /// A client that speaks to its server over this transport, on the current runtime. Nothing is probed. Options that are
+    /// about connections are the transport's to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
     ///
-    /// *Cost*: none. *Errors*: [`Error::Config`] for options that cannot work.
-    #[cfg(feature = "sim")]
-    pub fn simulated(link: &crate::sim::SimLink, options: impl FnOnce(&mut Options)) -> Result<Self> {
-        let mut chosen = Options::default();
-        options(&mut chosen);
-        Self::over(chosen, Arc::new(link.clone()))
+    /// *Cost*: none. *Cancel safety*: never waits. *Errors*: [`Error::Config`] for options that cannot work, or without a
+    /// runtime.
+    #[cfg(feature = "unstable-transport")]
+    pub fn over_transport(transport: Arc<dyn Transport>, options: Options) -> Result<Self> {
+        Self::over(options, transport)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -204,9 +204,9 @@ impl Builder {
         poll_cap: Duration,
         /// How often the connection for messages is checked. Defaults to 30 s.
         ping_interval: Duration,
-        /// How many times in a row a lock is passed on inside this process. Defaults to 16; 0 turns it off.
+        /// How many times in a row a lock is handed over inside this process. Defaults to 16; 0 turns it off.
         handoff_limit: u32,
-        /// How long a lock is passed on inside this process. Defaults to 50 ms.
+        /// How long a lock is handed over inside this process. Defaults to 50 ms.
         handoff_time: Duration,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,

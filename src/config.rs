@@ -43,9 +43,9 @@ pub struct Options {
     pub poll_cap: Duration,
     /// How often the connection for messages is checked. 30 s. (Redisson: `pingConnectionInterval`)
     pub ping_interval: Duration,
-    /// How many times in a row a lock is passed on inside this process before other processes get a turn. 16; 0 = never.
+    /// How many times in a row a lock is handed over inside this process before other processes get a turn. 16; 0 = never.
     pub handoff_limit: u32,
-    /// How long a lock is passed on inside this process before other processes get a turn. 50 ms.
+    /// How long a lock is handed over inside this process before other processes get a turn. 50 ms.
     pub handoff_time: Duration,
     /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
     pub fair_wait: Duration,

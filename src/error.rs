@@ -4,8 +4,6 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::transport::{Fault, FaultKind};
-
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -251,23 +249,6 @@ impl Error {
         }
     }
 
-    /// What a failed command means to the caller of an operation on `name`.
-    pub(crate) fn from_fault(fault: &Fault, name: &Arc<str>) -> Self {
-        match fault.kind {
-            FaultKind::Closed => Self::Closed,
-            FaultKind::TimedOut => Self::Timeout { step: Step::Command },
-            FaultKind::NotSent | FaultKind::Lost => Self::Connection {
-                message: fault.message.clone(),
-                outcome_unknown: fault.in_doubt(),
-                source: fault.source.clone(),
-            },
-            FaultKind::Refused if fault.message.starts_with("WRONGTYPE") => {
-                Self::WrongType { name: Arc::clone(name), message: fault.message.clone() }
-            }
-            FaultKind::Refused | FaultKind::Elsewhere => Self::Server { message: fault.message.clone() },
-        }
-    }
-
     /// A reply that no script of ours gives.
     pub(crate) fn odd_reply(script: &str, reply: &impl fmt::Debug) -> Self {
         let mut text = format!("{reply:?}");
@@ -275,37 +256,5 @@ impl Error {
             text = text.chars().take(200).chain("...".chars()).collect();
         }
         Self::Server { message: format!("ERR unexpected reply of {script}: {text}") }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MOVED_AWAY: &str =
-        "ERR Script attempted to access a non local key in a cluster node script: f_, on @user_script:1.";
-
-    #[test]
-    fn what_passes_is_retryable() {
-        let refused = |text: &str| Error::from_fault(&Fault::new(FaultKind::Refused, text), &Arc::from("x"));
-        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x", MOVED_AWAY] {
-            assert!(refused(text).is_retryable(), "{text}");
-        }
-        for text in ["OOM command", "NOAUTH x", "NOPERM x", "ERR x", "NOBUSY"] {
-            assert!(!refused(text).is_retryable(), "{text}");
-        }
-        assert!(matches!(refused("WRONGTYPE Operation"), Error::WrongType { .. }));
-        let elsewhere = |text: &str| Error::from_fault(&Fault::new(FaultKind::Elsewhere, text), &Arc::from("x"));
-        assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
-        // With one server there is nowhere else to go.
-        assert!(!elsewhere("MOVED 1 a:1").is_retryable() && !elsewhere("ASK 1 a:1").is_retryable());
-    }
-
-    #[test]
-    fn doubt_is_told() {
-        let of = |kind| Error::from_fault(&Fault::new(kind, "x"), &Arc::from("x")).outcome_unknown();
-        assert!(of(FaultKind::Lost) && of(FaultKind::TimedOut));
-        let known = [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed];
-        assert!(!known.into_iter().any(of));
     }
 }

@@ -104,7 +104,7 @@ impl Guard {
     }
 
     /// Who holds. Give it to [`Acquire::owner`](crate::Acquire::owner) to come in once more. A lock whose owner was asked
-    /// for is not passed on inside this process, since the next one would hold it as the same owner.
+    /// for is not handed over inside this process, since the next one would hold it as the same owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         let owner = match self.inner() {
@@ -266,7 +266,7 @@ impl Guard {
 
     /// Releases the lock and says what is left of it.
     ///
-    /// *Cost*: one round trip, one command; none at all when the lock is passed to the next waiter of this process.
+    /// *Cost*: one round trip, one command; none at all when the lock is handed over to the next waiter of this process.
     /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is
     /// dropped, which releases too. *Errors*: [`Error::Lost`] when the hold had been lost before; [`Error::NotHeld`] when
     /// its lease was over, with who holds the lock now; [`Error::Connection`], [`Error::Timeout`] and [`Error::Server`]

@@ -21,7 +21,7 @@ fn finished(mut hasher: DefaultHasher, bytes: &[u8]) -> u64 {
 }
 
 /// Has tables keep one order in every run of this program, unless something was hashed before.
-#[cfg(feature = "sim")]
+#[cfg(feature = "unstable-transport")]
 pub(crate) fn unseeded() {
     let _ = SEED.set(None);
 }

@@ -74,14 +74,15 @@ pub mod spin;
 mod state;
 pub mod striped;
 mod topology;
+#[cfg(not(feature = "unstable-transport"))]
 mod transport;
+#[cfg(feature = "unstable-transport")]
+pub mod transport;
 mod world;
 
 pub use acquire::Acquire;
 pub use client::{Builder, Client, Renewed, Stats};
 pub use config::{Backoff, Options, Prefer};
-#[cfg(feature = "sim")]
-pub use engine::sim;
 pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;

@@ -114,7 +114,7 @@ impl Owner {
         self.0.known.store(true, Ordering::Relaxed);
     }
 
-    /// True when somebody may come in again as this owner: what it holds cannot be passed to another task.
+    /// True when somebody may come in again as this owner: what it holds cannot be handed over to another task.
     pub(crate) fn is_known(&self) -> bool {
         self.0.known.load(Ordering::Relaxed) || self.0.whole.as_ref().is_some_and(Self::is_known)
     }

@@ -1,4 +1,4 @@
-//! What a client takes from the machine it runs on: the time and chance. The simulator has its own.
+//! What a client takes from the machine it runs on: the time and chance. A simulator has its own.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -9,7 +9,7 @@ use rand::rngs::OsRng;
 
 /// A point on a clock that never steps and that goes on during suspend (`CLOCK_BOOTTIME`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 /// A span in whole nanoseconds.
 pub(crate) fn nanos(span: Duration) -> u64 {
@@ -18,17 +18,17 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 
 impl Moment {
     /// The moment `nanos` nanoseconds after the clock's zero.
-    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+    pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     /// Nanoseconds since the clock's zero.
-    pub(crate) const fn as_nanos(self) -> u64 {
+    pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// The time from `earlier` to here, zero if `earlier` is later.
-    pub(crate) const fn since(self, earlier: Self) -> Duration {
+    pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
@@ -50,7 +50,7 @@ impl Sub<Duration> for Moment {
 }
 
 /// A clock and a source of random numbers.
-pub(crate) trait World: fmt::Debug + Send + Sync {
+pub trait World: fmt::Debug + Send + Sync {
     /// Now, on the clock of deadlines.
     fn now(&self) -> Moment;
 

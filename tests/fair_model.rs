@@ -1,7 +1,6 @@
 //! Random sequences on a fair lock, ours and Java's together: the scripts on the simulator and on a real server against
 //! a model of the queue in plain Rust. A failure prints its seed; `SEED=n` replays it alone, `SEQUENCES=n` and `STEPS=n`
 //! set the length. Time is a parameter: nothing sleeps.
-#![cfg(feature = "sim")]
 
 #[path = "fair_model/model.rs"]
 mod model;

@@ -1,9 +1,8 @@
 //! How fast the simulator runs the scripts of a free lock: the figure that decides how many seeds a test can try.
-#![cfg(feature = "sim")]
 
 use std::time::Instant;
 
-use distlock::sim::{SimReply, SimScript, SimServer};
+use distlock_sim::{SimReply, SimScript, SimServer};
 
 const PAIRS: u32 = 200_000;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::client::{Hold, Holds, KEY, Key, Real};
 use crate::ledger::{Book, Entry as _};
 use crate::sync::Mutex;
-use crate::world::{Hold, Holds, KEY, Key, Real};
 
 /// Which place.
 pub(crate) trait Flaw {

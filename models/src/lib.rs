@@ -11,8 +11,15 @@
 #[allow(dead_code, clippy::type_complexity, reason = "the models use a part of it")]
 mod ledger;
 
+mod around;
 mod broken;
+mod client;
+mod engine;
 mod holds;
+mod registry;
+mod server;
 mod sync;
 mod tests;
-mod world;
+
+// The registry finds its neighbours at these paths.
+use around::{config, hash, names, owner, runtime, topology, world};

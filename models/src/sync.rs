@@ -1,4 +1,9 @@
-//! loom's mutex with the signature of the one that the crate uses.
+//! What the crate's shared tables wait and lock with, over loom: the same signatures.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 pub(crate) use loom::sync::MutexGuard;
 
@@ -13,4 +18,87 @@ impl<T> Mutex<T> {
         // Poisoned only when the model has failed already.
         self.0.lock().unwrap()
     }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> std::fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+/// tokio's `Notify` for one waiter: a notification is kept until somebody waits.
+#[derive(Debug, Default)]
+pub(crate) struct Notify(Mutex<Notice>);
+
+#[derive(Debug, Default)]
+struct Notice {
+    kept: bool,
+    waker: Option<Waker>,
+}
+
+impl Notify {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn notify_one(&self) {
+        let waker = {
+            let mut notice = self.0.lock();
+            notice.kept = true;
+            notice.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        Notified(self)
+    }
+}
+
+pub(crate) struct Notified<'a>(&'a Notify);
+
+impl Future for Notified<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut notice = self.0.0.lock();
+        if std::mem::take(&mut notice.kept) {
+            return Poll::Ready(());
+        }
+        notice.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Over as soon as others have had a chance to run.
+pub(crate) async fn sleep(_: Duration) {
+    loom::thread::yield_now();
+}
+
+/// What `work` brings. A limit that is not endless is over when others have had a chance to run and `work` is not done.
+pub(crate) async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, ()> {
+    if limit == Duration::MAX {
+        return Ok(work.await);
+    }
+    let mut work = pin!(work);
+    let mut polled = false;
+    std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending if polled => Poll::Ready(Err(())),
+        Poll::Pending => {
+            polled = true;
+            loom::thread::yield_now();
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::broken::{Broken, LetGo, NoReserve, Sound, Stale, TwoLooks, TwoSteps};
+use crate::client::{Holds, Real, World};
 use crate::ledger::Entry as _;
-use crate::world::{Holds, Real, World};
 
 /// Runs a model over every order of its threads' steps in which a thread is interrupted at most `preemptions` times.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
 /// A model of something broken: it must fail, and with these words.
-fn finds_out(words: &str, model: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn finds_out(words: &str, model: impl Fn() + Sync + Send + 'static) {
     let outcome = catch_unwind(AssertUnwindSafe(|| explore(3, model)));
     let panic = outcome.expect_err("the model does not see what is broken");
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
@@ -204,7 +204,7 @@ fn a_clean_up_in_two_steps_is_found_out() {
 }
 
 #[test]
-fn a_hold_that_is_passed_on_stays_registered() {
+fn a_hold_that_is_handed_over_stays_registered() {
     explore(4, || {
         let world = World::<Real>::new();
         let guard = world.acquire_fresh();
@@ -215,7 +215,7 @@ fn a_hold_that_is_passed_on_stays_registered() {
                 world.renew();
             })
         };
-        let guard = World::<Real>::pass_on(guard);
+        let guard = World::<Real>::hand_over(guard);
         world.assert_held(&guard);
         world.release(guard);
         watchdog.join().unwrap();

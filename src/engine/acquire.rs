@@ -34,7 +34,7 @@ struct Request {
     /// True when the owner was made for this acquire, so that another one will do as well.
     fresh: bool,
     /// True when the owner must hold nothing yet.
-    alone: bool,
+    not_reentrant: bool,
     /// True when the owner is known to hold nothing.
     holds_nothing: bool,
     /// The number of the hold that is to be acquired; 0 where the owner will never have another.
@@ -74,7 +74,7 @@ impl Request {
         how.check()?;
         protocol.name().check()?;
         engine.check_open()?;
-        let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited);
+        let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited_before);
         let given = how.owner.or_else(Owner::current);
         let fresh = given.is_none();
         if let Some(owner) = &given {
@@ -97,8 +97,8 @@ impl Request {
             owner,
             lease: how.lease,
             fresh,
-            alone: how.alone,
-            holds_nothing: fresh || how.new,
+            not_reentrant: how.not_reentrant,
+            holds_nothing: fresh || how.holds_nothing,
             number: if listed { engine.hold_number() } else { 0 },
             inbox,
             deadline,
@@ -126,7 +126,7 @@ impl Request {
             outcome => outcome,
         };
         if self.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
-            self.call();
+            self.wake_same_owner();
         }
         self.note(&outcome);
         outcome
@@ -136,7 +136,7 @@ impl Request {
     async fn once(&self) -> Result<Option<Grant>> {
         // A part of an acquire that has waited for long enough lets nobody go first any more. To a shared lock, which has no
         // queue, the turn says no more than that.
-        let before = self.deadline.before();
+        let before = self.deadline.waited_before();
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
         let queueing = if goes_first { Queueing::Stay } else { Queueing::Ask };
         loop {
@@ -161,7 +161,7 @@ impl Request {
 
     /// True when others may wait as its owner, and may come in beside it, or it beside them.
     fn may_meet_itself(&self) -> bool {
-        !self.holds_nothing && !self.alone
+        !self.holds_nothing && !self.not_reentrant
     }
 
     /// True when its owner holds what lets it in: by another acquire.
@@ -173,14 +173,14 @@ impl Request {
     }
 
     /// It came in: so may those who wait as the same owner.
-    fn call(&self) {
+    fn wake_same_owner(&self) {
         let registry = &self.engine.registry;
         if self.protocol.queue().is_some() {
             return registry.wake(&self.protocol.name().inbox(self.owner.text()));
         }
-        registry.call(self.protocol.name(), &self.owner);
+        registry.wake_same_owner(self.protocol.name(), &self.owner);
         if let Some(other) = self.protocol.other().filter(|_| !self.protocol.nature().shared) {
-            registry.call(other, &self.owner);
+            registry.wake_same_owner(other, &self.owner);
         }
     }
 

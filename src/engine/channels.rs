@@ -8,9 +8,12 @@ use bytes::Bytes;
 use super::sync::Mutex;
 use crate::names::LockName;
 
+/// The names that listen on a channel. Never changed in place: whoever passes a message on to them must miss none.
+type Listeners = Arc<[Arc<LockName>]>;
+
 /// The names that listen, by channel. Locked only for a look or a change, never together with anything else.
 #[derive(Debug, Default)]
-pub(crate) struct Channels(Mutex<HashMap<Bytes, Vec<Arc<LockName>>>>);
+pub(crate) struct Channels(Mutex<HashMap<Bytes, Listeners>>);
 
 impl Channels {
     /// A name begins to listen.
@@ -18,7 +21,7 @@ impl Channels {
         let mut channels = self.0.lock();
         let names = channels.entry(name.channel.clone()).or_default();
         if !names.contains(name) {
-            names.push(Arc::clone(name));
+            *names = names.iter().chain([name]).cloned().collect();
         }
     }
 
@@ -26,16 +29,16 @@ impl Channels {
     pub(crate) fn remove(&self, name: &LockName) -> bool {
         let mut channels = self.0.lock();
         let Some(names) = channels.get_mut(&name.channel) else { return true };
-        names.retain(|other| &**other != name);
-        let last = names.is_empty();
-        if last {
+        if names.iter().all(|other| &**other == name) {
             channels.remove(&name.channel);
+            return true;
         }
-        last
+        *names = names.iter().filter(|other| &***other != name).cloned().collect();
+        false
     }
 
-    /// Name `n` of those that listen on a channel.
-    pub(crate) fn nth(&self, channel: &[u8], n: usize) -> Option<Arc<LockName>> {
-        self.0.lock().get(channel)?.get(n).cloned()
+    /// The names that listen on a channel.
+    pub(crate) fn names(&self, channel: &[u8]) -> Option<Listeners> {
+        self.0.lock().get(channel).cloned()
     }
 }

@@ -117,7 +117,7 @@ impl Extension {
             } else {
                 self.uncap(before);
             }
-            Error::from_fault(&fault, &hold.name().plain)
+            fault.to_error(&hold.name().plain)
         })?;
         Ok(Asked { numbers, sent, before, reply })
     }

@@ -1,4 +1,4 @@
-//! One owner's hold of one lock, and a guard's share in it.
+//! What the table has for one owner of one lock, and a guard's share in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::error::{Error, Lost};
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 use crate::owner::Owner;
-use crate::world::Moment;
+use crate::world::{Moment, nanos};
 
 /// The key of a hold.
 pub(crate) type Key = (Arc<LockName>, Owner);
@@ -23,7 +23,7 @@ pub(crate) type Key = (Arc<LockName>, Owner);
 /// All holds of a client.
 pub(crate) type Holds = Table<Key, Hold, ReadyHash>;
 
-/// One owner's hold of one lock.
+/// The entry of one owner and one lock in the table: all holds that the owner has of it, in one book.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) protocol: Arc<dyn Protocol>,
@@ -35,8 +35,8 @@ pub(crate) struct Hold {
     pub(crate) order: tokio::sync::Mutex<()>,
     /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
     pub(crate) inbox: OnceLock<Arc<LockName>>,
-    /// The number of the section, where sections have one; else 0.
-    number: AtomicU64,
+    /// The section's fencing token, where sections have one; else 0.
+    token: AtomicU64,
 }
 
 impl Hold {
@@ -48,7 +48,7 @@ impl Hold {
             changed: Notify::new(),
             order: tokio::sync::Mutex::new(()),
             inbox: OnceLock::new(),
-            number: AtomicU64::new(0),
+            token: AtomicU64::new(0),
         })
     }
 
@@ -60,9 +60,9 @@ impl Hold {
         (Arc::clone(self.name()), self.owner.clone())
     }
 
-    /// A section has begun, and this is its number.
-    pub(crate) fn begins(&self, number: u64) {
-        self.number.store(number, Ordering::Relaxed);
+    /// A section has begun, and this is its fencing token.
+    pub(crate) fn begins(&self, token: u64) {
+        self.token.store(token, Ordering::Relaxed);
     }
 
     /// For how long it is held still, if somebody here relies on it.
@@ -140,6 +140,19 @@ impl Target {
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: true })
     }
 
+    /// Notes in the book that the hold was granted: by what was sent at `sent`, until `until`. `doubted`: a copy of that may come
+    /// in later.
+    pub(crate) fn granted(&self, lease: Option<Duration>, sent: Moment, until: Moment, doubted: bool) -> Grant {
+        let Self { engine, hold, number, .. } = self;
+        let level = engine.holds.open(hold.key(), hold, |book| {
+            if doubted {
+                book.doubt(*number);
+            }
+            book.open(engine.now().as_nanos(), *number, lease.map(nanos), sent.as_nanos(), until.as_nanos())
+        });
+        Grant::new(Arc::clone(engine), Arc::clone(hold), level)
+    }
+
     /// How Redis knows the hold that is to be acquired.
     pub(crate) fn id(&self) -> HoldId {
         self.engine.hold_id(&self.hold.owner, self.number)
@@ -159,19 +172,20 @@ impl Drop for Target {
 pub(crate) struct Grant {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
+    /// The guard's level in the book.
     pub(crate) level: u32,
     /// When this guard got it: its own time of holding runs from here.
     pub(crate) since: Moment,
-    /// The number of its section, where sections have one.
-    pub(crate) number: Option<u64>,
+    /// The fencing token of its section, where sections have one.
+    pub(crate) token: Option<u64>,
     armed: bool,
 }
 
 impl Grant {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, level: u32) -> Self {
         let since = engine.now();
-        let number = Some(hold.number.load(Ordering::Relaxed)).filter(|number| *number > 0);
-        Self { engine, hold, level, since, number, armed: true }
+        let token = Some(hold.token.load(Ordering::Relaxed)).filter(|token| *token > 0);
+        Self { engine, hold, level, since, token, armed: true }
     }
 
     /// Until when it is held, if it is: no I/O, no timer, just the clock.

@@ -20,7 +20,7 @@ pub(crate) enum End {
     Closed,
 }
 
-/// One guard's reliance on a hold.
+/// One guard's line in the book: the hold that it relies on, and until when.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     id: u32,
@@ -47,7 +47,7 @@ impl Cap {
     pub(crate) const NONE: Self = Self { until: u64::MAX, lease: u64::MAX };
 }
 
-/// One owner's hold of one lock.
+/// The holds that one owner has of one lock: which guard relies on which, until when, and how they ended.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     levels: Vec<Level>,
@@ -305,7 +305,7 @@ impl Book {
 
     /// The server was heard not to have this hold, in an answer to what was asked during `tenure`. As [`Book::finish`],
     /// but an answer that comes in after a release says nothing of what was acquired since. Between two guards, when one
-    /// has given the hold back and it is not yet passed on, nobody is there to be told: [`Book::is_refuted`].
+    /// has given the hold back and it is not yet handed over, nobody is there to be told: [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.refuted_idle();
@@ -320,7 +320,7 @@ impl Book {
         }
     }
 
-    /// True when the server was heard not to have it while no guard relied on it: there is nothing to pass on.
+    /// True when the server was heard not to have it while no guard relied on it: there is nothing to hand over.
     pub(crate) fn is_refuted(&self) -> bool {
         self.refuted == Some(self.tenure)
     }

@@ -27,8 +27,6 @@ pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod replies;
-#[cfg(feature = "sim")]
-pub mod sim;
 pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
@@ -156,7 +154,7 @@ impl Engine {
         let (engine, name) = (Arc::clone(self), Arc::clone(name));
         self.home().bring(async move {
             let reply = engine.topology.run(&name, call).await;
-            reply.map_err(|fault| Error::from_fault(&fault, &name.plain))
+            reply.map_err(|fault| fault.to_error(&name.plain))
         })
     }
 

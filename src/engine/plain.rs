@@ -51,8 +51,8 @@ impl Plain {
         Self { name, kind, counter: None, backoff: None }
     }
 
-    /// With a number for every section, counted in this key.
-    pub(crate) fn numbered(mut self, counter: Bytes) -> Self {
+    /// With a fencing token for every section, counted in this key.
+    pub(crate) fn fenced(mut self, counter: Bytes) -> Self {
         self.counter = Some(counter);
         self
     }

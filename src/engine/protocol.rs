@@ -77,7 +77,7 @@ impl Ask<'_> {
 pub(crate) struct Giving<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) hold: &'a HoldId,
-    pub(crate) rest: Rest,
+    pub(crate) lease_left: LeaseLeft,
     /// The holds that this client has left, as a list. Where the owner has others, their leases are not to be cut. Empty:
     /// unknown.
     pub(crate) mine: Bytes,
@@ -96,7 +96,7 @@ impl Giving<'_> {
         [
             Arg::Text(self.owner.bytes()),
             self.hold.arg(),
-            Arg::Int(self.rest.lease),
+            Arg::Int(self.lease_left.lease),
             Arg::Text(self.mine.clone()),
             Arg::Int(self.last_ms),
         ]
@@ -121,8 +121,8 @@ pub(crate) enum Answer {
     Held,
     /// The owner holds the lock: it was passed on to it before it asked.
     Passed,
-    /// The owner holds the lock, and this is its section's number.
-    Numbered(u64),
+    /// The owner holds the lock, and this is its section's fencing token.
+    Fenced(u64),
     /// Somebody else does. `Some`: the lease ends in so many ms at the latest; `None`: it has no end. With a queue: the
     /// server's time, in ms.
     Busy(Option<u64>, i64),
@@ -169,7 +169,7 @@ impl Queue {
 
 /// What a release is to leave to the holds of the owner that stay, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct LeaseLeft {
     /// So much has been promised. Above 0 only where every hold has a lease of its own.
     pub(crate) least: i64,
     /// The lease, in full.
@@ -268,8 +268,8 @@ pub(crate) struct Nature {
     pub(crate) shared: bool,
     /// True when one who waits leaves a mark, which the release of a waiter takes back.
     pub(crate) marks: bool,
-    /// True when every section of it has a number, that grows.
-    pub(crate) numbers: bool,
+    /// True when every section of it has a fencing token: a number that grows.
+    pub(crate) fenced: bool,
     /// True when many of it may be taken by one script ([`super::acquire::batch`]).
     pub(crate) in_batch: bool,
     /// True when every hold of an owner has a lease of its own, which another's release does not start anew; the lock's own
@@ -282,7 +282,7 @@ pub(crate) struct Nature {
 impl Nature {
     /// One holder at a time, as simple as can be.
     pub(crate) const fn plain(flavour: &'static str, renewal: &'static Renewal) -> Self {
-        Self { flavour, shared: false, marks: false, numbers: false, in_batch: false, leases_apart: false, renewal }
+        Self { flavour, shared: false, marks: false, fenced: false, in_batch: false, leases_apart: false, renewal }
     }
 }
 

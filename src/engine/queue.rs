@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::Engine;
@@ -19,7 +20,6 @@ use super::hold::{Key, Target};
 use super::protocol::{Protocol, Queue};
 use super::registry::Passed;
 use super::renewal::{self, Which};
-use super::sync::Mutex;
 use crate::error::Error;
 use crate::hash::ReadyHash;
 use crate::names::LockName;
@@ -308,7 +308,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     let reply = engine.topology.run(first.name(), Call { script: queue.refresh, keys, words }).await;
     let outcome = match reply {
         Ok(reply) => answered(engine, &batch, queue, sent, &reply),
-        Err(fault) => Err(Error::from_fault(&fault, &first.name().plain)),
+        Err(fault) => Err(fault.to_error(&first.name().plain)),
     };
     if let Err(error) = outcome {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
@@ -361,7 +361,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
                     // Under the lock, and only for the very place that was asked about: its owner may have been in since,
                     // and wait anew.
                     if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
-                        engine.registry.pass(&one.inbox, Passed { lease, since: Some(sent) });
+                        engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) });
                     }
                 }
                 _ => return Err(odd()),

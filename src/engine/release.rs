@@ -18,12 +18,13 @@ use super::Engine;
 use super::clock::{Refusals, harmless_from};
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
-use super::protocol::{Forced, Giving, HoldId, Protocol, Release, Rest};
+use super::protocol::{Forced, Giving, HoldId, LeaseLeft, Protocol, Release};
 use crate::config::millis;
 use crate::error::{Error, NotHeld, Result};
+use crate::names::LockName;
 use crate::runtime::reaper::{Finished, Job};
 use crate::state::Released;
-use crate::transport::{Call, FaultKind, Reply};
+use crate::transport::{Call, Fault, Reply};
 use crate::world::{Moment, nanos};
 
 /// What the guard knew of its hold when its release began.
@@ -39,7 +40,7 @@ struct Before {
 }
 
 /// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
-/// passed on inside this process.
+/// handed over inside this process.
 fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Before> {
     let now = engine.now();
     let (before, watched) = {
@@ -54,7 +55,7 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
     };
     super::metrics::held(hold.protocol.flavour(), now.since(since));
     let spare = engine.options.watchdog / 3;
-    let passed = engine.registry.pass_on(hold, now, || {
+    let handed_over = engine.registry.hand_over(hold, now, || {
         // The next one must be the only one who can act as this owner.
         if !watched || !before.held || hold.owner.is_known() {
             return None;
@@ -76,7 +77,7 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
         drop(book);
         Some(Grant::new(Arc::clone(engine), Arc::clone(hold), level))
     });
-    (!passed).then_some(before)
+    (!handed_over).then_some(before)
 }
 
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
@@ -117,12 +118,12 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
     let order = hold.order.lock().await;
     let watchdog = engine.options.watchdog;
     let apart = hold.protocol.nature().leases_apart;
-    let (rest, cut_until, owed) = {
+    let (lease_left, cut_until, owed) = {
         let mut book = hold.book();
         if let (0, end) = (book.count(), book.end()) {
             return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
-        (rest(&engine, &hold, &book), book.cut_until(), book.owed())
+        (lease_left(&engine, &hold, &book), book.cut_until(), book.owed())
     };
     let id = if owed.is_empty() {
         engine.hold_id(&hold.owner, before.number)
@@ -130,9 +131,9 @@ async fn give_back(engine: Arc<Engine>, hold: Arc<Hold>, before: Before, patient
         let all: Vec<u64> = owed.iter().copied().chain([before.number]).collect();
         HoldId::Listed(engine.hold_ids(&hold.owner, &all))
     };
-    let patience = if patient { watchdog.max(span(rest.lease)) } else { engine.patience() };
+    let patience = if patient { watchdog.max(span(lease_left.lease)) } else { engine.patience() };
     let sent = engine.now();
-    let Sent { outcome, doubted: release_doubted } = send(&engine, &hold, &id, rest, sent + patience).await;
+    let Sent { outcome, doubted: release_doubted } = send(&engine, &hold, &id, lease_left, sent + patience).await;
     let acquire_doubted = hold.book().undoubt(before.number);
     if acquire_doubted {
         look_again(&engine, &hold, before.number, &Bytes::new());
@@ -192,12 +193,12 @@ fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: 
             hold.changed.notify_waiters();
             if none_left {
                 // What is left is held elsewhere, by the same owner.
-                gone(engine, hold);
+                nothing_left(engine, hold);
             }
             Ok(Released::StillHeld(left))
         }
         Release::Others => {
-            gone(engine, hold);
+            nothing_left(engine, hold);
             Ok(Released::Free)
         }
         Release::Free(told) => {
@@ -226,7 +227,7 @@ fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: 
         Release::NotThere(_) => {
             // Forced open, and come in again since; or given back by somebody else.
             if hold.book().counted_down(before.tenure) {
-                gone(engine, hold);
+                nothing_left(engine, hold);
             }
             super::metrics::release_failed(hold.protocol.flavour());
             Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
@@ -247,19 +248,19 @@ fn go_on(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before) -> Job {
 }
 
 /// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
-fn rest(engine: &Engine, hold: &Hold, book: &Book) -> Rest {
+fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft {
     let watchdog = engine.options.watchdog;
     if !hold.protocol.nature().leases_apart {
-        return Rest { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
+        return LeaseLeft { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
     }
     let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
     let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
-    Rest { least: millis(promised), lease: millis(lease) }
+    LeaseLeft { least: millis(promised), lease: millis(lease) }
 }
 
 /// What is to be left of what an owner may hold elsewhere.
-fn rest_of_others(engine: &Engine) -> Rest {
-    Rest { least: 0, lease: millis(engine.options.watchdog) }
+fn lease_left_to_others(engine: &Engine) -> LeaseLeft {
+    LeaseLeft { least: 0, lease: millis(engine.options.watchdog) }
 }
 
 fn span(ms: i64) -> Duration {
@@ -268,12 +269,12 @@ fn span(ms: i64) -> Duration {
 
 /// The lock is free.
 fn freed(engine: &Arc<Engine>, hold: &Arc<Hold>, told: u32) {
-    gone(engine, hold);
+    nothing_left(engine, hold);
     tell(engine, &hold.protocol, told);
 }
 
 /// The server has nothing for this hold any more.
-fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+fn nothing_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if !hold.book().is_idle() {
         // Another one freed it with all that is left of it; whoever still relies on it must know.
         engine.lose(hold, End::Gone);
@@ -302,13 +303,21 @@ struct Sent {
 }
 
 /// Sends a release until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
-async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until: Moment) -> Sent {
+async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
     let sent = repeat(engine, &hold.protocol, until, || {
         let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
         let publish = engine.topology.publish(hold.name());
-        hold.protocol.release(&Giving { owner, hold: id, rest, mine: mine.clone(), last_ms, publish, waiter: None })
+        hold.protocol.release(&Giving {
+            owner,
+            hold: id,
+            lease_left,
+            mine: mine.clone(),
+            last_ms,
+            publish,
+            waiter: None,
+        })
     })
     .await;
     if sent.doubted && sent.outcome.is_err() {
@@ -321,28 +330,40 @@ async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, rest: Rest, until:
 
 /// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached.
 async fn repeat(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, until: Moment, call: impl Fn() -> Call) -> Sent {
+    let (reply, doubted) = until_answered(engine, protocol.name(), until, call).await;
+    let outcome = match reply {
+        Ok(reply) => protocol.released(reply).map(|release| match release {
+            // A repeat finds nothing where the first one was carried out.
+            Release::NotThere(others) if doubted => Release::Left(others),
+            Release::NotHeld(_) if doubted => Release::Free(0),
+            release => release,
+        }),
+        Err(fault) => Err(fault.to_error(&protocol.name().plain)),
+    };
+    Sent { outcome, doubted }
+}
+
+/// Sends what may be carried out many times until it is answered, or `until` is reached; and whether a copy of it that was not
+/// answered may have been carried out, or may be yet.
+async fn until_answered(
+    engine: &Engine,
+    name: &LockName,
+    until: Moment,
+    call: impl Fn() -> Call,
+) -> (Result<Reply, Fault>, bool) {
     let (mut failures, mut doubted) = (0, false);
     loop {
-        let fault = match engine.topology.run(protocol.name(), call()).await {
-            Ok(reply) => {
-                let outcome = protocol.released(reply).map(|release| match release {
-                    // A repeat finds nothing where the first one was carried out.
-                    Release::NotThere(others) if doubted => Release::Left(others),
-                    Release::NotHeld(_) if doubted => Release::Free(0),
-                    release => release,
-                });
-                return Sent { outcome, doubted };
-            }
+        let fault = match engine.topology.run(name, call()).await {
+            Ok(reply) => return (Ok(reply), doubted),
             Err(fault) => fault,
         };
-        let error = Error::from_fault(&fault, &protocol.name().plain);
         doubted |= fault.in_doubt();
-        if !error.is_retryable() || fault.kind == FaultKind::Closed {
-            return Sent { outcome: Err(error), doubted };
+        if !fault.to_error(&name.plain).is_retryable() {
+            return (Err(fault), doubted);
         }
         let pause = engine.pause(failures);
         if engine.now() + pause >= until {
-            return Sent { outcome: Err(error), doubted };
+            return (Err(fault), doubted);
         }
         failures += 1;
         tokio::time::sleep(pause).await;
@@ -368,7 +389,7 @@ async fn in_time<T>(
                 refusals.add(&engine.clock, at, engine.now())?;
             }
             Err(fault) => {
-                let error = Error::from_fault(&fault, &protocol.name().plain);
+                let error = fault.to_error(&protocol.name().plain);
                 let pause = engine.pause(failures);
                 if fault.in_doubt() || !error.is_retryable() || engine.now() + pause >= until {
                     return Err(error);
@@ -388,7 +409,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
         // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
-        // One that is between two guards, given back by the first and not yet passed on to the second, is among them.
+        // One that is between two guards, given back by the first and not yet handed over to the second, is among them.
         let mut holds = engine.holds.collect(|book| book.count() > 0);
         holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -17,12 +18,11 @@ use super::Engine;
 use super::hold::{Hold, valid_until};
 use super::ledger::Entry as _;
 use super::protocol::Renewed;
-use super::sync::Mutex;
 use crate::config::millis;
 use crate::error::Error;
 use crate::owner::Owner;
 use crate::topology::MemberId;
-use crate::transport::{FaultKind, Reply};
+use crate::transport::Reply;
 
 /// How a round went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,9 +179,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     });
     let call = first.protocol.nature().renewal.call(millis(watchdog), 0, each);
     let sent = engine.now();
-    let reply = engine.topology.run(first.name(), call).await.map_err(|fault| {
-        if fault.kind == FaultKind::Closed { Error::Closed } else { Error::from_fault(&fault, &first.name().plain) }
-    })?;
+    let reply = engine.topology.run(first.name(), call).await.map_err(|fault| fault.to_error(&first.name().plain))?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == holds.len() => entries,
         odd => return Err(Error::odd_reply(first.protocol.nature().renewal.script.name, &odd)),

@@ -25,7 +25,7 @@ impl dyn Protocol {
     ///
     /// | reply | meaning |
     /// |---|---|
-    /// | nil; `[number]` where sections have numbers | held |
+    /// | nil; `[token]` where sections have fencing tokens | held |
     /// | ms; -1; with the server's time behind it where there is a queue | busy, until then; without an end |
     /// | -2 | held: it was passed on before |
     /// | -3 | the hold beside which it was to come in is gone |
@@ -34,9 +34,9 @@ impl dyn Protocol {
     /// | -6 | the owner would wait for itself |
     /// | `[-7, time]` | came too late |
     pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
-        let numbers = self.nature().numbers;
+        let fenced = self.nature().fenced;
         let attempt = match reply {
-            Reply::Nil if !numbers => Some(Answer::Held),
+            Reply::Nil if !fenced => Some(Answer::Held),
             Reply::Int(-1) => Some(Answer::Busy(None, 0)),
             Reply::Int(-2) => Some(Answer::Passed),
             Reply::Int(-3) => Some(Answer::Gone),
@@ -49,7 +49,7 @@ impl dyn Protocol {
                 [Reply::Int(ms), Reply::Int(at)] if self.queue().is_some() => {
                     Some(Answer::Busy(u64::try_from(*ms).ok(), *at))
                 }
-                [number] if numbers => number_of(number).map(Answer::Numbered),
+                [token] if fenced => token_of(token).map(Answer::Fenced),
                 _ => None,
             },
             _ => None,
@@ -126,12 +126,12 @@ impl dyn Protocol {
     }
 }
 
-/// A section's number: from 1.
-pub(crate) fn number_of(reply: &Reply) -> Option<u64> {
-    let number = match reply {
-        Reply::Int(number) => u64::try_from(*number).ok(),
+/// A section's fencing token: from 1.
+pub(crate) fn token_of(reply: &Reply) -> Option<u64> {
+    let token = match reply {
+        Reply::Int(token) => u64::try_from(*token).ok(),
         Reply::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
         Reply::Nil | Reply::List(_) => None,
     };
-    number.filter(|number| *number > 0)
+    token.filter(|token| *token > 0)
 }

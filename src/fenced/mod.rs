@@ -37,7 +37,7 @@
 //! - Up to 2^53 − 1.
 //! - Not over [`RedLock`](crate::RedLock): see there.
 //!
-//! A fenced lock is never passed on inside a process without a word to the server, for each section needs its number.
+//! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
 //!
 //! # Wire format
 //!
@@ -47,7 +47,7 @@
 use crate::client::Client;
 use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
 use crate::engine::protocol::Nature;
-use crate::engine::replies::number_of;
+use crate::engine::replies::token_of;
 use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::object::Lock;
@@ -55,7 +55,7 @@ use crate::reentrant::script;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
-/// Takes the lock as the reentrant one is taken, and numbers the section.
+/// Takes the lock as the reentrant one is taken, and gives the section its fencing token.
 macro_rules! acquire {
     () => {
         concat!(
@@ -84,7 +84,7 @@ static FORCE: Script = Script::new("fenced/force", script!("force"));
 static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua"));
 
 static KIND: Kind = Kind {
-    nature: Nature { numbers: true, ..Nature::plain("fenced", &PLAIN_RENEWAL) },
+    nature: Nature { fenced: true, ..Nature::plain("fenced", &PLAIN_RENEWAL) },
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
@@ -100,7 +100,7 @@ impl Client {
     pub fn fenced(&self, name: &str) -> FencedLock {
         let name = LockName::new(&self.options().name_prefix, name);
         let counter = name.counter();
-        Lock::new(self, Plain::new(name, &KIND).numbered(counter))
+        Lock::new(self, Plain::new(name, &KIND).fenced(counter))
     }
 }
 
@@ -126,7 +126,7 @@ impl FencedLock {
         let reply = self.ask(Call { script: &LAST, keys: 1, words }).await?;
         match &reply {
             Reply::Nil => Ok(0),
-            _ => number_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),
+            _ => token_of(&reply).ok_or_else(|| Error::odd_reply(LAST.name, &reply)),
         }
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt as _, Shared};
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::config::check_lease;
-use crate::engine::sync::Mutex;
 use crate::error::{Error, Lost, Result};
 use crate::group::{enough, released, renamed};
 use crate::guard::{Guard, Member};

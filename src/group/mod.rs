@@ -38,16 +38,22 @@ pub(crate) fn ask(
 
 /// How an acquire of several locks asks for one of them, which its owner does not hold if that was made for it.
 pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquire {
-    let new = asked.owner.is_none() && Owner::current().is_none();
-    let (owner, waited) = (Some(owner.clone()), deadline.waited());
-    Acquire { wait: None, lease: asked.lease, owner, alone: asked.alone, new, grouped: true, waited }
+    Acquire {
+        wait: None,
+        lease: asked.lease,
+        owner: Some(owner.clone()),
+        not_reentrant: asked.not_reentrant,
+        holds_nothing: asked.owner.is_none() && Owner::current().is_none(),
+        grouped: true,
+        waited_before: deadline.waited(),
+    }
 }
 
 /// The deadline of an acquire of several locks, on the clock of the first that has one.
 pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline {
     let world = first_part(locks)
         .map_or_else(|| Arc::new(Machine) as Arc<dyn World>, |part| Arc::clone(part.client.engine().topology.world()));
-    Deadline::new(&world, asked.wait, asked.waited)
+    Deadline::new(&world, asked.wait, asked.waited_before)
 }
 
 /// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.

@@ -43,7 +43,7 @@ impl Single {
     }
 
     pub(super) const fn token(&self) -> Option<u64> {
-        self.grant.number
+        self.grant.token
     }
 
     pub(super) fn is_held(&self) -> bool {

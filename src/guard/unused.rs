@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use crate::engine::sync::Mutex;
 
 /// Within this time nobody can have done anything under a lock without a word to its guard.
 const INSTANT: Duration = Duration::from_millis(1);

@@ -45,10 +45,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 
 use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::engine::sync::Mutex;
 use crate::error::{Error, Result, Step};
 use crate::flavour::Flavour;
 use crate::group::{self, common, enough, parts, released, renamed};

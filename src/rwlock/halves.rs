@@ -160,7 +160,8 @@ impl Protocol for Reading {
 
     fn release(&self, giving: &Giving<'_>) -> Call {
         let channel = Arg::Text(self.name.channel.clone());
-        let own = [Arg::Text(self.name.tag()), Arg::Int(giving.rest.least), Arg::Text(giving.publish.clone()), channel];
+        let own =
+            [Arg::Text(self.name.tag()), Arg::Int(giving.lease_left.least), Arg::Text(giving.publish.clone()), channel];
         let covers = covers(&self.name, giving.owner, known(giving));
         call(&READ_RELEASE, &self.name, covers, giving.words(), own)
     }

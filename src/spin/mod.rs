@@ -2,7 +2,7 @@
 //!
 //! As the [reentrant lock](mod@crate::reentrant), without messages: a release tells nobody, and those who wait look from
 //! time to time, by a [`Backoff`]. For many short holds of many names, or where a login may not publish or subscribe. Of one
-//! process's tasks only the first in the queue looks, and a lock is passed on inside a process as the reentrant one is.
+//! process's tasks only the first in the queue looks, and a lock is handed over inside a process as the reentrant one is.
 //!
 //! On one name it keeps out reentrant and fenced locks, and they it; but who waits for one of those is not woken by the
 //! release of a spin lock, and looks after [`Options::poll_cap`](crate::Options::poll_cap) or at the end of the lease.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::acquire::Acquire;
-use crate::engine::sync::Mutex;
 use crate::engine::wait::Deadline;
 use crate::error::Result;
 use crate::group::{Asking, ask, cut_off};
@@ -56,7 +56,9 @@ struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.lines.close(&self.line, self.lease);
-        self.line.waiting.lock().clear();
+        // Whoever waits is woken by this, outside of the lock: wakers are somebody else's code.
+        let waiting = std::mem::take(&mut *self.line.waiting.lock());
+        drop(waiting);
     }
 }
 
@@ -138,7 +140,8 @@ impl Lines {
         let serving = Serving { lines: self, line, lease };
         let (lines, line) = (&serving.lines, &serving.line);
         // For whoever stands first.
-        let ask_for = |at: usize| ask(&segments[at], at, Acquire { lease, waited: line.waited(), ..Acquire::new() });
+        let ask_for =
+            |at: usize| ask(&segments[at], at, Acquire { lease, waited_before: line.waited(), ..Acquire::new() });
         let mut asking: Asking = (0..segments.len()).map(|n| ask_for(begin.wrapping_add(n) % segments.len())).collect();
         // Those that could not be asked, to be asked again once another one answers.
         let (mut failed, mut why) = (Vec::new(), None);
@@ -165,7 +168,8 @@ impl Lines {
                         if asking.is_empty() {
                             lines.close(line, lease);
                             let why = why.unwrap_or(error);
-                            for waiter in std::mem::take(&mut *line.waiting.lock()) {
+                            let waiting = std::mem::take(&mut *line.waiting.lock());
+                            for waiter in waiting {
                                 let _ = waiter.tell.send(Err(why.clone()));
                             }
                             return;

@@ -127,7 +127,7 @@ impl Striped {
         self.check()?;
         let deadline = &deadline(&self.segments, &how);
         let given = how.owner.clone().or_else(Owner::current);
-        if let Some(owner) = given.as_ref().filter(|_| how.alone) {
+        if let Some(owner) = given.as_ref().filter(|_| how.not_reentrant) {
             let Some(holds) = self.within(deadline, self.holds_any(owner)).await else {
                 return cut_off(&self.segments, deadline).await.map(|()| None);
             };
@@ -141,7 +141,7 @@ impl Striped {
         let behind = given.is_none() && !deadline.is_once() && self.lines.is_waiting(how.lease);
         let mut vain = Vain::default();
         for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
-            let once = Acquire { waited: deadline.waited(), ..how.clone().wait(Duration::ZERO) };
+            let once = Acquire { waited_before: deadline.waited(), ..how.clone().wait(Duration::ZERO) };
             let segment = &self.segments[at];
             match self.within(deadline, segment.acquire(once)).await {
                 Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
@@ -164,8 +164,12 @@ impl Striped {
             return self.lines.wait(&self.segments, begin, how.lease, deadline).await;
         }
         let wish = |at| {
-            let wish =
-                Acquire { wait: deadline.left(), owner: given.clone(), waited: deadline.waited(), ..how.clone() };
+            let wish = Acquire {
+                wait: deadline.left(),
+                owner: given.clone(),
+                waited_before: deadline.waited(),
+                ..how.clone()
+            };
             ask(&self.segments[at], at, wish)
         };
         let mut asking: Asking = (0..self.segments.len()).map(from).map(wish).collect();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::config::Options;
@@ -20,7 +21,6 @@ use crate::runtime::standstill::within;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::World;
-use parking_lot::Mutex;
 
 /// Commands under way at a time before calls collect, for each connection.
 const WINDOW: usize = 3;
@@ -99,18 +99,24 @@ struct Under {
 
 impl Drop for Under {
     fn drop(&mut self) {
-        let batch = {
-            let mut state = self.core.state.lock();
-            state.under_way.retain(|number| *number != self.number);
-            self.core.next(&mut state)
-        };
-        if let Some(batch) = batch {
-            Core::send(&self.core, batch);
-        }
+        Core::change(&self.core, |state| state.under_way.retain(|number| *number != self.number));
     }
 }
 
 impl Core {
+    /// Changes the state, and sends what has room after that. Returns the number of the last command by then.
+    fn change(core: &Arc<Self>, by: impl FnOnce(&mut State)) -> u64 {
+        let (batch, sent) = {
+            let mut state = core.state.lock();
+            by(&mut state);
+            (core.next(&mut state), state.sent)
+        };
+        if let Some(batch) = batch {
+            Self::send(core, batch);
+        }
+        sent
+    }
+
     /// What goes out next, if there is room for it. Calls whose callers went away before they were sent never are.
     fn next(&self, state: &mut State) -> Option<(u64, Vec<Queued>)> {
         if state.under_way.len() >= self.window {
@@ -225,24 +231,10 @@ impl Transport for Coalesced {
         }
         Box::pin(async move {
             let (answer, mut outcome) = oneshot::channel();
-            let (batch, sent) = {
-                let mut state = core.state.lock();
-                state.queue.push_back(Queued { call, many, answer });
-                (core.next(&mut state), state.sent)
-            };
-            if let Some(batch) = batch {
-                Core::send(&core, batch);
-            }
+            let sent = Core::change(&core, |state| state.queue.push_back(Queued { call, many, answer }));
             let mut answered = tokio::time::timeout(STALL, &mut outcome).await.ok();
             if answered.is_none() {
-                let batch = {
-                    let mut state = core.state.lock();
-                    state.under_way.retain(|number| *number > sent);
-                    core.next(&mut state)
-                };
-                if let Some(batch) = batch {
-                    Core::send(&core, batch);
-                }
+                Core::change(&core, |state| state.under_way.retain(|number| *number > sent));
                 answered = within(core.timeout.saturating_sub(STALL), outcome).await;
             }
             match answered {

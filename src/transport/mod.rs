@@ -1,7 +1,15 @@
-//! The way to one server: all the I/O there is for the rest of the crate.
+//! The way to one server: all the I/O there is for the rest of the crate. **Unstable**: public with the feature
+//! `unstable-transport` only, and any release may change it.
 //!
-//! Production speaks to a server through [`node`], the only place that imports fred; tests speak to the simulator. Nothing
-//! above this trait knows which of the two it has.
+//! A client asks its server for three things: to run a script, to deliver the messages of a channel, and to stop. Whatever
+//! does so as [`Transport`] promises can stand in the server's place; [`Client::over_transport`] makes a client of it. The
+//! text of a script comes with each [`Call`], and the clock and the random numbers of the client come from the transport too
+//! ([`World`]), so that a simulation can be the same in every run: see also [`deterministic_tables`].
+//!
+//! Production speaks to a server over a connection of this crate's own; the tests, and those of users, over the simulator
+//! `distlock-sim`. Nothing above this trait knows which of the two it has.
+//!
+//! [`Client::over_transport`]: crate::Client::over_transport
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,14 +23,19 @@ pub(crate) mod coalesce;
 pub(crate) mod node;
 pub(crate) mod script;
 
-use script::Script;
+pub use script::Script;
 
-use crate::world::World;
+use crate::error::{Error, Step};
+#[cfg(feature = "unstable-transport")]
+pub use crate::world::Moment;
+pub use crate::world::World;
 
 /// One key or argument of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Arg {
+pub enum Arg {
+    /// Bytes as they are.
     Text(Bytes),
+    /// An integer, sent in decimal digits.
     Int(i64),
 }
 
@@ -38,25 +51,31 @@ impl Arg {
 
 /// One script call, ready to be sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) script: &'static Script,
+pub struct Call {
+    /// The script.
+    pub script: &'static Script,
     /// How many of `words` are keys. They come first.
-    pub(crate) keys: usize,
-    pub(crate) words: Vec<Arg>,
+    pub keys: usize,
+    /// Its keys, and its arguments behind them.
+    pub words: Vec<Arg>,
 }
 
 /// What a script answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub enum Reply {
+    /// Nothing; also what Lua's `false` becomes.
     Nil,
+    /// An integer.
     Int(i64),
+    /// A string of bytes, or the text of a status such as `OK`.
     Text(Bytes),
+    /// A list.
     List(Vec<Reply>),
 }
 
 /// What is known of a command that brought no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultKind {
+pub enum FaultKind {
     /// It never left this process: it has not run and will not run.
     NotSent,
     /// It may have run, or may yet run: the connection was lost.
@@ -74,20 +93,41 @@ pub(crate) enum FaultKind {
 
 /// A command that failed.
 #[derive(Clone)]
-pub(crate) struct Fault {
-    pub(crate) kind: FaultKind,
-    pub(crate) message: String,
-    pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
+pub struct Fault {
+    /// What is known of it.
+    pub kind: FaultKind,
+    /// What happened, in words: for errors and logs.
+    pub message: String,
+    /// The error behind it.
+    pub source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Fault {
-    pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+    /// A fault that no other error is behind.
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
     /// True when the command may have been carried out although no reply came.
-    pub(crate) const fn in_doubt(&self) -> bool {
+    pub const fn in_doubt(&self) -> bool {
         matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut)
+    }
+
+    /// What a failed command means to the caller of an operation on `name`.
+    pub(crate) fn to_error(&self, name: &Arc<str>) -> Error {
+        match self.kind {
+            FaultKind::Closed => Error::Closed,
+            FaultKind::TimedOut => Error::Timeout { step: Step::Command },
+            FaultKind::NotSent | FaultKind::Lost => Error::Connection {
+                message: self.message.clone(),
+                outcome_unknown: self.in_doubt(),
+                source: self.source.clone(),
+            },
+            FaultKind::Refused if self.message.starts_with("WRONGTYPE") => {
+                Error::WrongType { name: Arc::clone(name), message: self.message.clone() }
+            }
+            FaultKind::Refused | FaultKind::Elsewhere => Error::Server { message: self.message.clone() },
+        }
     }
 }
 
@@ -97,8 +137,16 @@ impl fmt::Debug for Fault {
     }
 }
 
+/// Has this process keep its tables of names and owners in one order in every run, as a simulation needs that is to do the same
+/// again. To be called before the first client and owner are made. Otherwise that order is random, so that nobody who chooses
+/// names can have them collide: not for programs whose names come from the outside world.
+#[cfg(feature = "unstable-transport")]
+pub fn deterministic_tables() {
+    crate::hash::unseeded();
+}
+
 /// Who is told of a server's messages, and of its connections.
-pub(crate) trait Listener: Send + Sync {
+pub trait Listener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
 
@@ -110,7 +158,7 @@ pub(crate) trait Listener: Send + Sync {
 }
 
 /// One server, as the engine sees it.
-pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
+pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Runs a script once; it is never sent a second time on its own account (only after `NOSCRIPT`, when it has not
     /// run). Ends by itself: a command timeout later at the latest.
     /// Nothing is sent before the first poll. Dropping the future later does not recall the command: whoever drops it must
@@ -134,4 +182,36 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug + 'static {
 
     /// Closes every connection. Done when they are gone, or after `within`.
     fn close(&self, within: Duration) -> BoxFuture<'static, ()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOVED_AWAY: &str =
+        "ERR Script attempted to access a non local key in a cluster node script: f_, on @user_script:1.";
+
+    #[test]
+    fn what_passes_is_retryable() {
+        let refused = |text: &str| Fault::new(FaultKind::Refused, text).to_error(&Arc::from("x"));
+        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "READONLY You can't", "TRYAGAIN x", MOVED_AWAY] {
+            assert!(refused(text).is_retryable(), "{text}");
+        }
+        for text in ["OOM command", "NOAUTH x", "NOPERM x", "ERR x", "NOBUSY"] {
+            assert!(!refused(text).is_retryable(), "{text}");
+        }
+        assert!(matches!(refused("WRONGTYPE Operation"), Error::WrongType { .. }));
+        let elsewhere = |text: &str| Fault::new(FaultKind::Elsewhere, text).to_error(&Arc::from("x"));
+        assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
+        // With one server there is nowhere else to go.
+        assert!(!elsewhere("MOVED 1 a:1").is_retryable() && !elsewhere("ASK 1 a:1").is_retryable());
+    }
+
+    #[test]
+    fn doubt_is_told() {
+        let of = |kind| Fault::new(kind, "x").to_error(&Arc::from("x")).outcome_unknown();
+        assert!(of(FaultKind::Lost) && of(FaultKind::TimedOut));
+        let known = [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed];
+        assert!(!known.into_iter().any(of));
+    }
 }

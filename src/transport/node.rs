@@ -18,6 +18,7 @@ use fred::types::config::Server;
 use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Message, Value};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -28,7 +29,6 @@ use crate::runtime::standstill::{OVERDUE, unhurried, within};
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use fault::fault;
-use parking_lot::Mutex;
 
 pub(crate) mod connect;
 mod fault;

@@ -7,18 +7,19 @@ use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
 /// One Lua script. Sent as `EVALSHA`; only when the server does not know it, once more as `EVAL` to the same server.
-pub(crate) struct Script {
+pub struct Script {
     /// Its file below `lua/`, for logs.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Its text.
-    pub(crate) source: &'static str,
+    pub source: &'static str,
     /// The script that runs many calls of this one and its like at once, and this one's number in it.
     pub(crate) many: Option<(&'static Script, i64)>,
     sha: OnceLock<Bytes>,
 }
 
 impl Script {
-    pub(crate) const fn new(name: &'static str, source: &'static str) -> Self {
+    /// A script of this name and text.
+    pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self { name, source, many: None, sha: OnceLock::new() }
     }
 
@@ -28,7 +29,7 @@ impl Script {
     }
 
     /// The SHA-1 of the text in lower-case hex, as `EVALSHA` wants it.
-    pub(crate) fn sha(&self) -> Bytes {
+    pub fn sha(&self) -> Bytes {
         self.sha.get_or_init(|| Bytes::from(format!("{:x}", Sha1::digest(self.source)))).clone()
     }
 }

@@ -22,7 +22,7 @@ fn sources() -> Vec<String> {
     fn walk(dir: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("tests") && !path.ends_with("sim") {
+            if path.is_dir() && !path.ends_with("tests") {
                 walk(&path, found);
             } else if path.extension().is_some_and(|ext| ext == "rs") {
                 found.push(std::fs::read_to_string(&path).unwrap());

@@ -1,6 +1,6 @@
 //! The scripts on the simulator and on a real server, with the time for a parameter.
 
-use distlock::sim::{SimReply, SimScript, SimServer};
+use distlock_sim::{SimReply, SimScript, SimServer};
 use distlock_support::RedisServer;
 
 use crate::model::{MS, Reply, word};
@@ -127,7 +127,8 @@ impl Rig {
     /// A command, of which the answer does not matter.
     pub fn command(&mut self, words: &[&str]) {
         let bytes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        self.sim.command(&bytes);
+        let done = self.sim.command(&bytes);
+        assert!(!done.error().is_some_and(|error| error.contains("unknown command")), "{done:?}");
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         let _: redis::Value = command.query(&mut self.real).expect("the real server answers");

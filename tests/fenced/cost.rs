@@ -58,8 +58,8 @@ async fn every_step_of_a_fenced_or_a_spin_lock_is_one_command() {
     .await;
 }
 
-/// Every section asks for its number: passed on to a task of the same process, a fenced lock costs what it costs anywhere: a
-/// release, an acquire, and the look of one that comes while it is held. A spin lock is passed on for nothing, as a reentrant
+/// Every section asks for its number: handed over to a task of the same process, a fenced lock costs what it costs anywhere: a
+/// release, an acquire, and the look of one that comes while it is held. A spin lock is handed over for nothing, as a reentrant
 /// one is.
 #[tokio::test]
 async fn inside_a_process_a_spin_lock_is_passed_on_and_a_fenced_one_is_not() {

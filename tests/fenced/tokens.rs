@@ -104,7 +104,7 @@ async fn coming_in_again_keeps_the_number() {
     .await;
 }
 
-/// A reentrant lock would be passed on inside the process, without a word to the server: here each section asks for its number.
+/// A reentrant lock would be handed over inside the process, without a word to the server: here each section asks for its number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_one_client_have_numbers_of_their_own_in_the_order_they_had_the_lock() {
     const TASKS: u64 = 64;

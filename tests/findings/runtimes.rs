@@ -3,11 +3,11 @@
 mod own;
 
 use std::sync::Arc;
-#[cfg(feature = "sim")]
 use std::time::Duration;
 
 use crate::bed::{self, eventually, idle, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, RedLock, Released};
+use distlock_sim::{LinkOptions, SimServer};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
@@ -148,14 +148,12 @@ async fn n11_a_striped_line_outlives_the_runtime_that_began_it() {
 }
 
 /// 11, in the simulator: a runtime ends after every number of steps that its work may have come to.
-#[cfg(feature = "sim")]
 #[test]
 fn n11_simulated_a_runtime_may_end_after_any_step() {
-    use distlock::sim::{LinkOptions, SimServer};
     let server = SimServer::new(11);
     let home = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let link = server.link(LinkOptions::default());
-    let client = home.block_on(async { Client::simulated(&link, |_| {}) }).unwrap();
+    let client = home.block_on(async { link.client(|_| {}) }).unwrap();
     for (what, work) in WORKS {
         for steps in 0..24 {
             let lock = client.lock(Flavour::Reentrant, what);

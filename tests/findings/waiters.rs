@@ -243,7 +243,7 @@ async fn finding_10_a_release_in_this_process_is_heard_while_the_subscription_is
     .await;
 }
 
-/// Stops whoever gives a guard back between its two steps: it is out of its hold, and the hold is not passed on yet.
+/// Stops whoever gives a guard back between its two steps: it is out of its hold, and the hold is not handed over yet.
 struct Between {
     there: mpsc::SyncSender<()>,
     go_on: Mutex<mpsc::Receiver<()>>,

@@ -190,13 +190,20 @@ impl Rig {
         }
         until_is("tasks", async || alive_tasks(), |tasks| *tasks <= self.tasks).await;
         let left = async || {
-            let mut channels = Vec::new();
+            let (mut channels, mut whose) = (Vec::new(), Vec::new());
             for admin in self.admins() {
-                channels.append(&mut admin.channels().await);
+                let here = admin.channels().await;
+                if !here.is_empty() {
+                    // Ours are closed by now: whoever this is, it is told by its connection's age and last command.
+                    let list: String = admin.cmd(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+                    whose.extend(list.lines().map(str::to_owned));
+                }
+                channels.extend(here);
             }
-            (self.keys().await, channels)
+            (self.keys().await, channels, whose)
         };
-        until_is("keys and channels", left, |(keys, channels)| keys.is_empty() && channels.is_empty()).await;
+        let none = |(keys, channels, _): &(Vec<_>, Vec<_>, Vec<_>)| keys.is_empty() && channels.is_empty();
+        until_is("keys, channels and who listens", left, none).await;
         self.latches_gone().await;
         for agent in &self.agents {
             agent.kill9().await;

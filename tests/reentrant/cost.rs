@@ -110,7 +110,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
             task.await.unwrap();
         }
         let served = sent(bed).await;
-        // A lock is passed on up to 16 times before it goes back to the server: 100 tasks take it in at least 6 series,
+        // A lock is handed over up to 16 times before it goes back to the server: 100 tasks take it in at least 6 series,
         // each an acquire and a release; a few attempts more may be in vain.
         let commands = served.get("evalsha").copied().unwrap_or_default();
         assert!((12..=60).contains(&commands), "{served:?}");

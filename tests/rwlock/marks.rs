@@ -149,7 +149,7 @@ async fn writers_of_one_process_follow_each_other() {
             .collect();
         waits(bed, &writing, "a", 8).await;
         assert_eq!(marked(bed).await, 1);
-        // It may come in between: a lock that is passed on in a process is not asked for, nor marked.
+        // It may come in between: a lock that is handed over in a process is not asked for, nor marked.
         let reader = passer(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
         let start = Instant::now();

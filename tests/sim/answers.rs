@@ -1,7 +1,7 @@
 //! What scripts answer and leave, as their headers say, where the engine makes the same of another answer or finds out by
 //! itself: whoever reads the header next relies on it.
 
-use distlock::sim::{SimReply, SimServer};
+use distlock_sim::{SimReply, SimServer};
 
 use crate::rig::virtually;
 

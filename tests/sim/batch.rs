@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, Mishap, SimServer};
 use distlock::{DistLock as _, Error};
+use distlock_sim::{LinkOptions, Mishap, SimServer};
 
 use crate::rig::{Party, ms, settled, virtually};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimServer};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
+use distlock_sim::{LinkOptions, SimServer};
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -121,7 +121,7 @@ pub enum Scene {
     Contended,
     /// As above, and a task of the same client waits too, and came before.
     Behind,
-    /// Another task of the same client holds it, and may pass it on.
+    /// Another task of the same client holds it, and may hand it over.
     Local,
     /// A client reads, and another waits to write.
     HeldBack,

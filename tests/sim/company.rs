@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimServer};
 use distlock::{Acquire, Error, Flavour, Owner, Step};
+use distlock_sim::{LinkOptions, SimServer};
 use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};

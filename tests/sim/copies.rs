@@ -1,7 +1,7 @@
 //! Copies of commands that come in when what they were for is over, each by itself: sequences hardly ever come upon them.
 
-use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
 use distlock::{Acquire, DistLock, Flavour, Guard, Owner, Prefer, Released};
+use distlock_sim::{LinkOptions, Mishap, SimReply, SimServer};
 use tokio::time::sleep;
 
 use crate::rig::{Party, count, lasts, lock, ms, virtually};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use distlock::sim::Mishap;
 use distlock::{Flavour, Prefer};
+use distlock_sim::Mishap;
 
 use crate::cases::{Op, Scene};
 use crate::rig::{ms, virtually};

@@ -1,7 +1,7 @@
 //! A flood of messages, from whoever may publish.
 
 use distlock::Flavour;
-use distlock::sim::{LinkOptions, SimServer};
+use distlock_sim::{LinkOptions, SimServer};
 use tokio::time::sleep;
 
 use crate::rig::{self, Party, ms, settled, virtually};

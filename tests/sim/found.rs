@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
 use distlock::{Acquire, Client, DistLock, Flavour, Owner, Released};
+use distlock_sim::{LinkOptions, Mishap, SimReply, SimServer};
 use tokio::time::sleep;
 
 use crate::rig::{Party, count, lock, ms, virtually};

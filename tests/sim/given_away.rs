@@ -1,7 +1,7 @@
 //! Holds that are given back by their owner, of which only some have guards.
 
-use distlock::sim::{LinkOptions, Mishap, SimServer};
 use distlock::{Acquire, DistLock, Error, Flavour, Guard, Owner, Released};
+use distlock_sim::{LinkOptions, Mishap, SimServer};
 use tokio::time::sleep;
 
 use crate::rig::{self, Party, ms, settled, virtually};

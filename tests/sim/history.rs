@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(history.stale(start).len(), 2);
         hold("d", ms(20), 6);
         assert_eq!(history.stale(start).len(), 2);
-        // Passed on without a number of its own.
+        // Handed over without a number of its own.
         hold("d", ms(20), 6);
         assert_eq!(history.stale(start).len(), 3);
     }

@@ -1,7 +1,7 @@
 //! What a waiter finds out by looking, where no message says so.
 
 use distlock::Flavour;
-use distlock::sim::{LinkOptions, SimServer};
+use distlock_sim::{LinkOptions, SimServer};
 use tokio::time::{sleep, timeout};
 
 use crate::rig::{Party, lock, ms, settled, virtually};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use distlock::sim::{SimReply, SimServer};
+use distlock_sim::{SimReply, SimServer};
 
 /// What the last look at one lock saw.
 pub struct Order {

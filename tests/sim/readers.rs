@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use distlock::sim::{SimReply, SimServer};
+use distlock_sim::{SimReply, SimServer};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimLink, SimReply, SimServer};
 use distlock::{Client, DistLock, Flavour, Options};
+use distlock_sim::{LinkOptions, SimLink, SimReply, SimServer};
 use tokio::time::{Instant, sleep};
 
 /// Milliseconds.
@@ -57,7 +57,7 @@ pub struct Party {
 impl Party {
     pub fn new(server: &SimServer, options: LinkOptions, set: impl FnOnce(&mut Options)) -> Self {
         let link = server.link(options);
-        let client = Client::simulated(&link, set).unwrap();
+        let client = link.client(set).unwrap();
         Self { link, client }
     }
 

@@ -1,7 +1,7 @@
 //! What read-write locks have to keep when things happen in an order that chance seldom brings.
 
-use distlock::sim::{LinkOptions, SimReply, SimServer};
 use distlock::{Acquire, Flavour, Prefer};
+use distlock_sim::{LinkOptions, SimReply, SimServer};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 

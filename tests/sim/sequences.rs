@@ -11,7 +11,7 @@
 //! says how many of each kind there are, with the seed of the first. A failure prints the fewest steps that still fail;
 //! with `TRACE=1` every command. What is printed as `Looks` is how many looks compared something.
 //!
-//! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim --features sim sequences`.
+//! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim sequences`.
 
 mod given;
 mod guards;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::sim::{SimReply, SimServer};
 use distlock::{DistLock, Flavour, Guard, Owner};
+use distlock_sim::{SimReply, SimServer};
 use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
@@ -58,7 +58,7 @@ pub struct Stage {
     pub rough: AtomicBool,
 }
 
-/// Who holds, as text. To ask the guard for its owner would keep the lock from being passed on inside the process.
+/// Who holds, as text. To ask the guard for its owner would keep the lock from being handed over inside the process.
 pub fn holder(guard: &Guard) -> String {
     let shown = format!("{guard:?}");
     let from = shown.find("Owner(").unwrap() + "Owner(".len();
@@ -134,7 +134,7 @@ impl Stage {
             self.wrong(format!("M2: an acquire returned a guard that does not hold: {guard:?}"));
         }
         let shared = flavour == Flavour::Read;
-        // Passed on inside a process, a lock has the same owner in the server, and yet another holder.
+        // Handed over inside a process, a lock has the same owner in the server, and yet another holder.
         let who = if fresh { format!("{}#{}", holder(&guard), self.history.len()) } else { holder(&guard) };
         let hold = self.history.begin(name, who, shared, Instant::now() + guard.remaining());
         crate::trace::say(|| format!("{:>12?} {hold} enters {guard:?}", self.start.elapsed()));

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, Mishap, SimReply, SimServer};
 use distlock::{Acquire, DistLock, Error, Flavour, Guard, Owner, Prefer, Released};
+use distlock_sim::{LinkOptions, Mishap, SimReply, SimServer};
 use tokio::time::sleep;
 
 use crate::rig::{Party, field, lock, ms, virtually};

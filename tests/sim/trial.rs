@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use distlock::sim::{Mishap, SimServer};
 use distlock::{Flavour, Prefer};
+use distlock_sim::{Mishap, SimServer};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use distlock::sim::{Chaos, LinkOptions, SimServer};
 use distlock::{Flavour, Prefer};
+use distlock_sim::{Chaos, LinkOptions, SimServer};
 use distlock_support::Numbers;
 use tokio::time::sleep;
 

@@ -95,7 +95,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         31 => (Agree::Exactly, vec![s("hset"), hash, owner, s("1")]),
         32 => (Agree::Exactly, vec![s("hset"), waiters, owner, nonce]),
         33 => (Agree::Exactly, vec![s("hdel"), waiters, owner]),
-        _ if d.roll(4) > 0 => (Agree::Exactly, vec![s("ping")]),
+        _ if d.roll(4) > 0 => (Agree::Exactly, vec![s("exists"), s("nothing")]),
         _ => (Agree::Exactly, vec![s("set"), d.of(&["f", "q", "t", "w"]), s("no lock")]),
     }
 }

@@ -76,6 +76,6 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         37 if d.roll(3) == 0 => plain(&["set", &hash, "no lock"]),
         38 => plain(&["hset", &hash, &owner, &d.of(&["1", "2", "x"])]),
         39 => plain(&["persist", &hash]),
-        _ => plain(&["ping"]),
+        _ => plain(&["exists", "nothing"]),
     }
 }

@@ -109,6 +109,6 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         39 if d.roll(3) == 0 => {
             plain(&["set", &d.of(&["r", "{r}:rwlock_waiting", "{r}:a:1:rwlock_timeout:1"]), "no lock"])
         }
-        _ => plain(&["ping"]),
+        _ => plain(&["exists", "nothing"]),
     }
 }

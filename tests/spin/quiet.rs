@@ -85,7 +85,7 @@ async fn the_next_task_of_the_process_is_in_at_once() {
         let client = warm(bed).await;
         let lock = client.spin("job").backoff(Backoff::constant(secs(60)).unwrap());
         for by_hand in [true, false] {
-            // What a guard of an owner with a name gives back is not passed on: it goes over the server.
+            // What a guard of an owner with a name gives back is not handed over: it goes over the server.
             let how = if by_hand { Acquire::new() } else { Acquire::new().owner(&client.owner()) };
             let guard = lock.acquire(how).await.unwrap().unwrap();
             let waiting = lock.clone();

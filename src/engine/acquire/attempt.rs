@@ -18,7 +18,7 @@ use crate::engine::wait::GRACE;
 use crate::error::{Deadlock, Error, Result, Step};
 use crate::names::LockName;
 use crate::runtime::reaper::Finished;
-use crate::world::{Moment, nanos};
+use crate::world::Moment;
 
 /// What one attempt brought.
 pub(super) enum Tried {
@@ -100,8 +100,8 @@ impl Request {
             target: Arc::clone(target),
             lease: self.lease,
             inbox: self.inbox.clone(),
-            alone: self.alone,
-            numbers: self.protocol.nature().numbers,
+            not_reentrant: self.not_reentrant,
+            fenced: self.protocol.nature().fenced,
             // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
             first: self.holds_nothing && target.number == self.number,
             used_again: self.fresh && self.number > 0,
@@ -140,9 +140,9 @@ struct Attempt {
     lease: Option<Duration>,
     inbox: Option<Arc<LockName>>,
     /// True when the owner must hold nothing yet.
-    alone: bool,
-    /// True when the lock that was asked for gives every section a number.
-    numbers: bool,
+    not_reentrant: bool,
+    /// True when the lock that was asked for gives every section a fencing token.
+    fenced: bool,
     /// True when the owner has had no hold before this one.
     first: bool,
     /// True when the owner was made by this client, which has used it before.
@@ -172,15 +172,15 @@ impl Attempt {
         // A command that shortens the lease may come in late: not behind this one.
         self.target.engine.after(cut_until).await;
         let Some(before) = self.look_into_book() else { return Ok(Tried::Gone) };
-        self.check_alone(&before)?;
+        self.check_reentry(&before)?;
         let (sent, answer) = self.send(&before).await?;
         let passed = match answer {
             Answer::Held => false,
             Answer::Passed => true,
-            Answer::Numbered(number) => {
-                // A hold that comes in again has the number already.
+            Answer::Fenced(token) => {
+                // A hold that comes in again has the token already.
                 if before.count == 0 {
-                    hold.begins(number);
+                    hold.begins(token);
                 }
                 false
             }
@@ -198,7 +198,7 @@ impl Attempt {
     /// An owner has to do with a name as one flavour at a time.
     fn check_flavour(&self) -> Result<(), Failed> {
         let protocol = self.protocol();
-        if protocol.nature().numbers == self.numbers {
+        if protocol.nature().fenced == self.fenced {
             return Ok(());
         }
         let what = format!(
@@ -218,10 +218,10 @@ impl Attempt {
         Some(Before { count: book.count(), until: Moment::from_nanos(book.until_all()), last: book.holds().last() })
     }
 
-    fn check_alone(&self, before: &Before) -> Result<(), Failed> {
+    fn check_reentry(&self, before: &Before) -> Result<(), Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let of_other = |name: &Arc<LockName>| engine.holds.count(&(Arc::clone(name), hold.owner.clone()));
-        if self.alone && (before.count > 0 || self.protocol().other().is_some_and(|name| of_other(name) > 0)) {
+        if self.not_reentrant && (before.count > 0 || self.protocol().other().is_some_and(|name| of_other(name) > 0)) {
             return Err(self.deadlock(Deadlock::NotReentrant));
         }
         Ok(())
@@ -261,14 +261,14 @@ impl Attempt {
                 earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
                 last_ms: if is_limited { engine.last_ms() } else { 0 },
                 // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
-                alone: self.alone || self.used_again,
+                alone: self.not_reentrant || self.used_again,
                 queueing: self.queueing,
                 nonce: &self.target.nonce,
                 publish: engine.topology.publish(protocol.name()),
             });
             let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
-                Failed { doubt, ..Error::from_fault(&fault, &protocol.name().plain).into() }
+                Failed { doubt, ..fault.to_error(&protocol.name().plain).into() }
             })?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // Not carried out: the server's clock was not known, or stepped.
@@ -297,7 +297,9 @@ impl Attempt {
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::Met),
-            Answer::Deadlock => Err(self.deadlock(if self.alone { Deadlock::NotReentrant } else { Deadlock::Upgrade })),
+            Answer::Deadlock => {
+                Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
+            }
             answer => self.read_loss(&answer, before),
         }
     }
@@ -336,16 +338,9 @@ impl Attempt {
 
     /// Notes the hold in the book, which makes it a grant.
     fn open(&self, sent: Moment) -> Result<Grant, Failed> {
-        let Target { engine, hold, .. } = &*self.target;
+        let engine = &self.target.engine;
         let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
-        let (number, lease) = (self.target.number, self.lease.map(nanos));
-        let level = engine.holds.open(hold.key(), hold, |book| {
-            if self.doubted {
-                book.doubt(number);
-            }
-            book.open(engine.now().as_nanos(), number, lease, sent.as_nanos(), until.as_nanos())
-        });
-        let grant = Grant::new(Arc::clone(engine), Arc::clone(hold), level);
+        let grant = self.target.granted(self.lease, sent, until, self.doubted);
         // Closing ends what it finds in the table; what comes in behind it is given back here.
         engine.check_open()?;
         if grant.until().is_none() {

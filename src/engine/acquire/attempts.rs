@@ -34,7 +34,8 @@ pub(super) struct Attempts<'a> {
 /// What the last attempt found that decides how it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    Nothing,
+    /// Nothing special: the lock is had, or somebody else holds it.
+    Plain,
     /// An earlier hold of the owner is ending, or gone: the next attempt takes another.
     Gone,
     Passed,
@@ -53,7 +54,7 @@ impl<'a> Attempts<'a> {
             mark: None,
             queueing: Queueing::Join,
             entry: None,
-            found: Found::Nothing,
+            found: Found::Plain,
             patience: Patience::new(request.engine.patience()),
             failed: None,
         }
@@ -62,7 +63,7 @@ impl<'a> Attempts<'a> {
     /// Makes one attempt. Where it brings nothing, [`Attempts::pause`] says how to wait for the next.
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
         let request = self.request;
-        self.found = Found::Nothing;
+        self.found = Found::Plain;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
             // Long enough: those who wait for the other half are not let go first any more.

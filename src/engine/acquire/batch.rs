@@ -16,7 +16,6 @@ use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
-use crate::world::nanos;
 
 static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/multi/acquire.lua"));
 
@@ -61,7 +60,7 @@ pub(crate) fn batch(
             if fault.in_doubt() {
                 undo();
             }
-            Error::from_fault(&fault, &name.plain)
+            fault.to_error(&name.plain)
         })?;
         match &reply {
             Reply::Nil => {}
@@ -71,7 +70,7 @@ pub(crate) fn batch(
                 return match parts.as_slice() {
                     [Reply::Int(n), Reply::Int(_)] => at(n).map(|at| Ok(Batch::Busy(at))),
                     [Reply::Int(n), Reply::Text(text)] => {
-                        at(n).map(|at| Err(Error::from_fault(&refused(text), &targets[at].hold.name().plain)))
+                        at(n).map(|at| Err(refused(text).to_error(&targets[at].hold.name().plain)))
                     }
                     _ => None,
                 }
@@ -79,20 +78,11 @@ pub(crate) fn batch(
             }
             reply => return Err(odd(reply)),
         }
-        let until = valid_until(sent, span).as_nanos();
-        let grants: Vec<Grant> = targets
-            .iter()
-            .map(|target| {
-                let hold = &target.hold;
-                let level = engine.holds.open(hold.key(), hold, |book| {
-                    book.open(engine.now().as_nanos(), 0, lease.map(nanos), sent.as_nanos(), until)
-                });
-                Grant::new(Arc::clone(&engine), Arc::clone(hold), level)
-            })
-            .collect();
+        let until = valid_until(sent, span);
+        let grants: Vec<Grant> = targets.iter().map(|target| target.granted(lease, sent, until, false)).collect();
         // Closing ends what it finds in the table; what comes in behind it is given back here.
         engine.check_open()?;
-        if engine.now().as_nanos() >= until {
+        if engine.now() >= until {
             // Came too late to be of use. Dropped, they are released.
             drop(grants);
             return Err(Error::too_late());

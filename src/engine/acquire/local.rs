@@ -38,17 +38,18 @@ impl Request {
             }
         }
         let shared = self.protocol.nature().shared;
-        let may_hand = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().numbers;
+        let may_hand_over = self.fresh && self.lease.is_none() && !shared && !self.protocol.nature().fenced;
         let held_as = if shared {
             HeldAs::Shared
-        } else if may_hand {
-            HeldAs::Passable
+        } else if may_hand_over {
+            HeldAs::MayHandOver
         } else {
             HeldAs::Alone
         };
-        let mut waiter = self.engine.registry.enter(self.protocol.name(), may_hand.then(|| self.protocol.flavour()));
+        let mut waiter =
+            self.engine.registry.enter(self.protocol.name(), may_hand_over.then(|| self.protocol.flavour()));
         if self.may_meet_itself() {
-            waiter.name(&self.owner);
+            waiter.sit_as(&self.owner);
         }
         match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut awaited).await? {
             Waited::Done(grant) => {
@@ -104,7 +105,7 @@ impl Awaited for LockWait<'_> {
     }
 
     fn rests(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
-        // What this process passes on is not announced: a message means that somebody else changed something.
+        // What this process hands over is not announced: a message means that somebody else changed something.
         let engine = &self.request.engine;
         let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
         let pause = Pause { most: left.min(engine.options.poll_cap), ..self.attempts.pause() };

@@ -119,7 +119,7 @@ impl Awaited for QueueWait<'_> {
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         if let Some(grant) = self.attempts.ask().await? {
             // No message for this owner may come later: it was never passed the lock, or the message is here.
-            let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Nothing);
+            let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Plain);
             if clear && !grant.hold.book().doubted() {
                 let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
             }
@@ -156,15 +156,8 @@ impl QueueWait<'_> {
         if until.since(engine.now()) < engine.options.beat() {
             return None;
         }
-        let hold = Arc::clone(&attempts.target.hold);
         let doubted = attempts.doubt.is_some();
-        let level = engine.holds.open(hold.key(), &hold, |book| {
-            if doubted {
-                book.doubt(attempts.target.number);
-            }
-            book.open(engine.now().as_nanos(), attempts.target.number, None, since.as_nanos(), until.as_nanos())
-        });
-        let grant = Grant::new(Arc::clone(engine), Arc::clone(&hold), level);
+        let grant = attempts.target.granted(None, since, until, doubted);
         attempts.settle();
         if engine.check_open().is_err() {
             // Closing ends what it finds in the table; what comes in behind it is given back.
@@ -172,7 +165,7 @@ impl QueueWait<'_> {
         }
         engine.queues.passed();
         if !doubted && waiter.has_heard() {
-            let _ = hold.inbox.set(Arc::clone(&self.inbox));
+            let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
         }
         Some(grant)
     }

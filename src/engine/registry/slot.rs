@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
 use crate::engine::hold::{Grant, Hold};
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{Mutex, Notify};
 use crate::world::Moment;
 
 /// One name.
@@ -19,8 +18,8 @@ pub(super) struct Slot {
     pub(super) queue: VecDeque<Arc<Seat>>,
     pub(super) gone: usize,
     /// Those who wait as an owner that others may wait as, the contender and those who ask without a turn included: by
-    /// owner, in the order in which they came. They are called when their owner comes in.
-    pub(super) named: BTreeMap<Named, Arc<Seat>>,
+    /// owner, in the order in which they came. They are woken when their owner comes in.
+    pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
     pub(super) tickets: u64,
     pub(super) listening: Listening,
     /// True while a job waits to end the subscription.
@@ -29,12 +28,12 @@ pub(super) struct Slot {
     pub(super) local: Option<Local>,
     /// True when the contender was told that others come first.
     pub(super) held_back: bool,
-    /// True after this process has passed the lock on as often as it may: the next turn is other processes'.
+    /// True after this process has handed the lock over as often as it may: the next turn is other processes'.
     pub(super) yielding: bool,
 }
 
-/// A waiter's entry among those who wait as an owner that was given: the owner's text, and a ticket.
-pub(super) type Named = (Bytes, u64);
+/// By what a waiter stands among those who wait as an owner that was given: the owner's text, and a number.
+pub(super) type Ticket = (Bytes, u64);
 
 /// How far the subscription of a name is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,18 +46,19 @@ pub(super) enum Listening {
     Live,
 }
 
-/// A hold of this process that may be passed on.
+/// A hold of this process that may be handed over.
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) hold: Arc<Hold>,
-    pub(super) passed: u32,
+    /// How often it was handed over since.
+    pub(super) handoffs: u32,
     pub(super) since: Moment,
 }
 
 /// One waiter's seat.
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// The flavour of locks that it may be handed, which another owner of this client took.
+    /// The flavour of locks that may be handed over to it, which another owner of this client took.
     pub(super) takes: Option<&'static str>,
     pub(super) state: Mutex<SeatState>,
     pub(super) notify: Notify,
@@ -95,7 +95,7 @@ pub(crate) struct Passed {
 
 impl Slot {
     pub(super) fn is_vacant(&self) -> bool {
-        let waited_for = self.turn || !self.queue.is_empty() || !self.named.is_empty();
+        let waited_for = self.turn || !self.queue.is_empty() || !self.by_owner.is_empty();
         !waited_for && self.local.is_none() && self.listening == Listening::Off
     }
 
@@ -104,47 +104,47 @@ impl Slot {
     }
 
     /// Notes one who waits as an owner that was given.
-    pub(super) fn name(&mut self, owner: Bytes, seat: &Arc<Seat>) -> Named {
+    pub(super) fn sit_as(&mut self, owner: Bytes, seat: &Arc<Seat>) -> Ticket {
         self.tickets += 1;
-        let named = (owner, self.tickets);
-        self.named.insert(named.clone(), Arc::clone(seat));
-        named
+        let ticket = (owner, self.tickets);
+        self.by_owner.insert(ticket.clone(), Arc::clone(seat));
+        ticket
     }
 
-    /// An owner has come in, or one who was called leaves: calls the first of those who wait as this owner. That one calls
-    /// the next when it leaves, so that all of them are called however many they are, and each once.
-    pub(super) fn call(&self, owner: &Bytes) {
-        if self.named.is_empty() {
+    /// An owner has come in, or one who was woken leaves: wakes the first of those who wait as this owner. That one wakes
+    /// the next when it leaves, so that all of them are woken however many they are, and each once.
+    pub(super) fn wake_same_owner(&self, owner: &Bytes, due: &mut Due) {
+        if self.by_owner.is_empty() {
             return;
         }
-        let first = self.named.range((owner.clone(), 0)..).next();
+        let first = self.by_owner.range((owner.clone(), 0)..).next();
         if let Some((_, seat)) = first.filter(|((whose, _), _)| whose == owner) {
-            seat.wake();
+            seat.wake(due);
         }
     }
 
     /// Tells the contender that something changed that is no message.
-    pub(super) fn change(&self) {
+    pub(super) fn change(&self, due: &mut Due) {
         if let Some(seat) = &self.contender {
             seat.state.lock().changed = true;
-            seat.notify.notify_one();
+            due.notify(seat);
         }
     }
 
     /// Somebody came in where others may come in beside: all of the queue may ask, together.
-    pub(super) fn let_in(&mut self) {
+    pub(super) fn let_in(&mut self, due: &mut Due) {
         self.contender = None;
         self.turn = false;
         self.gone = 0;
         self.held_back = false;
         for seat in self.queue.drain(..) {
             seat.state.lock().joins = true;
-            seat.notify.notify_one();
+            due.notify(&seat);
         }
     }
 
     /// Gives the turn to the first in the queue who is still there.
-    pub(super) fn pass(&mut self) {
+    pub(super) fn pass_turn(&mut self, due: &mut Due) {
         self.contender = None;
         self.turn = false;
         while let Some(seat) = self.queue.pop_front() {
@@ -155,7 +155,7 @@ impl Slot {
             }
             state.turn = true;
             drop(state);
-            seat.notify.notify_one();
+            due.notify(&seat);
             self.turn = true;
             self.contender = Some(seat);
             return;
@@ -164,8 +164,34 @@ impl Slot {
 }
 
 impl Seat {
-    pub(super) fn wake(&self) {
+    pub(super) fn wake(self: &Arc<Self>, due: &mut Due) {
         self.state.lock().woken = true;
-        self.notify.notify_one();
+        due.notify(self);
+    }
+}
+
+/// Seats where something has come, notified when this is dropped. Made before a shard is locked, so dropped after that: a waker
+/// is somebody else's code, and may come back to the registry.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    first: Option<Arc<Seat>>,
+    more: Vec<Arc<Seat>>,
+}
+
+impl Due {
+    pub(super) fn notify(&mut self, seat: &Arc<Seat>) {
+        let seat = Arc::clone(seat);
+        match &self.first {
+            None => self.first = Some(seat),
+            Some(_) => self.more.push(seat),
+        }
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        for seat in self.first.iter().chain(&self.more) {
+            seat.notify.notify_one();
+        }
     }
 }

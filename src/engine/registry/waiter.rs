@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
-use super::slot::{Listening, Local, Named, Passed, Seat, SeatState, Slot};
-use super::{Registry, Subscribing};
+use super::Registry;
+use super::slot::{Due, Listening, Local, Passed, Seat, SeatState, Slot, Ticket};
+use super::subscription::Subscribing;
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{Mutex, Notify, timeout};
 use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::Moment;
@@ -49,8 +49,8 @@ pub(crate) enum Until {
 pub(crate) enum HeldAs {
     /// The lock, for itself.
     Alone,
-    /// The lock, which may be handed to the next when it is given back.
-    Passable,
+    /// The lock, which may be handed over to the next when it is given back.
+    MayHandOver,
     /// A share: those behind it may come in beside it.
     Shared,
 }
@@ -63,7 +63,8 @@ pub(crate) struct Waiter {
     /// None while it was alone from the start: then it has the turn.
     pub(super) seat: Option<Arc<Seat>>,
     pub(super) takes: Option<&'static str>,
-    pub(super) named: Option<Named>,
+    /// Its place among those who wait as its owner, where others may wait as that too.
+    pub(super) ticket: Option<Ticket>,
     pub(super) counted: bool,
     pub(super) left: bool,
     /// What a message has to carry that says that the lock was passed on to this waiter.
@@ -96,11 +97,12 @@ impl Waiter {
     /// Notes whether the last answer was that others come first. Those behind the contender may have waited longer than it
     /// has: they look for themselves then.
     pub(crate) fn note_held_back(&self, held_back: bool) {
+        let mut due = Due::default();
         let mut shard = self.registry.shard(&self.name).lock();
         let Some(slot) = shard.get_mut(&self.name) else { return };
         if std::mem::replace(&mut slot.held_back, held_back) != held_back && held_back {
             for seat in &slot.queue {
-                seat.wake();
+                seat.wake(&mut due);
             }
         }
     }
@@ -152,14 +154,14 @@ impl Waiter {
         }
     }
 
-    /// Sits down as one who is called when this owner comes in by another acquire: who holds the lock must not queue behind
+    /// Sits down as one who is woken when this owner comes in by another acquire: who holds the lock must not queue behind
     /// those who wait for it. What came before this is for the caller to find out.
-    pub(crate) fn name(&mut self, owner: &Owner) {
+    pub(crate) fn sit_as(&mut self, owner: &Owner) {
         self.sit();
-        let Some(seat) = self.seat.as_ref().filter(|_| self.named.is_none()) else { return };
+        let Some(seat) = self.seat.as_ref().filter(|_| self.ticket.is_none()) else { return };
         let mut shard = self.registry.shard(&self.name).lock();
         // It may have been let in meanwhile, and then nobody stands in the queue.
-        self.named = Some(shard.entry(Arc::clone(&self.name)).or_default().name(owner.bytes(), seat));
+        self.ticket = Some(shard.entry(Arc::clone(&self.name)).or_default().sit_as(owner.bytes(), seat));
     }
 
     /// The lock that was handed over, if one was. Forgets earlier wake-ups, for what comes next answers them; unless it
@@ -227,7 +229,7 @@ impl Waiter {
             }
         };
         // Over is as good as failed: the caller polls.
-        let _ = tokio::time::timeout(limit, settled).await;
+        let _ = timeout(limit, settled).await;
     }
 
     /// Lets other processes have the lock first, if this one had it many times in a row and others were told that it is
@@ -282,7 +284,7 @@ impl Waiter {
             woken.await;
             return Parked::Woken;
         }
-        match tokio::time::timeout(limit, woken).await {
+        match timeout(limit, woken).await {
             Ok(()) => Parked::Woken,
             Err(_) => Parked::TimedOut,
         }
@@ -291,8 +293,9 @@ impl Waiter {
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
     pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
-            if held_as == HeldAs::Passable && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold)) {
-                slot.local = Some(Local { hold: Arc::clone(hold), passed: 0, since: now });
+            if held_as == HeldAs::MayHandOver && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold))
+            {
+                slot.local = Some(Local { hold: Arc::clone(hold), handoffs: 0, since: now });
             }
         });
         drop(stray);
@@ -307,13 +310,14 @@ impl Waiter {
             self.registry.waiting.fetch_sub(1, Ordering::Relaxed);
             metrics::waiters(-1.0);
         }
+        let mut due = Due::default();
         let mut shard = self.registry.shard(&self.name).lock();
         let slot = shard.get_mut(&self.name)?;
         before(slot);
-        if let Some(named) = self.named.take() {
-            slot.named.remove(&named);
-            // It came in, and so may the next; or it was called, and goes without having asked.
-            slot.call(&named.0);
+        if let Some(ticket) = self.ticket.take() {
+            slot.by_owner.remove(&ticket);
+            // It came in, and so may the next; or it was woken, and goes without having asked.
+            slot.wake_same_owner(&ticket.0, &mut due);
         }
         let (turn, joins, woken, handed) = match &self.seat {
             None => (true, false, false, None),
@@ -324,12 +328,12 @@ impl Waiter {
             }
         };
         if turn && shared {
-            slot.let_in();
+            slot.let_in(&mut due);
         } else if turn {
-            slot.pass();
+            slot.pass_turn(&mut due);
             // What it was woken for, it has not looked at: that is for the next one to do.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
-                seat.wake();
+                seat.wake(&mut due);
             }
         } else if !joins {
             slot.gone += 1;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{in_time, look_again, rest, rest_of_others, send, tell};
+use super::{in_time, lease_left, lease_left_to_others, look_again, send, tell, until_answered};
 use crate::engine::Engine;
 use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::Entry as _;
@@ -46,18 +46,12 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         let until = engine.now() + engine.options.watchdog;
         let words =
             vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
-        let mut failures = 0;
-        loop {
-            let call = Call { script: &DISOWN, keys: 1, words: words.clone() };
-            let Err(fault) = engine.topology.run(hold.name(), call).await else { return look() };
-            let pause = engine.pause(failures);
-            if !Error::from_fault(&fault, &hold.name().plain).is_retryable() || engine.now() + pause >= until {
-                look();
-                // Whoever gives back any hold of this owner may take another one first.
-                return tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
-            }
-            failures += 1;
-            tokio::time::sleep(pause).await;
+        let call = || Call { script: &DISOWN, keys: 1, words: words.clone() };
+        let (reply, _) = until_answered(engine, hold.name(), until, call).await;
+        look();
+        if let Err(fault) = reply {
+            // Whoever gives back any hold of this owner may take another one first.
+            tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
         }
     }));
 }
@@ -118,13 +112,13 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
             release => release,
         });
     }
-    let rest = rest_of_others(engine);
+    let lease_left = lease_left_to_others(engine);
     let call = |last_ms| {
         let (mine, publish) = (Bytes::new(), engine.topology.publish(hold.name()));
         hold.protocol.release(&Giving {
             owner: &hold.owner,
             hold: &HoldId::Any,
-            rest,
+            lease_left,
             mine,
             last_ms,
             publish,
@@ -156,11 +150,11 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
 /// Gives back the hold of an owner that is told by its id. A repeat changes nothing.
 async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
     let Target { engine, hold, .. } = target;
-    let left = {
+    let lease_left = {
         let book = hold.book();
-        if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
+        if book.count() == 0 { lease_left_to_others(engine) } else { lease_left(engine, hold, &book) }
     };
-    send(engine, hold, id, left, engine.now() + engine.patience()).await.outcome
+    send(engine, hold, id, lease_left, engine.now() + engine.patience()).await.outcome
 }
 
 /// What the caller of a release by owner is told, and those who wait.

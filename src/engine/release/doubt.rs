@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{freed, repeat, rest, rest_of_others, send, span, tell};
+use super::{freed, lease_left, lease_left_to_others, repeat, send, span, tell};
 use crate::engine::Engine;
 use crate::engine::clock::harmless_from;
 use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::{End, Entry as _};
-use crate::engine::protocol::{Giving, Protocol, Release, Rest};
+use crate::engine::protocol::{Giving, LeaseLeft, Protocol, Release};
 use crate::error::Result;
 use crate::world::Moment;
 
@@ -20,17 +20,17 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
         let order = hold.order.lock().await;
-        let (held, rest) = {
+        let (held, lease_left) = {
             let book = hold.book();
-            (book.holds().any(|number| number == target.number), rest(engine, hold, &book))
+            (book.holds().any(|number| number == target.number), lease_left(engine, hold, &book))
         };
         if held && target.number == 0 {
             // It was had after all: the copy is looked for when that ends.
             hold.book().doubt(target.number);
             return;
         }
-        let until = engine.now() + engine.options.watchdog.max(span(rest.lease));
-        let undone = undo_once(&target, rest, until).await;
+        let until = engine.now() + engine.options.watchdog.max(span(lease_left.lease));
+        let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
             engine.queues.look_after(&hold.protocol, engine.now());
@@ -45,13 +45,14 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
 
 /// Sends the undoing of an acquire. A mark has no nonce: where the same owner waits again here, its mark stays. That of a
 /// waiter of another client's goes, and is set again when that one asks next.
-async fn undo_once(target: &Arc<Target>, rest: Rest, until: Moment) -> Result<Release> {
+async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = &**target;
     let id = target.id();
     let call = || {
         let waiter = (!engine.queues.is_marked_by_another(target)).then_some(nonce);
         let publish = engine.topology.publish(hold.name());
-        let giving = Giving { owner: &hold.owner, hold: &id, rest, mine: Bytes::new(), last_ms: 0, publish, waiter };
+        let giving =
+            Giving { owner: &hold.owner, hold: &id, lease_left, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };
     repeat(engine, &hold.protocol, until, call).await.outcome
@@ -81,15 +82,15 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
         let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
         let _order = hold.order.lock().await;
-        let rest = {
+        let lease_left = {
             let book = hold.book();
             if number == 0 && book.count() > 0 {
                 return;
             }
-            if book.count() == 0 { rest_of_others(engine) } else { rest(engine, hold, &book) }
+            if book.count() == 0 { lease_left_to_others(engine) } else { lease_left(engine, hold, &book) }
         };
         let until = engine.now();
-        let found = undo_once(&target, rest, until).await;
+        let found = undo_once(&target, lease_left, until).await;
         tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
     }));
 }
@@ -101,11 +102,11 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
     reaper.finish(Box::pin(async move {
         let _order = hold.order.lock().await;
         for number in lost {
-            let rest = rest(&engine, &hold, &hold.book());
+            let lease_left = lease_left(&engine, &hold, &hold.book());
             if end != End::Gone {
                 let until = engine.now() + engine.options.watchdog;
                 let id = engine.hold_id(&hold.owner, number);
-                let relieved = send(&engine, &hold, &id, rest, until).await.outcome;
+                let relieved = send(&engine, &hold, &id, lease_left, until).await.outcome;
                 tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
                 if relieved.is_err() {
                     hold.book().owe([number]);

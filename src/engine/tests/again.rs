@@ -103,9 +103,9 @@ async fn a_late_copy_is_looked_for_however_its_hold_ends() {
     }
 }
 
-/// An owner has to do with a lock as one flavour; and a fenced lock's number is that of the section, however often it comes in.
+/// An owner has to do with a lock as one flavour; and a fenced lock's token is that of the section, however often it comes in.
 #[tokio::test(start_paused = true)]
-async fn a_fenced_lock_numbers_its_sections_and_no_others() {
+async fn a_fenced_lock_gives_tokens_to_its_sections_and_no_others() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let guard = acquire(&client, &me).await;
@@ -115,8 +115,8 @@ async fn a_fenced_lock_numbers_its_sections_and_no_others() {
     guard.unlock().await.unwrap();
     let fenced = client.fenced("y");
     let mut guards = Vec::new();
-    for number in [5, 6] {
-        fake.next("fenced/acquire", Fate::Answer(Reply::List(vec![Reply::Int(number)])));
+    for token in [5, 6] {
+        fake.next("fenced/acquire", Fate::Answer(Reply::List(vec![Reply::Int(token)])));
         guards.push(fenced.acquire(how()).await.unwrap().unwrap());
     }
     assert!(guards.iter().all(|guard| guard.token() == Some(5)), "{guards:?}");

@@ -266,13 +266,13 @@ fn an_answer_is_about_the_tenure_it_was_asked_in() {
     book.close(first);
     assert!(!book.is_refuted());
     assert!(!book.refuted(asked), "being released: no news to anybody");
-    assert!(book.is_refuted(), "but nothing to pass on");
+    assert!(book.is_refuted(), "but nothing to hand over");
     assert!(book.counted_down(asked));
     let second = book.open(50, 1, None, 50, 150);
     assert!(!book.refuted(asked) && !book.is_refuted());
     assert!(!book.counted_down(asked), "nor does a release of then count down what was acquired since");
     assert_eq!((book.until(second), book.count()), (Some(150), 1));
-    // Coming in again is the same tenure; so is a hold that is passed on.
+    // Coming in again is the same tenure; so is a hold that is handed over.
     let asked = book.tenure();
     let third = book.open(60, 2, Some(10), 60, 70);
     book.close(second);

@@ -13,7 +13,7 @@ async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {
     let new = |wait, before| Deadline::new(engine.topology.world(), wait, before);
     let (limited, endless, once) = (new(Some(ms(100)), ms(30)), new(None, ms(0)), new(Some(ms(0)), ms(0)));
     let began = engine.now();
-    assert_eq!((limited.began(), limited.before(), once.began()), (began, ms(30), began));
+    assert_eq!((limited.began(), limited.waited_before(), once.began()), (began, ms(30), began));
     assert!(once.is_once() && once.is_over() && !limited.is_once() && !endless.is_once());
     sleep(ms(40)).await;
     assert_eq!((limited.elapsed(), limited.waited(), endless.waited()), (ms(40), ms(70), ms(40)));

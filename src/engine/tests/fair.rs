@@ -220,7 +220,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     assert_eq!(fake.sent("leave").len(), left + 1);
     // One attempt takes no place, however long it is a part of.
     let mut how = Acquire::new().wait(ms(0));
-    how.waited = secs(5);
+    how.waited_before = secs(5);
     fake.next("fair/acquire", busy(60_000));
     assert!(client.fair("x").acquire(how).await.unwrap().is_none());
     assert_eq!(asked(&fake).pop().unwrap().text(6), "0");

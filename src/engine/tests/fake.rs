@@ -1,22 +1,23 @@
-//! A server in miniature: plain locks, leases on tokio's paused clock, messages, and faults on request. Here is what tests
-//! ask of it and how they harm it.
+//! The simulated server behind a way of its own: commands meet the fates that tests choose for them, by their names, and what
+//! was sent is kept. Here is what tests ask of it and how they harm it.
 
 mod scripts;
 mod transport;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use distlock_sim::{LinkOptions, SimLink, SimReply, SimScript, SimServer};
 use distlock_support::Numbers;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::engine::sync::Mutex;
 use crate::names::LockName;
-use crate::transport::{Arg, Call, Listener, Reply};
+use crate::transport::{Arg, Listener, Reply};
 
 /// What becomes of a command.
 #[derive(Debug)]
@@ -63,20 +64,16 @@ fn text(words: &[Arg], n: usize) -> String {
     }
 }
 
-#[derive(Default)]
-struct Lock {
-    /// The holds of each owner, by what they are listed as; one that is not is called as scripts are told of it.
-    holders: BTreeMap<String, Vec<String>>,
-    ends: Option<Instant>,
+/// A field or a value of a hash.
+fn said(reply: &SimReply) -> &str {
+    let SimReply::Text(text) = reply else { panic!("{reply:?}") };
+    std::str::from_utf8(text).unwrap()
 }
 
 #[derive(Default)]
 struct State {
-    begin: Option<Instant>,
-    locks: HashMap<String, Lock>,
     fates: Vec<(&'static str, Fate)>,
     sent: Vec<Sent>,
-    channels: BTreeSet<Bytes>,
     subscribes: Vec<Duration>,
     unsubscribes: Vec<Duration>,
     subscribe_fails: bool,
@@ -84,6 +81,10 @@ struct State {
 
 pub(super) struct Fake {
     begin: Instant,
+    sim: SimServer,
+    /// What subscribes.
+    line: SimLink,
+    scripts: Mutex<HashMap<Bytes, SimScript>>,
     state: Mutex<State>,
     listener: OnceLock<Weak<dyn Listener>>,
     numbers: Mutex<Numbers>,
@@ -101,9 +102,15 @@ impl std::fmt::Debug for Fake {
 
 impl Fake {
     pub(super) fn new() -> Arc<Self> {
+        let sim = SimServer::new(0);
+        // From here on what is published is kept for whoever listens.
+        assert!(sim.overhear().is_empty());
         Arc::new(Self {
             begin: Instant::now(),
-            state: Mutex::new(State { begin: Some(Instant::now()), ..State::default() }),
+            line: sim.link(LinkOptions::instant()),
+            sim,
+            scripts: Mutex::default(),
+            state: Mutex::default(),
             listener: OnceLock::new(),
             numbers: Mutex::new(Numbers::new(0)),
             gate: Mutex::new(true),
@@ -135,7 +142,7 @@ impl Fake {
 
     /// How many channels are listened to.
     pub(super) fn channels(&self) -> usize {
-        self.state.lock().channels.len()
+        self.sim.channels().len()
     }
 
     /// From now on subscribing fails at once, or not.
@@ -151,13 +158,14 @@ impl Fake {
 
     /// The locks that are held: `name owner-number count`.
     pub(super) fn held(&self) -> Vec<String> {
-        let mut state = self.state.lock();
-        state.expire();
         let mut held = Vec::new();
-        for (name, lock) in &state.locks {
-            for (owner, holds) in &lock.holders {
-                let count = holds.len();
-                held.push(format!("{name} {} {count}", owner.rsplit(':').next().unwrap_or_default()));
+        for key in self.sim.keys() {
+            // Else it is no lock.
+            let SimReply::List(fields) = self.sim.command(&[b"hgetall", &key]) else { continue };
+            let fields: Vec<&str> = fields.iter().map(said).collect();
+            for pair in fields.chunks(2).filter(|pair| !pair[0].ends_with(":holds")) {
+                let number = pair[0].rsplit(':').next().unwrap_or_default();
+                held.push(format!("{} {number} {}", String::from_utf8_lossy(&key), pair[1]));
             }
         }
         held.sort();
@@ -166,29 +174,25 @@ impl Fake {
 
     /// How long the lock is held without a renewal.
     pub(super) fn left(&self, name: &str) -> Option<Duration> {
-        let mut state = self.state.lock();
-        state.expire();
-        state.locks.get(name)?.ends.map(|ends| ends - Instant::now())
+        u64::try_from(self.sim.pttl(name.as_bytes())).ok().map(Duration::from_millis)
     }
 
     /// Somebody else takes the lock, whoever has it.
     pub(super) fn steal(&self, name: &str, lease: Duration) {
-        let lock = Lock {
-            holders: BTreeMap::from([("other:1".to_owned(), vec!["-".to_owned()])]),
-            ends: Some(Instant::now() + lease),
-        };
-        self.state.lock().locks.insert(name.to_owned(), lock);
+        self.delete(name);
+        self.sim.command(&[b"hset", name.as_bytes(), b"other:1", b"1"]);
+        self.sim.command(&[b"pexpire", name.as_bytes(), lease.as_millis().to_string().as_bytes()]);
     }
 
     /// Somebody else deletes the lock, without a message.
     pub(super) fn delete(&self, name: &str) {
-        self.state.lock().locks.remove(name);
+        self.sim.command(&[b"del", name.as_bytes()]);
     }
 
     /// Sends a message to whoever listens on the channel of a name.
     pub(super) fn publish(&self, name: &str) {
         let channel = LockName::new("", name).channel.clone();
-        if self.state.lock().channels.contains(&channel) {
+        if self.sim.channels().iter().any(|subscribed| *subscribed == channel) {
             self.listener().message(&channel, b"0");
         }
     }
@@ -200,15 +204,6 @@ impl Fake {
     /// Commands under way at the server.
     pub(super) fn tasks(&self) -> usize {
         self.alive.load(Ordering::Relaxed)
-    }
-
-    fn carry_out(&self, call: &Call) -> Reply {
-        let mut free = Vec::new();
-        let reply = self.state.lock().carry_out(call, &mut free);
-        for name in free {
-            self.publish(&name);
-        }
-        reply
     }
 
     async fn pass_gate(&self) {

@@ -1,4 +1,4 @@
-//! Passing a lock on inside the process.
+//! Handing a lock over inside the process.
 
 use super::fake::Fate;
 use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
@@ -6,7 +6,7 @@ use crate::transport::Reply;
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
-    // Guards, how long each holds, passes allowed, time allowed, and how often the server has to be asked.
+    // Guards, how long each holds, hand-offs allowed, time allowed, and how often the server has to be asked.
     let table = [
         (51, ms(0), 16, secs(3600), 3),
         (52, ms(0), 16, secs(3600), 4),
@@ -36,7 +36,7 @@ async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
         let order = all.await.unwrap();
         assert_eq!(order, (0..count - 1).collect::<Vec<_>>());
         let (acquires, releases) = (fake.sent("acquire").len() - before, fake.sent("release").len());
-        assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} passes, {time:?}");
+        assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} hand-offs, {time:?}");
         // A look that comes too early, for others to have their turn, may add to these.
         assert!((series..=2 * series).contains(&acquires), "{acquires} acquires for {series} series");
         no_trace(&client, &fake).await;
@@ -89,7 +89,7 @@ async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
     leased.unlock().await.unwrap();
     let next = next.await.unwrap();
     assert_eq!(fake.sent("release").len(), 1);
-    // Nor is it handed to one who wants a lease of its own.
+    // Nor is it handed over to one who wants a lease of its own.
     let leased = {
         let lock = lock.clone();
         tokio::spawn(async move { lock.lock_leased(secs(10)).await.unwrap() })
@@ -104,7 +104,7 @@ async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
     done(client, &fake).await;
 }
 
-/// An `extend` went without a reply, and had made the lease shorter: whoever is passed the lock counts on nothing longer.
+/// An `extend` went without a reply, and had made the lease shorter: whoever it is handed over to counts on nothing longer.
 #[tokio::test(start_paused = true)]
 async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed() {
     for renewed in [false, true] {
@@ -131,7 +131,7 @@ async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed()
     }
 }
 
-/// The lock was passed on as often as it may be, and then given back: whoever waits here lets others have it first, if others
+/// The lock was handed over as often as it may be, and then given back: whoever waits here lets others have it first, if others
 /// were told.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
@@ -147,7 +147,7 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
         fake.publish("x");
         first.await.unwrap().unlock().await.unwrap();
         let second = second.await.unwrap();
-        assert_eq!(fake.sent("release").len(), 0, "passed on");
+        assert_eq!(fake.sent("release").len(), 0, "handed over");
         let asked = fake.sent("acquire").len();
         let asked = || fake.sent("acquire").len() - asked;
         // The message is here before the reply; and somebody else was faster.
@@ -170,7 +170,7 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
     }
 }
 
-/// Whoever is passed the lock counts on the watchdog: a lease that was set, or that nearly is over, goes back to the server.
+/// Whoever is handed the lock counts on the watchdog: a lease that was set, or that nearly is over, goes back to the server.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
     for extended in [true, false] {

@@ -1,5 +1,5 @@
-//! Tests of the engine over a tiny fake server with paused time: what the real scripts answer is the business of the
-//! simulator and of the tests against real servers; here it is what the engine makes of each answer, and of none.
+//! Tests of the engine with paused time, over the simulated server and a way to it on which every command may meet a fate, or
+//! an answer, of the test's choice: what the engine makes of each answer, and of none.
 
 mod acquire;
 mod again;
@@ -34,16 +34,16 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::client::Client;
-use crate::engine::sync::Mutex;
 use crate::transport::Transport;
 use crate::{Guard, Options, ReentrantLock, Result};
 
 use fake::Fake;
 
-/// A client over a fake server. `change` may set options.
+/// A client, and the server it speaks to. `change` may set options.
 fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     let fake = Fake::new();
     let mut options = Options { preflight: false, coalesce: false, ..Options::default() };

@@ -122,7 +122,7 @@ async fn who_asked_beside_another_in_vain_waits_again() {
         let mut first = Some(spawn(&client, "read", Acquire::new()));
         settle().await;
         let mut how = Acquire::new();
-        how.waited = if held_back { secs(2) } else { ms(0) };
+        how.waited_before = if held_back { secs(2) } else { ms(0) };
         if held_back {
             fake.next("read", BUSY);
         }
@@ -227,7 +227,7 @@ async fn a_reader_lets_writers_go_first_for_a_while() {
     for (waited, way) in [(ms(0), "1"), (ms(900), "1"), (secs(1), "0")] {
         fake.next("read", int(-5));
         let mut how = Acquire::new().wait(ms(0));
-        how.waited = waited;
+        how.waited_before = waited;
         assert!(client.rw("x").read().acquire(how).await.unwrap().is_none());
         assert_eq!(gives_way(&fake).pop().unwrap(), way, "{waited:?}");
     }

@@ -247,10 +247,10 @@ async fn a_released_guard_is_never_lost() {
         async move { lock.lock().await.unwrap() }
     });
     settle().await;
-    // Passed on: the same hold goes on as another guard's.
+    // Handed over: the same hold goes on as another guard's.
     first.unlock().await.unwrap();
     let next = next.await.unwrap();
-    assert_eq!(fake.sent("acquire").len(), 1, "the waiter was handed the lock");
+    assert_eq!(fake.sent("acquire").len(), 1, "the lock was handed over to the waiter");
     fake.delete("x");
     client.renew_now().await;
     assert!(!next.is_held());

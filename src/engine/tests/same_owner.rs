@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use distlock_support::Numbers;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -12,7 +13,6 @@ use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::registry::{Parked, Until};
 use crate::engine::release;
-use crate::engine::sync::Mutex;
 use crate::names::LockName;
 use crate::{Acquire, Client, Guard, Owner};
 
@@ -71,11 +71,11 @@ async fn a_hundred_thousand_who_waited_as_one_owner_leave_in_any_order() {
     for way in 0..2 {
         let enter = || {
             let mut waiter = registry.enter(&name, None);
-            waiter.name(&me);
+            waiter.sit_as(&me);
             waiter
         };
         let places: Vec<_> = (0..100_000).map(|_| enter()).collect();
-        registry.call(&name, &me);
+        registry.wake_same_owner(&name, &me);
         if way == 0 {
             drop(places);
         } else {
@@ -89,7 +89,7 @@ async fn a_hundred_thousand_who_waited_as_one_owner_leave_in_any_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_was_called_and_leaves_calls_the_next() {
+async fn one_who_was_woken_and_leaves_wakes_the_next() {
     for polls in 0..6 {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());
@@ -126,7 +126,7 @@ async fn one_who_was_called_and_leaves_calls_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_is_called_asks_again_when_its_command_is_lost() {
+async fn one_who_is_woken_asks_again_when_its_command_is_lost() {
     for fate in [Fate::NotSent, Fate::Lost(false), Fate::Lost(true), Fate::Refused("LOADING wait")] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());

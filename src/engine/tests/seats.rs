@@ -38,7 +38,7 @@ async fn a_message_passes_the_lock_on_to_whom_it_names() {
         assert_eq!((heard(&waiter, "30000 nonce"), waiter.has_heard()), (Some((secs(30), None)), true));
         // What the server said of it in an answer.
         let since = Some(client.engine().now());
-        registry.pass(&inbox, Passed { lease: secs(3), since });
+        registry.passed_on(&inbox, Passed { lease: secs(3), since });
         assert!(waiter.is_woken());
         assert_eq!(waiter.passed().map(|passed| (passed.lease, passed.since)), Some((secs(3), since)));
         assert!(waiter.passed().is_none() && !waiter.is_woken());
@@ -107,30 +107,30 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     done(client, &fake).await;
 }
 
-/// Of those who wait as one owner the first is called, and calls the next when it leaves; nobody else is.
+/// Of those who wait as one owner the first is woken, and wakes the next when it leaves; nobody else is.
 #[tokio::test(start_paused = true)]
-async fn who_comes_in_calls_the_first_who_waits_as_the_same_owner() {
+async fn who_comes_in_wakes_the_first_who_waits_as_the_same_owner() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");
     let [nobody, me, other] = std::array::from_fn(|_| client.owner());
     let waits = |owner| {
         let mut waiter = registry.enter(&name, None);
-        waiter.name(owner);
+        waiter.sit_as(owner);
         waiter
     };
     let all = [waits(&other), waits(&me), waits(&me), waits(&me)];
     let woken = |all: &[Waiter]| all.iter().map(Waiter::is_woken).collect::<Vec<_>>();
-    registry.call(&name, &nobody);
+    registry.wake_same_owner(&name, &nobody);
     assert_eq!(woken(&all), [false; 4]);
-    registry.call(&name, &me);
+    registry.wake_same_owner(&name, &me);
     assert_eq!(woken(&all), [false, true, false, false]);
     let [first, second, third, fourth] = all;
     drop(second);
     assert_eq!((third.is_woken(), fourth.is_woken()), (true, false));
     drop(third);
     assert!(fourth.is_woken() && !first.is_woken());
-    registry.call(&name, &other);
+    registry.wake_same_owner(&name, &other);
     assert!(first.is_woken());
     drop((first, fourth));
     assert_eq!((registry.names(), registry.waiting()), (0, 0));

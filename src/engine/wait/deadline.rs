@@ -17,13 +17,14 @@ pub(crate) struct Deadline {
     began: Moment,
     wait: Option<Duration>,
     /// For how long the acquire that this one is a part of had waited before.
-    before: Duration,
+    waited_before: Duration,
 }
 
 impl Deadline {
-    /// Begins now. `wait`: None without a limit. `before`: for how long the acquire that this one is a part of has waited.
-    pub(crate) fn new(world: &Arc<dyn World>, wait: Option<Duration>, before: Duration) -> Self {
-        Self { world: Arc::clone(world), began: world.now(), wait, before }
+    /// Begins now. `wait`: None without a limit. `waited_before`: for how long the acquire that this one is a
+    /// part of has waited.
+    pub(crate) fn new(world: &Arc<dyn World>, wait: Option<Duration>, waited_before: Duration) -> Self {
+        Self { world: Arc::clone(world), began: world.now(), wait, waited_before }
     }
 
     /// When the wait began.
@@ -37,13 +38,13 @@ impl Deadline {
     }
 
     /// For how long the acquire that this one is a part of had waited before.
-    pub(crate) const fn before(&self) -> Duration {
-        self.before
+    pub(crate) const fn waited_before(&self) -> Duration {
+        self.waited_before
     }
 
     /// For how long the whole acquire has waited.
     pub(crate) fn waited(&self) -> Duration {
-        self.before + self.elapsed()
+        self.waited_before + self.elapsed()
     }
 
     /// True when there is one attempt and no waiting.

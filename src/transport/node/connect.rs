@@ -12,13 +12,13 @@ use fred::types::RespVersion;
 use fred::types::config::{
     Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{ErrorReceiver, Line, Node, dispatch, keep_line, keep_listening};
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
-use parking_lot::Mutex;
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);

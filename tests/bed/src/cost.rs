@@ -52,7 +52,7 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
     assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "{} holds", guards.len());
 }
 
-/// What it costs to pass a lock on fifty times inside a process.
+/// What it costs to hand a lock over fifty times inside a process.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock = client.lock(flavour, "x");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::sim::Mishap;
+use distlock_sim::Mishap;
 
 use super::trial::{Case, Fault, Op, Scene, run};
 use crate::rig::{ms, virtually};

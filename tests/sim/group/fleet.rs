@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::sim::SimServer;
 use distlock::{Flavour, RedLock};
+use distlock_sim::SimServer;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::rig::{Party, count, lasts, left_over, ms};

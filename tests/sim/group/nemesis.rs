@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use distlock::sim::Chaos;
+use distlock_sim::Chaos;
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::sim::Mishap;
 use distlock::{DistLock, Error, Flavour, Guard, MultiLock, Prefer, Result};
+use distlock_sim::Mishap;
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};

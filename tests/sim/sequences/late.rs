@@ -21,7 +21,7 @@
 use std::time::Duration;
 
 use distlock::Acquire;
-use distlock::sim::SimReply;
+use distlock_sim::SimReply;
 use tokio::time::Instant;
 
 use super::given::Given;

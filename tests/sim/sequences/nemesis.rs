@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::sim::{Mishap, SimLink};
+use distlock_sim::{Mishap, SimLink};
 use distlock_support::Numbers;
 use tokio::time::{Instant, sleep};
 

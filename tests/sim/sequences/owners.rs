@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use distlock::Error;
-use distlock::sim::{SimReply, SimServer};
+use distlock_sim::{SimReply, SimServer};
 use distlock_support::Numbers;
 use tokio::time::Instant;
 

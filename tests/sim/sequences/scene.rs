@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::sim::{LinkOptions, SimServer};
 use distlock::{DistLock, Flavour, MultiLock, RedLock};
+use distlock_sim::{LinkOptions, SimServer};
 use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::time::Instant;

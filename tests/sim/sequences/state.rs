@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use distlock::sim::SimLink;
 use distlock::{Guard, Owner};
+use distlock_sim::SimLink;
 use tokio::time::Instant;
 
 use super::given::Given;
@@ -15,7 +15,7 @@ pub struct Held {
     pub spot: Spot,
     /// Its owner in the server.
     pub owner: String,
-    /// Who it is: fresh owners may be passed on inside a process, from one holder to the next.
+    /// Who it is: fresh owners may be handed over inside a process, from one holder to the next.
     pub who: String,
     /// It has been forced open, or may have been.
     pub exempt: bool,

@@ -1,7 +1,7 @@
 //! Of renewals and extensions: which holds are told, and what becomes of the lease.
 
-use distlock::sim::{Mishap, SimReply};
 use distlock::{Acquire, DistLock, Error, Guard, Owner, Released};
+use distlock_sim::{Mishap, SimReply};
 use tokio::time::sleep;
 
 use super::{FLAVOURS, NAME, Sight, enter};

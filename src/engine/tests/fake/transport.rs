@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use distlock_sim::distlock::transport::Transport as _;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::time::sleep;
@@ -44,7 +45,8 @@ impl Transport for Arc<Fake> {
                 return Err(Fault::new(FaultKind::Lost, "no connection"));
             }
             sleep(HOP).await;
-            fake.state.lock().channels.insert(channel);
+            let closed = |_| Fault::new(FaultKind::Closed, "closed");
+            fake.line.subscribe(channel).await.map_err(closed)?;
             sleep(HOP).await;
             Ok(())
         }
@@ -58,7 +60,7 @@ impl Transport for Arc<Fake> {
             fake.pass_gate().await;
             // Later than a subscription that is asked for at the same time.
             sleep(2 * HOP).await;
-            fake.state.lock().channels.remove(&channel);
+            fake.line.unsubscribe(channel).await;
             sleep(HOP).await;
         }
         .boxed()
@@ -77,8 +79,7 @@ impl Transport for Arc<Fake> {
     }
 
     fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
-        self.state.lock().channels.clear();
-        std::future::ready(()).boxed()
+        self.line.close(Duration::ZERO)
     }
 }
 
@@ -100,7 +101,7 @@ impl Fake {
             Some(Fate::Lost(carried_out)) => {
                 sleep(HOP).await;
                 if carried_out {
-                    self.carry_out(&call);
+                    let _ = self.carry_out(&call);
                 }
                 sleep(HOP).await;
                 return Err(lost());
@@ -122,7 +123,7 @@ impl Fake {
             Some(Fate::Ghost(after)) => {
                 tokio::spawn(async move {
                     sleep(after).await;
-                    self.carry_out(&call);
+                    let _ = self.carry_out(&call);
                 });
                 sleep(2 * HOP).await;
                 return Err(lost());
@@ -131,7 +132,7 @@ impl Fake {
         sleep(before).await;
         let reply = self.carry_out(&call);
         sleep(after).await;
-        Ok(reply)
+        reply
     }
 }
 

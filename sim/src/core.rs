@@ -13,7 +13,7 @@ use super::line::Line;
 use super::lua::{self, Word};
 use super::random::Random;
 use super::store::Store;
-use crate::transport::{Call, Fault, FaultKind, Reply};
+use distlock::transport::{Call, Fault, FaultKind, Reply};
 
 /// The server's wall clock when it is made: some day in November 2023, in microseconds.
 const EPOCH: i64 = 1_700_000_000_000_000;

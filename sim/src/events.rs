@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::core::{Core, Fate, Outcome, Parcel, Request};
-use crate::transport::{Fault, FaultKind, Listener};
+use distlock::transport::{Fault, FaultKind, Listener};
 
 #[derive(Debug)]
 pub(super) enum What {

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::{Answer, OVERFLOW, Words, count, flag, wrong_arity};
-use crate::engine::sim::number;
-use crate::engine::sim::reply::SimReply;
-use crate::engine::sim::store::{Failure, Store, Value, WRONG_TYPE};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Failure, Store, Value, WRONG_TYPE};
 
 type Fields = Vec<(Bytes, Bytes)>;
 
@@ -21,17 +21,8 @@ fn find<'h>(hash: &'h mut Fields, field: &[u8]) -> Option<&'h mut Bytes> {
 }
 
 pub(super) fn hset(store: &mut Store, words: &Words<'_>) -> Answer {
-    put(store, words, "hset")
-}
-
-pub(super) fn hmset(store: &mut Store, words: &Words<'_>) -> Answer {
-    put(store, words, "hmset")?;
-    Ok(SimReply::ok())
-}
-
-fn put(store: &mut Store, words: &Words<'_>, name: &str) -> Answer {
     if !words.len().is_multiple_of(2) {
-        return Err(wrong_arity(name));
+        return Err(wrong_arity("hset"));
     }
     let hash = made(store, words.at(1))?;
     let mut added = 0;
@@ -45,15 +36,6 @@ fn put(store: &mut Store, words: &Words<'_>, name: &str) -> Answer {
         }
     }
     Ok(count(added))
-}
-
-pub(super) fn hsetnx(store: &mut Store, words: &Words<'_>) -> Answer {
-    let hash = made(store, words.at(1))?;
-    let free = find(hash, words.at(2)).is_none();
-    if free {
-        hash.push((words.bytes_at(2), words.bytes_at(3)));
-    }
-    Ok(flag(free))
 }
 
 pub(super) fn hget(store: &mut Store, words: &Words<'_>) -> Answer {
@@ -103,11 +85,6 @@ pub(super) fn hincrby(store: &mut Store, words: &Words<'_>) -> Answer {
 pub(super) fn hkeys(store: &mut Store, words: &Words<'_>) -> Answer {
     let hash = store.hash(words.at(1))?;
     Ok(SimReply::List(hash.into_iter().flatten().map(|(name, _)| SimReply::Text(name.clone())).collect()))
-}
-
-pub(super) fn hvals(store: &mut Store, words: &Words<'_>) -> Answer {
-    let hash = store.hash(words.at(1))?;
-    Ok(SimReply::List(hash.into_iter().flatten().map(|(_, value)| SimReply::Text(value.clone())).collect()))
 }
 
 pub(super) fn hlen(store: &mut Store, words: &Words<'_>) -> Answer {

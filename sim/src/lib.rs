@@ -1,7 +1,4 @@
-//! The simulated Redis: the real scripts over a store in memory, a virtual clock, one seed for everything.
-//!
-//! [`SimServer`] is the server, [`SimLink`] one client's way to it. Time is tokio's: with a paused clock it is virtual,
-//! and days pass in a second. Sharded and plain channels are one here.
+#![doc = include_str!("../README.md")]
 
 mod commands;
 mod core;
@@ -17,6 +14,8 @@ mod server;
 mod store;
 mod zset;
 
+/// The version of distlock that this one goes with.
+pub use distlock;
 pub use faults::{Chaos, LinkOptions, Mishap};
 pub use link::SimLink;
 pub use reply::SimReply;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::transport::{Fault, FaultKind, Reply};
+use distlock::transport::{Fault, FaultKind, Reply};
 
 /// What a command or script answered.
 #[derive(Clone, Debug, PartialEq, Eq)]

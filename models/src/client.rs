@@ -203,8 +203,8 @@ impl<T: Holds> World<T> {
         self.table.released(hold);
     }
 
-    /// Passes a guard on inside the process, as `release::begin` does.
-    pub(crate) fn pass_on(guard: Guard) -> Guard {
+    /// Hands a guard over inside the process, as `release::begin` does.
+    pub(crate) fn hand_over(guard: Guard) -> Guard {
         let Guard { hold, level } = guard;
         hold.book().close(level);
         let level = hold.book().reopen(0);

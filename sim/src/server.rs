@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use distlock::Client;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -122,9 +123,11 @@ impl SimScript {
 }
 
 impl SimServer {
-    /// An empty server. The seed decides everything that is left to chance.
+    /// An empty server. The seed decides everything that is left to chance. (Where a real client, or an owner, was made in
+    /// this process before the first simulated server, the order within the client's tables differs from run to run; see
+    /// [`deterministic_tables`](distlock::transport::deterministic_tables).)
     pub fn new(seed: u64) -> Self {
-        crate::hash::unseeded();
+        distlock::transport::deterministic_tables();
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let (start, number) = (Instant::now(), SERVERS.fetch_add(1, Ordering::Relaxed));
         // In the order of their making.
@@ -137,6 +140,14 @@ impl SimServer {
     pub fn link(&self, options: LinkOptions) -> SimLink {
         let line = self.shared.lock().add_line(options);
         SimLink::new(Arc::clone(&self.shared), line)
+    }
+
+    /// Connects a client with default options, over a link with default options, on the current runtime. Whoever wants it
+    /// otherwise, or something to go wrong, has a [`link`](Self::link) and its [`client`](SimLink::client).
+    ///
+    /// *Errors*: [`Error::Config`](distlock::Error::Config) without a runtime.
+    pub fn client(&self) -> distlock::Result<Client> {
+        self.link(LinkOptions::default()).client(|_| {})
     }
 
     /// The store at this moment, for a look or a change from outside: no latency, no faults.

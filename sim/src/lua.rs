@@ -9,7 +9,7 @@ use bytes::Bytes;
 use mlua::{Either, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 use sha1::{Digest, Sha1};
 
-use crate::transport::Arg;
+use distlock::transport::Arg;
 
 use super::commands::{self, Unfit, Words};
 use super::number;
@@ -239,7 +239,7 @@ fn lossy(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    const WRONG: &str = crate::engine::sim::store::WRONG_TYPE;
+    const WRONG: &str = crate::store::WRONG_TYPE;
 
     /// A section of `samples.lua`.
     fn sample(name: &str) -> &'static str {

@@ -12,7 +12,7 @@ use super::core::Outcome;
 use super::events::What;
 use super::faults::{Chaos, LinkOptions, Mishap};
 use super::random::Random;
-use crate::transport::{Fault, FaultKind, Listener};
+use distlock::transport::{Fault, FaultKind, Listener};
 
 /// One client's connections.
 pub(super) struct Line {

@@ -13,8 +13,8 @@ use super::core::{Outcome, Request, Sent};
 use super::faults::{Chaos, Mishap};
 use super::line::Line;
 use super::server::{Shared, drive};
-use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
-use crate::world::{Moment, World};
+use distlock::transport::{Call, Fault, FaultKind, Listener, Moment, Reply, Transport, World};
+use distlock::{Client, Options};
 
 /// The connections of one client. Clones are the same connections.
 #[derive(Clone)]
@@ -38,6 +38,16 @@ impl Drop for Waiting {
 impl SimLink {
     pub(super) const fn new(shared: Arc<Shared>, line: usize) -> Self {
         Self { shared, line }
+    }
+
+    /// The client of these connections, on the current runtime; `set` may change its options. The simulator decides its id
+    /// and all that it leaves to chance. To be called once: two clients over one link would hear only the messages of one.
+    ///
+    /// *Errors*: [`Error::Config`](distlock::Error::Config) for options that cannot work, or without a runtime.
+    pub fn client(&self, set: impl FnOnce(&mut Options)) -> distlock::Result<Client> {
+        let mut options = Options::default();
+        set(&mut options);
+        Client::over_transport(Arc::new(self.clone()), options)
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Line) -> R) -> R {

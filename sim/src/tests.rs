@@ -8,11 +8,18 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::reentrant::{ACQUIRE, RELEASE};
-use crate::transport::script::Script;
-use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
+use distlock::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Script, Transport};
 
 mod late;
+
+static ACQUIRE: Script = Script::new(
+    "reentrant/acquire",
+    concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/reentrant/acquire.lua")),
+);
+static RELEASE: Script = Script::new(
+    "reentrant/release",
+    concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/reentrant/release.lua")),
+);
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

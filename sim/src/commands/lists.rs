@@ -1,61 +1,38 @@
 //! Lists.
 
+use bytes::Bytes;
+
 use super::{Answer, Words, count, window};
-use crate::engine::sim::number;
-use crate::engine::sim::reply::SimReply;
-use crate::engine::sim::store::{Store, Value, WRONG_TYPE};
+use crate::reply::SimReply;
+use crate::store::{Failure, Store, Value, WRONG_TYPE};
+
+fn made<'s>(store: &'s mut Store, key: &[u8]) -> Result<&'s mut Vec<Bytes>, Failure> {
+    match store.or_new(key, || Value::List(Vec::new())) {
+        Value::List(list) => Ok(list),
+        _ => Err(WRONG_TYPE.into()),
+    }
+}
 
 pub(super) fn rpush(store: &mut Store, words: &Words<'_>) -> Answer {
-    push(store, words, false)
+    let list = made(store, words.at(1))?;
+    list.extend((2..words.len()).map(|i| words.bytes_at(i)));
+    Ok(count(list.len()))
 }
 
 pub(super) fn lpush(store: &mut Store, words: &Words<'_>) -> Answer {
-    push(store, words, true)
-}
-
-fn push(store: &mut Store, words: &Words<'_>, front: bool) -> Answer {
-    let Value::List(list) = store.or_new(words.at(1), || Value::List(Vec::new())) else {
-        return Err(WRONG_TYPE.into());
-    };
+    let list = made(store, words.at(1))?;
     for i in 2..words.len() {
-        let at = if front { 0 } else { list.len() };
-        list.insert(at, words.bytes_at(i));
+        list.insert(0, words.bytes_at(i));
     }
     Ok(count(list.len()))
 }
 
 pub(super) fn lpop(store: &mut Store, words: &Words<'_>) -> Answer {
-    pop(store, words, "lpop", true)
-}
-
-pub(super) fn rpop(store: &mut Store, words: &Words<'_>) -> Answer {
-    pop(store, words, "rpop", false)
-}
-
-fn pop(store: &mut Store, words: &Words<'_>, name: &str, front: bool) -> Answer {
-    if words.len() > 3 {
-        return Err(super::wrong_arity(name));
-    }
-    let many = match words.len() {
-        2 => None,
-        _ => {
-            let n = number::int(words.at(2)).and_then(|n| usize::try_from(n).ok());
-            Some(n.ok_or("ERR value is out of range, must be positive")?)
-        }
-    };
+    // There are no empty lists.
     let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::Nil) };
-    let take = many.unwrap_or(1).min(list.len());
-    let mut taken: Vec<_> =
-        if front { list.drain(..take).collect() } else { list.drain(list.len() - take..).collect() };
-    if !front {
-        taken.reverse();
-    }
+    let first = list.remove(0);
     store.tidy(words.at(1));
-    let mut taken = taken.into_iter().map(SimReply::Text);
-    Ok(match many {
-        None => taken.next().unwrap_or(SimReply::Nil),
-        Some(_) => SimReply::List(taken.collect()),
-    })
+    Ok(SimReply::Text(first))
 }
 
 pub(super) fn lindex(store: &mut Store, words: &Words<'_>) -> Answer {
@@ -74,10 +51,6 @@ pub(super) fn lrange(store: &mut Store, words: &Words<'_>) -> Answer {
     let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::List(Vec::new())) };
     let items = &list[window(start, stop, list.len())];
     Ok(SimReply::List(items.iter().cloned().map(SimReply::Text).collect()))
-}
-
-pub(super) fn llen(store: &mut Store, words: &Words<'_>) -> Answer {
-    Ok(count(store.list(words.at(1))?.map_or(0, |list| list.len())))
 }
 
 pub(super) fn lrem(store: &mut Store, words: &Words<'_>) -> Answer {

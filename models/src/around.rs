@@ -1,0 +1,208 @@
+//! What the registry finds around it, in miniature: names, owners, holds, a topology of one server, and a reaper whose jobs
+//! are threads of the model.
+
+pub(crate) mod config {
+    use std::time::Duration;
+
+    pub(crate) struct Options {
+        pub(crate) handoff_limit: u32,
+        pub(crate) handoff_time: Duration,
+        pub(crate) subscription_linger: Duration,
+    }
+}
+
+pub(crate) mod hash {
+    use std::collections::hash_map::DefaultHasher;
+    use std::hash::BuildHasherDefault;
+
+    /// Not seeded: every run of a model must be like the one before.
+    pub(crate) type ReadyHash = BuildHasherDefault<DefaultHasher>;
+}
+
+pub(crate) mod names {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    #[derive(Debug, PartialEq, Eq, Hash)]
+    pub(crate) struct LockName {
+        pub(crate) plain: String,
+        pub(crate) channel: Bytes,
+        pub(crate) lock: Option<Arc<LockName>>,
+    }
+
+    pub(crate) fn shard(_: &LockName, _: usize) -> usize {
+        0
+    }
+}
+
+pub(crate) mod owner {
+    use bytes::Bytes;
+
+    #[derive(Clone, Debug)]
+    pub(crate) struct Owner(pub(crate) Bytes);
+
+    impl Owner {
+        pub(crate) fn bytes(&self) -> Bytes {
+            self.0.clone()
+        }
+    }
+}
+
+pub(crate) mod runtime {
+    pub(crate) mod reaper {
+        use std::future::Future;
+        use std::pin::Pin;
+        use std::sync::Arc;
+        use std::task::{Context, Poll, Waker};
+
+        use loom::future::block_on;
+        use loom::thread::{JoinHandle, spawn};
+
+        use crate::sync::Mutex;
+
+        pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+        /// Jobs that were asked for run as threads, those that sleep first when the model says so.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Reaper(Arc<Jobs>);
+
+        #[derive(Default)]
+        struct Jobs {
+            running: Mutex<Vec<JoinHandle<()>>>,
+            asleep: Mutex<Vec<Job>>,
+        }
+
+        impl std::fmt::Debug for Jobs {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("Jobs")
+            }
+        }
+
+        impl Reaper {
+            pub(crate) fn finish_whenever(&self, job: Job) {
+                self.0.asleep.lock().push(job);
+            }
+
+            /// Lets the jobs run that sleep.
+            pub(crate) fn run_sleepers(&self) {
+                let jobs = std::mem::take(&mut *self.0.asleep.lock());
+                for job in jobs {
+                    block_on(job);
+                }
+            }
+
+            /// Waits for the jobs that run as threads.
+            pub(crate) fn join(&self) {
+                loop {
+                    let Some(job) = self.0.running.lock().pop() else { return };
+                    job.join().unwrap();
+                }
+            }
+        }
+
+        #[derive(Default)]
+        struct State {
+            done: bool,
+            waker: Option<Waker>,
+        }
+
+        /// The end of a job, which runs on if nobody waits for that.
+        pub(crate) struct Finished<T>(Arc<Mutex<State>>, std::marker::PhantomData<fn() -> T>);
+
+        impl Finished<()> {
+            pub(crate) fn begun(reaper: &Reaper, job: impl Future<Output = ()> + Send + 'static) -> Self {
+                let state = Arc::new(Mutex::<State>::default());
+                let end = Arc::clone(&state);
+                let thread = spawn(move || {
+                    block_on(job);
+                    let waker = {
+                        let mut state = end.lock();
+                        state.done = true;
+                        state.waker.take()
+                    };
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                });
+                reaper.0.running.lock().push(thread);
+                Self(state, std::marker::PhantomData)
+            }
+        }
+
+        impl Future for Finished<()> {
+            type Output = ();
+
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+                let mut state = self.0.lock();
+                if state.done {
+                    return Poll::Ready(());
+                }
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+pub(crate) mod topology {
+    use std::sync::Arc;
+
+    use crate::names::LockName;
+    use crate::server::Server;
+    use crate::world::Moment;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct MemberId;
+
+    #[allow(dead_code, reason = "the same trait as the crate's")]
+    pub(crate) trait MemberListener: Send + Sync {
+        fn message(&self, channel: &[u8], payload: &[u8]);
+        fn missed(&self, member: MemberId);
+        fn reconnected(&self, member: MemberId);
+    }
+
+    #[derive(Clone, Debug)]
+    pub(crate) struct Topology(pub(crate) Arc<Server>);
+
+    impl Topology {
+        pub(crate) async fn subscribe(&self, _: &LockName) -> Result<(), &'static str> {
+            self.0.subscribe()
+        }
+
+        pub(crate) async fn unsubscribe(&self, _: &LockName) {
+            self.0.unsubscribe();
+        }
+
+        pub(crate) fn place(&self, _: &LockName) -> MemberId {
+            MemberId
+        }
+
+        /// Time stands still: what lingers is over at once.
+        pub(crate) fn now(&self) -> Moment {
+            Moment(1)
+        }
+    }
+}
+
+pub(crate) mod world {
+    use std::ops::Add;
+    use std::time::Duration;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) struct Moment(pub(crate) u64);
+
+    impl Moment {
+        pub(crate) const fn since(self, earlier: Self) -> Duration {
+            Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        }
+    }
+
+    impl Add<Duration> for Moment {
+        type Output = Self;
+
+        fn add(self, span: Duration) -> Self {
+            Self(self.0 + span.as_nanos() as u64)
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The registry, from its own source, under every order of events: a turn is had by one and never lost, news reaches whoever
+//! is to look next, a hold that is handed over is used or given back, and in the end nothing is left.
+
+use std::sync::Arc;
+
+use loom::future::block_on;
+use loom::thread;
+
+use crate::engine::registry::Waiter;
+use crate::server::{Client, FOREVER, dropped_after, name};
+use crate::tests::explore;
+
+/// Two tasks of a client take the lock after each other.
+fn two_tasks(handoffs: u32) {
+    let client = Client::new(handoffs);
+    let name = name("a");
+    let other = {
+        let (client, name) = (Arc::clone(&client), Arc::clone(&name));
+        thread::spawn(move || drop(block_on(client.lock(&name))))
+    };
+    drop(block_on(client.lock(&name)));
+    other.join().unwrap();
+    client.assert_clean();
+}
+
+#[test]
+fn two_tasks_have_the_lock_after_each_other() {
+    explore(2, || two_tasks(0));
+}
+
+#[test]
+fn two_tasks_hand_the_lock_over() {
+    explore(2, || two_tasks(1));
+}
+
+/// The lock is given back while one waits who goes away, and one who does not.
+fn one_goes_away(handoffs: u32, polls: usize) {
+    let client = Client::new(handoffs);
+    let name = name("a");
+    let grant = block_on(client.lock(&name));
+    let waiters = [Some(polls), None].map(|polls| {
+        let (client, name) = (Arc::clone(&client), Arc::clone(&name));
+        thread::spawn(move || match polls {
+            Some(polls) => drop(block_on(dropped_after(polls, client.lock(&name)))),
+            None => drop(block_on(client.lock(&name))),
+        })
+    });
+    drop(grant);
+    for waiter in waiters {
+        waiter.join().unwrap();
+    }
+    client.assert_clean();
+}
+
+#[test]
+fn news_for_one_who_goes_away_reaches_the_next() {
+    explore(2, || one_goes_away(0, 2));
+}
+
+#[test]
+fn a_hold_handed_to_one_who_goes_away_reaches_the_next() {
+    explore(2, || one_goes_away(2, 1));
+    explore(2, || one_goes_away(2, 2));
+}
+
+/// A subscription that lies idle is ended just when somebody begins to listen.
+fn ended_while_needed(names: [&str; 2]) {
+    let client = Client::new(0);
+    let [first, second] = names.map(name);
+    assert!(client.server.try_acquire());
+    let come_and_gone = block_on(dropped_after(2, client.lock(&first)));
+    assert!(come_and_gone.is_none());
+    client.reaper.join();
+    let waiter = {
+        let (client, second) = (Arc::clone(&client), Arc::clone(&second));
+        thread::spawn(move || {
+            let mut waiter = client.registry.enter(&second, None);
+            waiter.sit();
+            block_on(waiter.listen(FOREVER));
+            waiter
+        })
+    };
+    client.reaper.run_sleepers();
+    let waiter = waiter.join().unwrap();
+    client.reaper.join();
+    assert!(!waiter.is_listening() || client.server.is_subscribed(), "it listens to nothing");
+    assert!(!client.server.has_cut_off() || waiter.is_woken(), "it may have missed something");
+    drop(waiter);
+    client.freed_elsewhere();
+    client.assert_clean();
+}
+
+#[test]
+fn a_subscription_that_ends_is_begun_anew_for_who_needs_it() {
+    explore(3, || ended_while_needed(["a", "a"]));
+}
+
+#[test]
+fn two_names_share_a_channel() {
+    explore(2, || ended_while_needed(["a", "{a}"]));
+}
+
+fn listener(client: &Client, plain: &str) -> Waiter {
+    let mut waiter = client.registry.enter(&name(plain), None);
+    waiter.sit();
+    block_on(waiter.listen(FOREVER));
+    client.reaper.join();
+    waiter
+}
+
+#[test]
+fn a_message_reaches_every_name_of_its_channel() {
+    explore(2, || {
+        let client = Client::new(0);
+        assert!(client.server.try_acquire());
+        drop(listener(&client, "a"));
+        let waiters = ["{a}", "x"].map(|plain| listener(&client, plain));
+        let sleepers = {
+            let client = Arc::clone(&client);
+            thread::spawn(move || client.reaper.run_sleepers())
+        };
+        client.freed_elsewhere();
+        assert!(waiters.iter().all(Waiter::is_woken), "a message was missed");
+        drop(waiters);
+        sleepers.join().unwrap();
+        client.assert_clean();
+    });
+}
+
+#[test]
+fn a_subscription_that_fails_leaves_nothing() {
+    explore(2, || {
+        let client = Client::new(0);
+        client.server.refuse();
+        two_with(&client);
+    });
+}
+
+#[test]
+fn a_client_that_closes_keeps_no_names() {
+    explore(2, || {
+        let client = Client::new(0);
+        let name = name("a");
+        assert!(client.server.try_acquire());
+        let gone = block_on(dropped_after(2, client.lock(&name)));
+        assert!(gone.is_none());
+        let closer = {
+            let client = Arc::clone(&client);
+            thread::spawn(move || client.close())
+        };
+        client.reaper.join();
+        client.reaper.run_sleepers();
+        closer.join().unwrap();
+        assert_eq!((client.registry.names(), client.registry.waiting()), (0, 0));
+    });
+}
+
+fn two_with(client: &Arc<Client>) {
+    let name = name("a");
+    let other = {
+        let (client, name) = (Arc::clone(client), Arc::clone(&name));
+        thread::spawn(move || drop(block_on(client.lock(&name))))
+    };
+    drop(block_on(client.lock(&name)));
+    other.join().unwrap();
+    client.assert_clean();
+}

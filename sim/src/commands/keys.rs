@@ -1,0 +1,98 @@
+//! Keys of any type, expiry, publishing, the clock.
+
+use super::{Answer, NOT_AN_INTEGER, Words, count, flag};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Failure, Store};
+
+pub(super) fn exists(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(count(words.from(1).filter(|key| store.entry(key).is_some()).count()))
+}
+
+pub(super) fn del(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(count(words.from(1).filter(|key| store.remove(key)).count()))
+}
+
+pub(super) fn pexpire(store: &mut Store, words: &Words<'_>) -> Answer {
+    let now = store.now_ms();
+    let until = deadline(words.at(2), "pexpire", now)?;
+    let Some(entry) = store.entry(words.at(1)) else { return Ok(flag(false)) };
+    if until <= now {
+        store.remove(words.at(1));
+    } else {
+        entry.until = Some(until);
+    }
+    Ok(flag(true))
+}
+
+/// When something ends that lasts for so many ms from `now` on, as Redis computes and checks it.
+pub(super) fn deadline(word: &[u8], name: &str, now: i64) -> Result<i64, Failure> {
+    let span = number::int(word).ok_or(NOT_AN_INTEGER)?;
+    span.checked_add(now).ok_or_else(|| format!("ERR invalid expire time in '{name}' command"))
+}
+
+pub(super) fn pttl(store: &mut Store, words: &Words<'_>) -> Answer {
+    let now = store.now_ms();
+    let left = store.entry(words.at(1)).map_or(-2, |entry| entry.until.map_or(-1, |until| until - now));
+    Ok(SimReply::Int(left))
+}
+
+pub(super) fn persist(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(flag(store.entry(words.at(1)).is_some_and(|entry| entry.until.take().is_some())))
+}
+
+pub(super) fn kind(store: &mut Store, words: &Words<'_>) -> Answer {
+    let kind = store.entry(words.at(1)).map_or("none", |entry| entry.value.kind());
+    Ok(SimReply::Status(kind.into()))
+}
+
+pub(super) fn flush(store: &mut Store, _: &Words<'_>) -> Answer {
+    store.clear();
+    Ok(SimReply::ok())
+}
+
+pub(super) fn time(store: &mut Store, _: &Words<'_>) -> Answer {
+    let micros = store.micros();
+    let text = |n| SimReply::Text(number::int_text(n));
+    Ok(SimReply::List(vec![text(micros.div_euclid(1_000_000)), text(micros.rem_euclid(1_000_000))]))
+}
+
+pub(super) fn publish(store: &mut Store, words: &Words<'_>) -> Answer {
+    let listeners = store.audience.get(words.at(1)).copied().unwrap_or(0);
+    if listeners > 0 {
+        store.outbox.push((words.bytes_at(1), words.bytes_at(2)));
+    }
+    Ok(count(listeners))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run;
+    use super::*;
+
+    #[test]
+    fn pttl_can_be_zero_and_a_lease_of_nothing_deletes() {
+        let mut store = Store::default();
+        store.set_clock(1_000_000_000);
+        run(&mut store, &["set", "k", "v"]);
+        assert_eq!(run(&mut store, &["pexpire", "k", "10"]), SimReply::Int(1));
+        store.set_clock(1_000_010_999);
+        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(0));
+        store.set_clock(1_000_011_000);
+        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(-2));
+        run(&mut store, &["set", "k", "v"]);
+        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(-1));
+        assert_eq!(run(&mut store, &["pexpire", "k", "0"]), SimReply::Int(1));
+        assert_eq!(run(&mut store, &["exists", "k"]), SimReply::Int(0));
+    }
+
+    #[test]
+    fn absurd_leases_are_refused_in_redis_words() {
+        let mut store = Store::default();
+        store.set_clock(1_000_000_000);
+        let said = |reply: SimReply| reply.error().map(str::to_owned).unwrap();
+        let refused = run(&mut store, &["pexpire", "k", "9223372036854775807"]);
+        assert_eq!(said(refused), "ERR invalid expire time in 'pexpire' command");
+        assert_eq!(said(run(&mut store, &["pexpire", "k", "x"])), NOT_AN_INTEGER);
+    }
+}

@@ -1,0 +1,64 @@
+//! Strings and counters.
+
+use super::keys::deadline;
+use super::{Answer, NOT_AN_INTEGER, OVERFLOW, SYNTAX, Words};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Store, Value};
+
+pub(super) fn get(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(store.text(words.at(1))?.map_or(SimReply::Nil, |text| SimReply::Text(text.clone())))
+}
+
+pub(super) fn set(store: &mut Store, words: &Words<'_>) -> Answer {
+    let until = match words.len() {
+        3 => None,
+        5 if words.is(3, "px") => {
+            if words.int(4)? <= 0 {
+                return Err("ERR invalid expire time in 'set' command".into());
+            }
+            Some(deadline(words.at(4), "set", store.now_ms())?)
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    store.put(words.at(1), Value::Text(words.bytes_at(2)), until);
+    Ok(SimReply::ok())
+}
+
+pub(super) fn incr(store: &mut Store, words: &Words<'_>) -> Answer {
+    let key = words.at(1);
+    let Some(text) = store.text(key)? else {
+        store.put(key, Value::Text(number::int_text(1)), None);
+        return Ok(SimReply::Int(1));
+    };
+    let sum = number::int(text).ok_or(NOT_AN_INTEGER)?.checked_add(1).ok_or(OVERFLOW)?;
+    *text = number::int_text(sum);
+    Ok(SimReply::Int(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run;
+    use super::*;
+
+    #[test]
+    fn a_lease_is_set_with_the_value_or_ends() {
+        let mut store = Store::default();
+        assert_eq!(run(&mut store, &["set", "k", "1", "PX", "50"]), SimReply::ok());
+        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(50));
+        assert_eq!(run(&mut store, &["set", "k", "2"]), SimReply::ok());
+        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(-1));
+        let zero = run(&mut store, &["set", "k", "2", "px", "0"]);
+        assert_eq!(zero.error(), Some("ERR invalid expire time in 'set' command"));
+        assert_eq!(run(&mut store, &["set", "k", "2", "nx"]).error(), Some(SYNTAX));
+    }
+
+    #[test]
+    fn counters_keep_their_lease_and_do_not_wrap() {
+        let mut store = Store::default();
+        run(&mut store, &["set", "k", "9223372036854775806", "px", "50"]);
+        assert_eq!(run(&mut store, &["incr", "k"]), SimReply::Int(i64::MAX));
+        assert_eq!(run(&mut store, &["incr", "k"]).error(), Some(OVERFLOW));
+        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(50));
+    }
+}

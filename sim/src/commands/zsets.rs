@@ -1,0 +1,113 @@
+//! Sorted sets.
+
+use bytes::Bytes;
+
+use super::{Answer, NOT_A_FLOAT, SYNTAX, Words, count, window};
+use crate::number;
+use crate::reply::SimReply;
+use crate::store::{Failure, Store, Value, WRONG_TYPE};
+use crate::zset::{Bound, Zset};
+
+fn made<'s>(store: &'s mut Store, key: &[u8]) -> Result<&'s mut Zset, Failure> {
+    match store.or_new(key, || Value::Zset(Zset::default())) {
+        Value::Zset(zset) => Ok(zset),
+        _ => Err(WRONG_TYPE.into()),
+    }
+}
+
+fn score_text(score: f64) -> SimReply {
+    let mut text = Vec::new();
+    number::float_text(score, &mut text);
+    SimReply::Text(Bytes::from(text))
+}
+
+pub(super) fn zadd(store: &mut Store, words: &Words<'_>) -> Answer {
+    if !words.len().is_multiple_of(2) {
+        return Err(SYNTAX.into());
+    }
+    let scores = (2..words.len()).step_by(2).map(|i| words.float(i)).collect::<Result<Vec<f64>, _>>()?;
+    let zset = made(store, words.at(1))?;
+    let mut added = 0;
+    for (at, score) in (3..words.len()).step_by(2).zip(scores) {
+        let member = words.at(at);
+        added += usize::from(zset.score(member).is_none());
+        zset.set(member, score);
+    }
+    Ok(count(added))
+}
+
+pub(super) fn zincrby(store: &mut Store, words: &Words<'_>) -> Answer {
+    let step = number::float(words.at(2)).ok_or(NOT_A_FLOAT)?;
+    let zset = made(store, words.at(1))?;
+    let sum = zset.score(words.at(3)).unwrap_or(0.0) + step;
+    if sum.is_nan() {
+        return Err("ERR resulting score is not a number (NaN)".into());
+    }
+    zset.set(words.at(3), sum);
+    Ok(score_text(sum))
+}
+
+pub(super) fn zscore(store: &mut Store, words: &Words<'_>) -> Answer {
+    let score = store.zset(words.at(1))?.and_then(|zset| zset.score(words.at(2)));
+    Ok(score.map_or(SimReply::Nil, score_text))
+}
+
+pub(super) fn zrem(store: &mut Store, words: &Words<'_>) -> Answer {
+    let Some(zset) = store.zset(words.at(1))? else { return Ok(count(0)) };
+    let removed = words.from(2).filter(|member| zset.remove(member)).count();
+    store.tidy(words.at(1));
+    Ok(count(removed))
+}
+
+pub(super) fn zcard(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(count(store.zset(words.at(1))?.map_or(0, |zset| zset.len())))
+}
+
+fn bounds(low: &[u8], high: &[u8]) -> Result<(Bound, Bound), Failure> {
+    let text = "ERR min or max is not a float";
+    Ok((Bound::parse(low).ok_or(text)?, Bound::parse(high).ok_or(text)?))
+}
+
+pub(super) fn zcount(store: &mut Store, words: &Words<'_>) -> Answer {
+    let (min, max) = bounds(words.at(2), words.at(3))?;
+    Ok(count(store.zset(words.at(1))?.map_or(0, |zset| zset.within(min, max).len())))
+}
+
+pub(super) fn zrange(store: &mut Store, words: &Words<'_>) -> Answer {
+    let with_scores = match words.len() {
+        4 => false,
+        5 if words.is(4, "withscores") => true,
+        _ => return Err(SYNTAX.into()),
+    };
+    let (start, stop) = (words.int(2)?, words.int(3)?);
+    let all = store.zset(words.at(1))?.map_or(&[][..], |zset| zset.all());
+    let mut out = Vec::new();
+    for (score, member) in &all[window(start, stop, all.len())] {
+        out.push(SimReply::Text(member.clone()));
+        if with_scores {
+            out.push(score_text(*score));
+        }
+    }
+    Ok(SimReply::List(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run;
+    use super::*;
+
+    #[test]
+    fn ranges_by_index_and_by_score() {
+        let mut store = Store::default();
+        run(&mut store, &["zadd", "z", "3", "c", "1", "a", "2", "b"]);
+        let text =
+            |list: &[&str]| SimReply::List(list.iter().map(|t| SimReply::Text((*t).to_owned().into())).collect());
+        assert_eq!(run(&mut store, &["zrange", "z", "0", "0", "withscores"]), text(&["a", "1"]));
+        assert_eq!(run(&mut store, &["zrange", "z", "-2", "-1"]), text(&["b", "c"]));
+        assert_eq!(run(&mut store, &["zcount", "z", "-inf", "2"]), SimReply::Int(2));
+        assert_eq!(run(&mut store, &["zincrby", "z", "0.5", "a"]), SimReply::Text("1.5".into()));
+        assert_eq!(run(&mut store, &["zcount", "z", "(2", "+inf"]), SimReply::Int(1));
+        assert_eq!(run(&mut store, &["zrem", "z", "a", "b", "c"]), SimReply::Int(3));
+        assert_eq!(run(&mut store, &["exists", "z"]), SimReply::Int(0));
+    }
+}

@@ -1,0 +1,279 @@
+//! The per-lock-name pub/sub semaphore registry: one local FIFO and one shared subscription a name, wake-ups, and the
+//! hand-off of a held lock to the next local waiter.
+//!
+//! # How it works
+//!
+//! Of all tasks of this process that want a name, one has its *turn*: it alone speaks to Redis (the *contender*). The others
+//! queue behind it, so that a process with a thousand waiters costs Redis what one costs.
+//!
+//! A name has a [`Slot`] for as long as somebody has its turn, waits, holds it so that it may be handed over, or is subscribed.
+//! Slots lie in [`SHARDS`] tables with a lock each, taken for a few instructions and never across an await. A waiter that comes
+//! first and finds nobody has no seat: a lock that is free costs one entry in a table. Everybody else has a [`Seat`], where
+//! what comes for it is put: flags under a lock, and a `Notify` that says that there is something. Only flags count, a
+//! notification is no more than a reason to look at them; so one that comes early, late or twice does no harm.
+//!
+//! | flag of a seat | set by | read by |
+//! |---|---|---|
+//! | `turn`, `joins` | whoever leaves before it | `Waiter::park`, once each |
+//! | `woken` | a message, a release here, a reconnect | forgotten when the waiter looks, before it asks: news that comes while it asks is not lost |
+//! | `changed` | a subscription that was confirmed or ended | `Waiter::listen`, which forgets it under the slot's lock, where it is set |
+//! | `handed`, `passed` | a task that hands the lock over; the server, which passed it on | taken by the waiter, or by its `Drop` |
+//! | `gone` | its waiter's `Drop` | whoever looks for the next |
+//!
+//! What keeps a wake-up from being lost:
+//! - The contender subscribes, and asks once more when that is confirmed: a release before the first question is seen by it, one
+//!   between is seen by the second, one after it sends a message.
+//! - A waiter that leaves passes on what it was woken for and has not looked at, with the turn. What it was handed is given back.
+//! - A subscription changes by one task at a time (`Listening::Changing`); whoever needs it meanwhile waits for the end of the
+//!   change and begins anew. Several names may share a channel (`a` and `{a}`): ending one's subscription while another begins
+//!   to listen is repaired by subscribing again, and waking it.
+//!
+//! A lock that this process holds may be handed to the contender without a word to Redis, a bounded number of times (cohort
+//! locking: Dice, Marathe and Shavit, PPoPP 2012); then other processes come first.
+//!
+//! Checked by `models/src/registry.rs`, which runs this source under loom, and by `tests/seats.rs` and `tests/registry.rs` in
+//! the engine. State machines and lock order: `docs/architecture.md`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::channels::Channels;
+use super::hold::{Grant, Hold};
+use super::renewal::Kick;
+use super::sync::{Mutex, MutexGuard, Notify};
+use crate::config::Options;
+use crate::hash::ReadyHash;
+use crate::names::{LockName, shard};
+use crate::owner::Owner;
+use crate::runtime::reaper::Reaper;
+use crate::topology::Topology;
+use crate::world::Moment;
+
+mod slot;
+mod spare;
+mod subscription;
+mod waiter;
+
+pub(crate) use slot::Passed;
+use slot::{Due, Listening, Seat, Slot};
+pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
+
+const SHARDS: usize = 16;
+
+type Names = HashMap<Arc<LockName>, Slot, ReadyHash>;
+type Shard<'a> = MutexGuard<'a, Names>;
+
+/// Every name that somebody in this process waits for, holds, or listens to.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    shards: Box<[Mutex<Names>]>,
+    channels: Channels,
+    spares: spare::Spares,
+    topology: Topology,
+    reaper: Reaper,
+    limit: u32,
+    time: Duration,
+    linger: Duration,
+    waiting: AtomicUsize,
+    kick: Arc<Kick>,
+    closing: watch::Receiver<bool>,
+}
+
+impl Registry {
+    pub(crate) fn new(
+        options: &Options,
+        topology: Topology,
+        reaper: Reaper,
+        kick: Arc<Kick>,
+        closing: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            channels: Channels::default(),
+            spares: spare::Spares::default(),
+            topology,
+            reaper,
+            limit: options.handoff_limit,
+            time: options.handoff_time,
+            linger: options.subscription_linger,
+            waiting: AtomicUsize::new(0),
+            kick,
+            closing,
+        }
+    }
+
+    fn shard(&self, name: &LockName) -> &Mutex<Names> {
+        &self.shards[shard(name, SHARDS)]
+    }
+
+    /// Enters the local queue of a name; at once with the turn when nobody is before it. `takes`: it may be
+    /// handed a lock that another owner of this client took as this flavour.
+    pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<&'static str>) -> Waiter {
+        let mut shard = self.shard(name).lock();
+        let mut waiter = Waiter {
+            registry: Arc::clone(self),
+            name: Arc::clone(name),
+            seat: None,
+            takes,
+            ticket: None,
+            counted: false,
+            left: false,
+            nonce: Bytes::new(),
+        };
+        let Some(slot) = shard.get_mut(name) else {
+            shard.insert(Arc::clone(name), Slot { turn: true, ..Slot::default() });
+            return waiter;
+        };
+        slot.idle_since = None;
+        let seat = Arc::new(Seat { takes, state: Mutex::default(), notify: Notify::new() });
+        waiter.seat = Some(Arc::clone(&seat));
+        waiter.count();
+        if slot.turn {
+            slot.queue.push_back(seat);
+        } else {
+            seat.state.lock().turn = true;
+            slot.turn = true;
+            slot.contender = Some(seat);
+        }
+        waiter
+    }
+
+    /// Hands a hold that nobody relies on any more over to the contender, if there is one that takes it and it is not yet
+    /// other processes' turn. `open` makes the grant, under the registry's lock. Otherwise forgets the hold: from here
+    /// on it is being released.
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
+        let (name, mut due) = (hold.name(), Due::default());
+        let mut shard = self.shard(name).lock();
+        let Some(slot) = shard.get_mut(name) else { return false };
+        let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
+        if local.handoffs < self.limit
+            && now.since(local.since) < self.time
+            && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
+        {
+            let mut state = seat.state.lock();
+            if !state.gone
+                && state.handed.is_none()
+                && let Some(grant) = open()
+            {
+                local.handoffs += 1;
+                state.handed = Some(grant);
+                drop(state);
+                due.notify(seat);
+                return true;
+            }
+        }
+        // After a series of hand-offs, others come first.
+        slot.yielding = local.handoffs > 0 && slot.turn;
+        slot.local = None;
+        if slot.is_vacant() {
+            shard.remove(name);
+        }
+        false
+    }
+
+    /// Forgets a hold that has ended.
+    pub(crate) fn forget(&self, hold: &Arc<Hold>) {
+        let (name, mut due) = (hold.name(), Due::default());
+        let mut shard = self.shard(name).lock();
+        let Some(slot) = shard.get_mut(name) else { return };
+        if slot.local.as_ref().is_some_and(|local| Arc::ptr_eq(&local.hold, hold)) {
+            slot.local = None;
+        }
+        if let Some(seat) = &slot.contender {
+            seat.wake(&mut due);
+        }
+        if slot.is_vacant() {
+            shard.remove(name);
+        }
+    }
+
+    /// The lock of a name was released here, and the server told so many clients, or nobody knows how many: 0. Wakes the
+    /// contender, unless a message will, and has it give way no longer if it was the only one who was told.
+    pub(crate) fn released(&self, name: &LockName, told: u32) {
+        let mut due = Due::default();
+        let mut shard = self.shard(name).lock();
+        let Some(slot) = shard.get_mut(name) else { return };
+        if told <= u32::from(slot.listening == Listening::Live) && std::mem::take(&mut slot.yielding) {
+            slot.change(&mut due);
+        }
+        if (slot.listening != Listening::Live || told == 0)
+            && let Some(seat) = &slot.contender
+        {
+            seat.wake(&mut due);
+        }
+    }
+
+    /// The server has passed the lock on to whoever waits at an inbox.
+    pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) {
+        self.seat(inbox, |seat, due| {
+            seat.state.lock().passed = Some(passed);
+            seat.wake(due);
+        });
+    }
+
+    /// An owner has come in: others who wait as the same owner may come in beside it, whoever is before them.
+    pub(crate) fn wake_same_owner(&self, name: &LockName, owner: &Owner) {
+        let mut due = Due::default();
+        if let Some(slot) = self.shard(name).lock().get(name) {
+            slot.wake_same_owner(&owner.bytes(), &mut due);
+        }
+    }
+
+    /// Has the contender of a name look for itself.
+    pub(crate) fn wake(&self, name: &LockName) {
+        self.seat(name, Seat::wake);
+    }
+
+    fn seat(&self, name: &LockName, work: impl FnOnce(&Arc<Seat>, &mut Due)) {
+        let mut due = Due::default();
+        if let Some(seat) = self.shard(name).lock().get(name).and_then(|slot| slot.contender.as_ref()) {
+            work(seat, &mut due);
+        }
+    }
+
+    /// True when messages for a name come in, and nobody waits for them.
+    fn is_spare(&self, name: &LockName) -> bool {
+        let shard = self.shard(name).lock();
+        shard.get(name).is_some_and(|slot| slot.listening == Listening::Live && slot.is_idle())
+    }
+
+    /// Wakes everybody who waits.
+    pub(crate) fn wake_all(&self) {
+        self.wake_where(|_| true);
+    }
+
+    fn wake_where(&self, is_meant: impl Fn(&LockName) -> bool) {
+        for shard in &self.shards {
+            let mut due = Due::default();
+            for (_, slot) in shard.lock().iter().filter(|(name, _)| is_meant(name)) {
+                if let Some(seat) = &slot.contender {
+                    seat.wake(&mut due);
+                }
+                for seat in &slot.queue {
+                    seat.wake(&mut due);
+                }
+            }
+        }
+    }
+
+    /// How many acquires wait: the contenders and those queued behind them.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many places there are in the queue of a name, those that were left included.
+    #[cfg(test)]
+    pub(crate) fn queued(&self, name: &LockName) -> usize {
+        self.shard(name).lock().get(name).map_or(0, |slot| slot.queue.len())
+    }
+
+    /// How many names leave a trace here.
+    pub(crate) fn names(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}

@@ -1,0 +1,166 @@
+//! The subscription of a name: begun by a contender, shared by those behind it, ended when nobody has had a use for it for a
+//! while; and what comes in by it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::slot::{Due, Listening, Passed, Seat};
+use super::{Registry, Shard};
+use crate::engine::sync::sleep;
+use crate::names::LockName;
+use crate::runtime::reaper::Finished;
+use crate::topology::{MemberId, MemberListener};
+
+/// What came of asking for a subscription.
+pub(super) enum Subscribing {
+    /// It stands; or nobody has a use for it.
+    Done,
+    /// Somebody else is changing it. Whoever asked is told of every change from here on.
+    Elsewhere,
+    /// It is asked for by this, which is carried through in any case.
+    Begun(Finished<()>),
+}
+
+impl Registry {
+    /// Subscribes to a name's channel if nobody has yet; the contender is told when that is done or has failed.
+    pub(super) fn subscribe(self: &Arc<Self>, name: &Arc<LockName>, seat: &Seat) -> Subscribing {
+        {
+            let mut shard = self.shard(name).lock();
+            let Some(slot) = shard.get_mut(name) else { return Subscribing::Done };
+            match slot.listening {
+                Listening::Live => return Subscribing::Done,
+                Listening::Changing => {
+                    // Under the lock that every change is made under: one that came before was seen here.
+                    seat.state.lock().changed = false;
+                    return Subscribing::Elsewhere;
+                }
+                Listening::Off => slot.listening = Listening::Changing,
+            }
+        }
+        self.channels.add(name);
+        let (registry, name) = (Arc::clone(self), Arc::clone(name));
+        Subscribing::Begun(Finished::begun(&self.reaper, async move {
+            match registry.topology.subscribe(&name).await {
+                Ok(()) => registry.listens(&name, Listening::Live),
+                Err(fault) => {
+                    tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
+                    // It may be in force all the same.
+                    registry.unsubscribe(&name).await;
+                    registry.listens(&name, Listening::Off);
+                }
+            }
+        }))
+    }
+
+    /// Ends a subscription, unless another name of the same channel needs it.
+    async fn unsubscribe(&self, name: &LockName) {
+        if !self.channels.remove(name) {
+            return;
+        }
+        self.topology.unsubscribe(name).await;
+        if self.channels.names(&name.channel).is_some() {
+            // Another one came meanwhile, and may have been cut off.
+            if let Err(fault) = self.topology.subscribe(name).await {
+                tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
+            }
+            self.message(&name.channel, &[]);
+        }
+    }
+
+    /// A change of a subscription is done.
+    fn listens(self: &Arc<Self>, name: &Arc<LockName>, listening: Listening) {
+        let mut due = Due::default();
+        let mut shard = self.shard(name).lock();
+        let Some(slot) = shard.get_mut(name) else { return };
+        slot.listening = listening;
+        slot.change(&mut due);
+        self.settle(shard, name);
+    }
+
+    /// Removes a name that nobody has a use for, or has its idle subscription ended after a while.
+    pub(super) fn settle(self: &Arc<Self>, mut shard: Shard<'_>, name: &Arc<LockName>) {
+        let Some(slot) = shard.get_mut(name) else { return };
+        if slot.is_vacant() {
+            shard.remove(name);
+            return;
+        }
+        if slot.listening != Listening::Live || !slot.is_idle() {
+            return;
+        }
+        slot.idle_since.get_or_insert(self.topology.now());
+        if !std::mem::replace(&mut slot.retiring, true) {
+            drop(shard);
+            self.reaper.finish_whenever(Box::pin(Arc::clone(self).retire(Arc::clone(name))));
+        }
+    }
+
+    /// Ends the subscription of a name once it has lain idle for the linger time.
+    async fn retire(self: Arc<Self>, name: Arc<LockName>) {
+        let mut closing = self.closing.clone();
+        let mut rest = self.linger;
+        loop {
+            tokio::select! {
+                biased;
+                _ = closing.wait_for(|closing| *closing) => {
+                    self.channels.remove(&name);
+                    return self.listens(&name, Listening::Off);
+                }
+                () = sleep(rest) => {}
+            }
+            let now = self.topology.now();
+            let mut shard = self.shard(&name).lock();
+            let Some(slot) = shard.get_mut(&name) else { return };
+            let due = slot.idle_since.map(|since| since + self.linger).filter(|_| slot.is_idle());
+            match due {
+                Some(due) if due > now => rest = due.since(now),
+                Some(_) if slot.listening == Listening::Live => {
+                    slot.retiring = false;
+                    slot.listening = Listening::Changing;
+                    drop(shard);
+                    self.spares.forget(&name);
+                    break;
+                }
+                _ => {
+                    slot.retiring = false;
+                    return;
+                }
+            }
+        }
+        self.unsubscribe(&name).await;
+        self.listens(&name, Listening::Off);
+    }
+}
+
+impl MemberListener for Registry {
+    fn message(&self, channel: &[u8], payload: &[u8]) {
+        let Some(names) = self.channels.names(channel) else { return };
+        for name in names.iter() {
+            self.seat(name, |seat, due| {
+                // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
+                let mut state = seat.state.lock();
+                if let Some(lease) = passed(payload, &state.nonce) {
+                    state.passed = Some(Passed { lease, since: None });
+                    state.heard = true;
+                }
+                drop(state);
+                seat.wake(due);
+            });
+        }
+    }
+
+    fn missed(&self, member: MemberId) {
+        self.wake_where(|name| self.topology.place(name) == member);
+    }
+
+    fn reconnected(&self, member: MemberId) {
+        self.kick.renew_at(member);
+        self.missed(member);
+    }
+}
+
+/// The lease of a lock that was passed on, if a message says so to whoever is registered by this nonce.
+fn passed(payload: &[u8], nonce: &[u8]) -> Option<Duration> {
+    let (lease, proof) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    let lease = lease.parse().ok().map(Duration::from_millis)?;
+    (!nonce.is_empty() && proof.as_bytes() == nonce).then_some(lease)
+}
