@@ -3,8 +3,6 @@
 //! Bodies are in `suite/`, in lists by what they ask of a flavour; each gets a server of its own and ends with the check
 //! that nothing is left. Rows of Redisson's own tests are cited by their names (`reference/lessons.md` §1.1).
 
-#[path = "../bed/mod.rs"]
-mod bed;
 mod subject;
 mod suite;
 
@@ -50,45 +48,50 @@ macro_rules! body {
     };
 }
 
-const REENTRANT: Kind = Kind::mutex(|client, name| client.lock(Flavour::Reentrant, name));
-const FAIR: Kind = Kind::mutex(|client, name| client.lock(Flavour::Fair, name))
-    .queued_in(|name| format!("redisson_lock_queue:{{{name}}}"));
-const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
-const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
+// By this name `./x test` tells them from other tests.
+mod conformance {
+    use super::*;
 
-conformance!(reentrant: alone patient beside told dying queued crowded swarming endless, REENTRANT);
-conformance!(fair: alone patient beside told dying queued crowded swarming endless, FAIR);
-conformance!(write: alone patient beside told dying queued crowded swarming endless, WRITE);
-// A reader, whom a writer waits for. Not `queued` to `swarming`, whose holders must all keep each other out
-// (`rwlock::upstream` has crowds of both halves); not `endless`, since a reader without a lease of its own is dead, and keeps
-// nobody out (`rwlock::dead`).
-conformance!(read: alone patient beside told dying, READ.against(WRITE.lock));
-// A writer, whom readers wait for. What is `alone` is `write`'s; a crowd of readers comes in all at once.
-conformance!(reader_waits: beside told dying endless, WRITE.against(READ.lock));
+    const REENTRANT: Kind = Kind::mutex(|client, name| client.lock(Flavour::Reentrant, name));
+    const FAIR: Kind = Kind::mutex(|client, name| client.lock(Flavour::Fair, name))
+        .queued_in(|name| format!("redisson_lock_queue:{{{name}}}"));
+    const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
+    const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
 
-// Not `patient` or `dying`: leases and renewals are the reentrant lock's, by the same code. Crowds of many clients are in
-// `tests/fenced`, with what their numbers must be.
-conformance!(fenced: alone beside told queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
+    conformance!(reentrant: alone patient beside told dying queued crowded swarming endless, REENTRANT);
+    conformance!(fair: alone patient beside told dying queued crowded swarming endless, FAIR);
+    conformance!(write: alone patient beside told dying queued crowded swarming endless, WRITE);
+    // A reader, whom a writer waits for. Not `queued` to `swarming`, whose holders must all keep each other out
+    // (`rwlock::upstream` has crowds of both halves); not `endless`, since a reader without a lease of its own is dead, and keeps
+    // nobody out (`rwlock::dead`).
+    conformance!(read: alone patient beside told dying, READ.against(WRITE.lock));
+    // A writer, whom readers wait for. What is `alone` is `write`'s; a crowd of readers comes in all at once.
+    conformance!(reader_waits: beside told dying endless, WRITE.against(READ.lock));
 
-// The holder is the reentrant lock's, script for script. Nobody is `told`: `tests/spin` looks that nobody listens.
-conformance!(spin: beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)).untold());
+    // Not `patient` or `dying`: leases and renewals are the reentrant lock's, by the same code. Crowds of many clients are in
+    // `tests/fenced`, with what their numbers must be.
+    conformance!(fenced: alone beside told queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
-const BOTH: Kind = Kind::mutex(|client, name| {
-    let lock = |name: &str| client.lock(Flavour::Reentrant, name);
-    Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
-});
+    // The holder is the reentrant lock's, script for script. Nobody is `told`: `tests/spin` looks that nobody listens.
+    conformance!(spin: beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)).untold());
 
-// Not `queued` or crowds: what keeps them apart are the members; `tests/multi` has them with lists in all orders.
-conformance!(multi: alone patient beside told dying endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
+    const BOTH: Kind = Kind::mutex(|client, name| {
+        let lock = |name: &str| client.lock(Flavour::Reentrant, name);
+        Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
+    });
 
-// Over one server, 1 of 1: what a bed knows about is one server, its keys and its clients. `tests/redlock` has five. A guard
-// of several holds, for longer than leases last, is `multi`'s.
-const MAJORITY: Kind = Kind::mutex(|client, name| {
-    // As patient with its server as other locks are: a busy machine is no server that is away.
-    Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::secs(3)))
-});
+    // Not `queued` or crowds: what keeps them apart are the members; `tests/multi` has them with lists in all orders.
+    conformance!(multi: alone patient beside told dying endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
-conformance!(redlock: alone beside told endless, MAJORITY.of_several());
+    // Over one server, 1 of 1: what a bed knows about is one server, its keys and its clients. `tests/redlock` has five. A guard
+    // of several holds, for longer than leases last, is `multi`'s.
+    const MAJORITY: Kind = Kind::mutex(|client, name| {
+        // As patient with its server as other locks are: a busy machine is no server that is away.
+        Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::secs(3)))
+    });
 
-// One segment, for more of them are no mutex. Its guards are those of the segment.
-conformance!(striped: beside told, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
+    conformance!(redlock: alone beside told endless, MAJORITY.of_several());
+
+    // One segment, for more of them are no mutex. Its guards are those of the segment.
+    conformance!(striped: beside told, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
+}

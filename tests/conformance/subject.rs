@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use distlock::{Client, DistLock, Error};
 
-use crate::bed::{Bed, Make};
+use bed::{Bed, Make};
 
 /// A flavour, as far as the suite has to know.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::bed::{eventually, fair, ms, secs};
 use crate::rig::{deadlines, deadlines_key, keys_gone, line_up, passer, queue, queue_key, queued, waiter};
+use bed::{eventually, fair, ms, secs};
 
 /// Redisson's complaint #3004: who waited longer than the wait of the queue was taken out for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Error};
 
-use crate::bed::{eventually, fair, ms, secs};
 use crate::peer::{HISTORY, Peer};
 use crate::rig::{DEAD_JAVA, evals, keys_gone, passer, plant, queue, queued, waiter};
+use bed::{eventually, fair, ms, secs};
 
 /// What a dead process may cost those behind it, by default.
 const BOUND: Duration = secs(5);

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use distlock::DistLock as _;
 
-use crate::bed::{Bed, eventually, fair, ms, secs};
 use crate::peer::{HISTORY, Peer};
 use crate::rig::{DEAD_JAVA, deadlines, keys_gone, plant, queue, queued, waiter};
+use bed::{Bed, eventually, fair, ms, secs};
 
 /// The default of what a deadline is ahead of the last refresh.
 const PLACE: f64 = 4000.0;

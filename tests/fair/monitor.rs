@@ -8,8 +8,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::bed::{Bed, eventually, secs};
 use crate::rig::queue_key;
+use bed::{Bed, eventually, secs};
 
 /// Watches a server; ends when dropped.
 pub struct Monitor {

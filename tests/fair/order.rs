@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::bed::{eventually, fair, secs};
 use crate::monitor::{Monitor, client_of};
 use crate::peer::{HISTORY, Peer, history};
 use crate::rig::keys_gone;
+use bed::{eventually, fair, secs};
 
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use distlock::{Client, DistLock as _};
 use distlock_support::proxy::{Mode, Proxy};
 
-use crate::bed::events::Events;
-use crate::bed::{Bed, Counter, eventually, fair, ms, secs};
 use crate::monitor::client_of;
 use crate::peer::{HISTORY, Peer, history};
 use crate::rig::{channel, holders, keys_gone, queue, queued, waiter};
+use bed::events::Events;
+use bed::{Bed, Counter, eventually, fair, ms, secs};
 
 /// Right after the release the head is the owner, for a first lease; it is told so by one message, and makes it last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -212,7 +212,7 @@ async fn a_message_that_comes_after_the_first_lease_is_not_the_lock() {
             guard.unlock().await.unwrap();
             first.await.unwrap().0.unlock().await.unwrap();
             for client in [&direct, &late] {
-                crate::bed::idle(client).await;
+                bed::idle(client).await;
                 client.shutdown(secs(5)).await.unwrap();
             }
             keys_gone(bed, secs(5)).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Client, Guard};
 use distlock_support::{Admin, Child, Numbers, child};
 
-use crate::bed::{Bed, ms, secs};
+use bed::{Bed, ms, secs};
 
 /// The list on the server where holders say that they come (`+`) and go (`-`).
 pub const HISTORY: &str = "history";

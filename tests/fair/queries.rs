@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, DistLock as _};
 
-use crate::bed::{fair, idle, ms, secs};
 use crate::rig::{DEAD_JAVA, plant, queue, queue_key, queued};
+use bed::{fair, idle, ms, secs};
 
 #[tokio::test]
 async fn the_queue_can_be_read() {

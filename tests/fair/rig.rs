@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::{Client, FairLock, Guard};
 use tokio::task::JoinHandle;
 
-use crate::bed::{self, Bed, eventually, secs};
+use bed::{Bed, eventually, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";

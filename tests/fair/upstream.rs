@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Error};
 
-use crate::bed::{eventually, fair, idle, ms, secs};
 use crate::rig::{keys_gone, line_up, queue, queued, waiter};
+use bed::{eventually, fair, idle, ms, secs};
 
 /// `testLeaseTimeout`: the ends of leases, not releases, drive the order; 8 come 100 ms apart, wait 10 s, hold 1 s, and
 /// never unlock. Redisson has 11 s for it.

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
 
-use crate::bed::{Bed, eventually, fair, idle, ms, reentrant, secs, waiter};
-use crate::rig::{brisk, refused};
+use bed::fault::{brisk, refused};
+use bed::{Bed, eventually, fair, idle, ms, reentrant, secs, waiter};
 
 /// May leases be set from here on?
 async fn allow(bed: &Bed, leases: bool) {

@@ -6,8 +6,8 @@ use std::time::Instant;
 use distlock::{Acquire, DistLock as _, Error, Released};
 use redis::Value;
 
-use crate::bed::{eventually, freed, idle, ms, reentrant, secs};
-use crate::rig::{brisk, warm};
+use bed::fault::{brisk, warm};
+use bed::{eventually, freed, idle, ms, reentrant, secs};
 
 /// What the server sees is KEYS and ARGV, so a name is bytes and nothing else: exactly one key of exactly this name, one
 /// channel, and no other key touched.

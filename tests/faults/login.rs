@@ -5,9 +5,9 @@ use std::time::Instant;
 use distlock::{Client, Error, Lost, Step};
 use distlock_support::RedisServer;
 
-use crate::bed::harm::TIMEOUT;
-use crate::bed::{eventually, ms, reentrant, secs};
-use crate::rig::{WATCHDOG, brisk, refused};
+use bed::fault::{WATCHDOG, brisk, refused};
+use bed::harm::TIMEOUT;
+use bed::{eventually, ms, reentrant, secs};
 
 /// A login or a database that does not exist is told at once, in the server's words.
 #[tokio::test]

@@ -6,8 +6,8 @@ use distlock::{Error, Guard, Lost};
 use distlock_support::child::{self, Child};
 use distlock_support::proxy::Proxy;
 
-use crate::bed::{eventually, ms, reentrant, secs};
-use crate::rig::{WATCHDOG, brisk, warm};
+use bed::fault::{WATCHDOG, brisk, warm};
+use bed::{eventually, ms, reentrant, secs};
 
 const RUNS: u64 = 10;
 const LEASE: Duration = secs(6);

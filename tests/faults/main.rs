@@ -1,9 +1,6 @@
 //! Faults of servers, networks and neighbours, and what the caller sees of each: `docs/faults.md` lists them.
 
-#[path = "../bed/mod.rs"]
-mod bed;
 mod ears;
-mod fair;
 mod fake;
 mod half_done;
 mod hostile;
@@ -11,15 +8,11 @@ mod kills;
 mod login;
 mod lost;
 mod messages;
-mod others;
+mod open_slot;
 mod pause;
 mod proxy;
 mod refusal;
 mod replies;
 mod restart;
-mod rig;
-mod rwlock;
-mod rwlock_kills;
-mod rwlock_refusal;
 mod secrets;
 mod standstill;

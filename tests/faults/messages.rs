@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use distlock::Client;
 use distlock_support::child::{self, Child};
 
-use crate::bed::{Bed, eventually, idle, ms, reentrant, secs};
-use crate::rig::{brisk, warm};
+use bed::fault::{brisk, warm};
+use bed::{Bed, eventually, idle, ms, reentrant, secs};
 
 const CHANNEL: &str = "redisson_lock__channel:{a}";
 

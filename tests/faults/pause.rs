@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use distlock::{Error, Lost, Released};
 use distlock_support::proxy::{Mode, Proxy};
 
-use crate::bed::harm::TIMEOUT;
-use crate::bed::{eventually, idle, ms, reentrant, secs};
-use crate::rig::{WATCHDOG, brisk, count, warm};
+use bed::fault::{WATCHDOG, brisk, count, warm};
+use bed::harm::TIMEOUT;
+use bed::{eventually, idle, ms, reentrant, secs};
 
 /// A server frozen for less than the lease: acquires that are under way end in their time, what is held stays held.
 #[tokio::test]

@@ -2,31 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, Lost, Owner, ReentrantLock, Released};
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Mode, Proxy};
 
-use crate::bed::harm::{ACTIONS, TIMEOUT};
-use crate::bed::{eventually, idle, ms, reentrant, secs, text};
-use crate::kills::contend;
-use crate::rig::{brisk, script, warm};
-
-/// Does every action to every target, all actions at once.
-pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
-    targets: impl IntoIterator<Item = T>,
-    hit: impl Fn(Action, T) -> F,
-) {
-    let mut slowest = Duration::ZERO;
-    for target in targets {
-        let start = Instant::now();
-        futures::future::join_all(ACTIONS.map(|action| hit(action, target))).await;
-        println!("{target:?}: {:?}", start.elapsed());
-        slowest = slowest.max(start.elapsed());
-    }
-    assert!(slowest > TIMEOUT, "replies were lost");
-}
+use bed::fault::{brisk, script, warm};
+use bed::harm::ACTIONS;
+use bed::pest::contend;
+use bed::{eventually, idle, ms, reentrant, secs, text};
 
 /// One session's view of the server, past the proxy.
 struct View<'a> {
@@ -201,59 +185,63 @@ async fn a_wait_that_ends_in_doubt_is_not_busy() {
 
 /// The wait is over while the one command is under way, and the server takes no longer than it usually does, or answers others:
 /// that is a wait that ran out. A client whose server is known to be silent is told so however short the wait.
-#[tokio::test]
-async fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
-    for kind in ["single", "multi", "striped", "striped, not reentrant"] {
-        reentrant(async |bed| {
-            let proxy = Proxy::start(bed.server.addr());
-            let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
-            warm(&client).await;
-            let lock: Arc<dyn DistLock> = match kind {
-                "multi" => Arc::new(client.multi(["a", "b"])),
-                "single" => Arc::new(client.reentrant("a")),
-                _ => Arc::new(client.striped("a", 2)),
-            };
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            let me = client.owner();
-            let how = match kind {
-                "striped, not reentrant" => Acquire::new().owner(&me).not_reentrant(),
-                _ => Acquire::new(),
-            };
-            let lock_for = async |wait| lock.acquire(how.clone().wait(wait)).await;
-            let undone = async || {
-                idle(&client).await;
-                assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "{kind}: not undone");
-            };
-            proxy.set_upstream_mode(Mode::Delay(ms(90)));
-            for _ in 0..5 {
-                let outcome = lock_for(ms(20)).await;
-                assert!(matches!(outcome, Ok(None)), "{kind}: {outcome:?}");
-                undone().await;
-            }
-            // A slow one, which usually takes 400 ms.
-            proxy.set_upstream_mode(Mode::Delay(ms(400)));
-            for _ in 0..6 {
-                assert!(!lock.is_locked().await.unwrap());
-            }
-            let outcome = lock_for(ms(200)).await;
+async fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out(kind: &str) {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url()).command_timeout(secs(2)).watchdog(secs(30))).await;
+        warm(&client).await;
+        let lock: Arc<dyn DistLock> = match kind {
+            "multi" => Arc::new(client.multi(["a", "b"])),
+            "single" => Arc::new(client.reentrant("a")),
+            _ => Arc::new(client.striped("a", 2)),
+        };
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let me = client.owner();
+        let how = match kind {
+            "striped, not reentrant" => Acquire::new().owner(&me).not_reentrant(),
+            _ => Acquire::new(),
+        };
+        let lock_for = async |wait| lock.acquire(how.clone().wait(wait)).await;
+        let undone = async || {
+            idle(&client).await;
+            assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "{kind}: not undone");
+        };
+        proxy.set_upstream_mode(Mode::Delay(ms(90)));
+        for _ in 0..5 {
+            let outcome = lock_for(ms(20)).await;
             assert!(matches!(outcome, Ok(None)), "{kind}: {outcome:?}");
-            proxy.set_upstream_mode(Mode::Pass);
             undone().await;
-            for _ in 0..30 {
-                assert!(!lock.is_locked().await.unwrap());
-            }
-            // Silent, and known to be.
-            proxy.set_upstream_mode(Mode::Hang);
-            for wait in [300, 10, 10] {
-                let Err(error) = lock_for(ms(wait)).await else { panic!("{kind}: silent for {wait} ms") };
-                assert!(error.outcome_unknown(), "{kind}: {error:?}");
-            }
-            proxy.set_upstream_mode(Mode::Pass);
-            undone().await;
-        })
-        .await;
-    }
+        }
+        // A slow one, which usually takes 400 ms.
+        proxy.set_upstream_mode(Mode::Delay(ms(400)));
+        for _ in 0..6 {
+            assert!(!lock.is_locked().await.unwrap());
+        }
+        let outcome = lock_for(ms(200)).await;
+        assert!(matches!(outcome, Ok(None)), "{kind}: {outcome:?}");
+        proxy.set_upstream_mode(Mode::Pass);
+        undone().await;
+        for _ in 0..30 {
+            assert!(!lock.is_locked().await.unwrap());
+        }
+        // Silent, and known to be.
+        proxy.set_upstream_mode(Mode::Hang);
+        for wait in [300, 10, 10] {
+            let Err(error) = lock_for(ms(wait)).await else { panic!("{kind}: silent for {wait} ms") };
+            assert!(error.outcome_unknown(), "{kind}: {error:?}");
+        }
+        proxy.set_upstream_mode(Mode::Pass);
+        undone().await;
+    })
+    .await;
 }
+
+bed::cases!(a_wait_that_ends_before_a_healthy_server_answers_has_run_out:
+    single = "single",
+    multi = "multi",
+    striped = "striped",
+    striped_not_reentrant = "striped, not reentrant",
+);
 
 /// A reply that takes longer than the lease it grants: no success, and nothing stays.
 #[tokio::test]

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use distlock::{Acquire, Client, DistLock as _, Error, Flavour, Lost, Released};
+use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
 use distlock_support::{Admin, RedisServer};
 
-use crate::bed::{Bed, enter, eventually, idle, ms, reentrant, run_on, secs};
 use crate::fake::Fake;
-use crate::rig::{brisk, count, refused, warm};
+use bed::fault::{brisk, count, refused, told_and_left_alone, warm};
+use bed::{enter, eventually, idle, ms, reentrant, run_on, secs};
 
 /// A refusal says nothing of the commands that are under way behind it on the same connection: one that the server then
 /// carried out must not be reported as refused, or what it took would stay taken.
@@ -75,46 +75,6 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         free.lock().await.unwrap().unlock().await.unwrap();
     })
     .await;
-}
-
-/// Has `key` become something else under a holder: everything that is asked of it is told so, and nothing touches it.
-pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, make: &[&str]) {
-    let lock = client.lock(flavour, "key");
-    let guard = lock.lock().await.unwrap();
-    let watched = client.lock(flavour, "watched").lock().await.unwrap();
-    bed.admin.cmd::<redis::Value>(&["DEL", "key"]).await;
-    bed.admin.cmd::<redis::Value>(make).await;
-    let before: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
-    // Who held it has lost it; its neighbour in the same renewal has not.
-    let renewed = client.renew_now().await;
-    assert_eq!((renewed.renewed, renewed.lost), (1, 1), "{make:?}");
-    assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Gone, .. }));
-    assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })) && watched.is_held());
-    watched.unlock().await.unwrap();
-    let released = lock.release(&client.owner()).await.map(drop);
-    let mut outcomes = vec![
-        lock.try_lock().await.map(drop),
-        lock.lock().await.map(drop),
-        lock.lock_for(secs(5)).await.map(drop),
-        lock.acquire(Acquire::new().owner(&client.owner())).await.map(drop),
-        lock.state().await.map(drop),
-        lock.force_unlock().await.map(drop),
-    ];
-    if make[0] == "HSET" {
-        // A lock, as far as a release can tell, of somebody else.
-        assert!(matches!(released, Err(Error::NotHeld { .. })), "{flavour}: {make:?}: {released:?}");
-    } else {
-        outcomes.push(released);
-    }
-    for outcome in outcomes {
-        let error = outcome.unwrap_err();
-        let told = matches!(&error, Error::WrongType { name, .. } if &**name == "key");
-        assert!(told && !error.is_retryable() && !error.outcome_unknown(), "{flavour}: {make:?}: {error:?}");
-    }
-    let after: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
-    assert_eq!(before, after, "{flavour}: {make:?}");
-    // What a lost hold leaves beside its key goes with its lease.
-    let () = bed.admin.cmd(&["FLUSHALL"]).await;
 }
 
 /// A key of another type is told as such, and not touched, whatever is asked of it.
@@ -201,7 +161,7 @@ async fn loading_passes() {
             println!("loaded {:?} after the restart", restart.elapsed());
             assert!(waiting.await.unwrap().unwrap());
             println!("acquired {:?} after the restart", restart.elapsed());
-            let loading = asking.await.unwrap();
+            let loading = tokio::time::timeout(secs(30), asking).await.expect("it is told of the loading").unwrap();
             println!("{loading} times LOADING");
             assert!(held.is_held());
             assert_eq!(client.renew_now().await.lost, 0);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock as _, Error, Guard};
 
-use crate::bed::harm::sha;
-use crate::bed::{idle, ms, secs};
 use crate::fake::Fake;
-use crate::rig::brisk;
+use bed::fault::brisk;
+use bed::harm::sha;
+use bed::{idle, ms, secs};
 
 /// Replies of every type there is in RESP2 and RESP3, and some that are none.
 const ODD: &[&str] = &[
@@ -121,8 +121,7 @@ async fn odd_replies_are_errors() {
     }
     futures::future::join_all(running).await;
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "something has panicked");
-    crate::bed::eventually("every task has ended", secs(5), async || distlock_support::leak::alive_tasks() <= tasks)
-        .await;
+    bed::eventually("every task has ended", secs(5), async || distlock_support::leak::alive_tasks() <= tasks).await;
 }
 
 async fn one(fake: &Fake, reply: &str) {

@@ -8,9 +8,9 @@ use distlock_support::{RedisServer, must};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 
-use crate::bed::harm::TIMEOUT;
-use crate::bed::{Bed, eventually, idle, ms, reentrant, run_on, secs};
-use crate::rig::{WATCHDOG, brisk, count, warm};
+use bed::fault::{WATCHDOG, brisk, count, warm};
+use bed::harm::TIMEOUT;
+use bed::{Bed, eventually, idle, ms, reentrant, run_on, secs};
 
 /// `kill -9` and a restart with the data: what is held is held still, and is renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,7 +148,7 @@ async fn contention_goes_on_through_restarts_with_data() {
         durable(),
         |client, name| client.lock(Flavour::Reentrant, name),
         async |bed| {
-            let counter = std::sync::Arc::new(crate::bed::Counter::default());
+            let counter = std::sync::Arc::new(bed::Counter::default());
             let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
             let mut tasks = Vec::new();
             for _ in 0..2 {

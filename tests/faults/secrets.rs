@@ -6,9 +6,9 @@ use distlock::{Acquire, Client, DistLock as _, Error};
 use distlock_support::RedisServer;
 use distlock_support::proxy::{Action, Matcher, Proxy};
 
-use crate::bed::{idle, ms, secs};
 use crate::ears::{Ears, Facade};
-use crate::rig::{brisk, warm};
+use bed::fault::{brisk, warm};
+use bed::{idle, ms, secs};
 
 /// The part of every password here that needs no encoding in a URL.
 pub const NEEDLE: &str = "hunter2";

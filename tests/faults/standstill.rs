@@ -11,8 +11,8 @@ use futures::executor::block_on;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
-use crate::bed::{Bed, eventually, idle, ms, reentrant, secs};
-use crate::rig::{brisk, warm};
+use bed::fault::{brisk, warm};
+use bed::{Bed, eventually, idle, ms, reentrant, secs};
 
 /// The end of the wait is passed while the one command is under way.
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, Error, Released};
 
-use crate::bed::{Bed, eventually, ms, secs, text};
 use crate::rig::{counted, counter, fenced, token};
+use bed::{Bed, eventually, ms, secs, text};
 
 /// Redisson's multi lock gives the counter of a fenced member an end (protocol §8.5), and with it the numbers would begin anew.
 /// The next acquire takes the end away.
@@ -68,7 +68,7 @@ async fn a_counter_that_is_none_is_an_error_and_nothing_is_taken() {
             assert_eq!(bed.admin.cmd::<Vec<u8>>(&["DUMP", &key]).await, before, "{make:?}");
             let () = bed.admin.cmd(&["DEL", &key]).await;
             assert_eq!(token(&lock.lock().await.unwrap()), 1, "{make:?}");
-            crate::bed::idle(&client).await;
+            bed::idle(&client).await;
             let () = bed.admin.cmd(&["DEL", &key]).await;
         }
     })

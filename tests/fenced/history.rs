@@ -8,8 +8,8 @@ use distlock_support::Numbers;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::bed::ms;
 use crate::rig::{Section, Storage, faults, fenced, token};
+use bed::ms;
 
 /// The checker finds what it is there to find.
 #[test]

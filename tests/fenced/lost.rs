@@ -4,9 +4,9 @@ use distlock::Released;
 use distlock_support::Admin;
 use distlock_support::proxy::{Matcher, Proxy};
 
-use crate::bed::harm::{ACTIONS, TIMEOUT, runs};
-use crate::bed::{eventually, idle, ms, secs, text};
 use crate::rig::{counter, fenced, token};
+use bed::harm::{ACTIONS, TIMEOUT, runs};
+use bed::{eventually, idle, ms, secs, text};
 
 /// The requests that take the lock.
 fn acquires() -> Matcher {

@@ -1,9 +1,10 @@
 //! The fenced lock: a number for every section, on every way in, whatever happens to the lock and to its counter
 //! (`reference/lessons.md` §1.5, protocol §8.5 and §11.1, M3).
 
-#[path = "../bed/mod.rs"]
-mod bed;
+mod cancel;
+mod cost;
 mod counter;
+mod faults;
 mod history;
 mod lost;
 mod neighbours;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Owner};
 
-use crate::bed::{eventually, ms, secs};
 use crate::rig::{counted, counter, fenced, token};
+use bed::{eventually, ms, secs};
 
 const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 

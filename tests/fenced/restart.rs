@@ -4,8 +4,8 @@ use distlock::{Client, FencedLock, Flavour, Guard};
 use distlock_support::RedisServer;
 use parking_lot::Mutex;
 
-use crate::bed::{Bed, QUICK, eventually, run_on, secs};
 use crate::rig::{Section, Storage, enter, faults, token};
+use bed::{Bed, QUICK, eventually, run_on, secs};
 
 /// Sections of two clients before and after a `kill -9` of the server; the history, and what the storage refused.
 async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use distlock::{FencedLock, Flavour, Guard};
 use parking_lot::Mutex;
 
-use crate::bed::{self, Bed, COUNTER};
+use bed::{Bed, COUNTER};
 
 /// Runs a test body over the fenced lock.
 pub async fn fenced(body: impl AsyncFn(&Bed)) {

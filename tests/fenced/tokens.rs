@@ -6,8 +6,8 @@ use distlock::{Acquire, DistLock, Flavour, Owner, Released};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::bed::{eventually, freed, idle, ms, secs, text};
 use crate::rig::{counted, counter, fenced, token};
+use bed::{eventually, freed, idle, ms, secs, text};
 
 /// testTokenIncrease (lessons §1.5), over every way there is: 1, 2, 3, ..
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use distlock::{DistLock, RedLock};
 
-use crate::bed::{idle, ms, reentrant, secs};
+use bed::{idle, ms, reentrant, secs};
 
 /// Keeps the warnings that guards were dropped unused.
 #[derive(Clone, Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bed::{self, Bed, ms, reentrant, run_on, secs};
+use bed::{Bed, ms, reentrant, run_on, secs};
 use distlock::{Acquire, Backoff, Builder, Client, DistLock, Error, Flavour, Prefer, RedLock};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 

@@ -8,7 +8,7 @@ use distlock::{Acquire, Client};
 use distlock_support::{Admin, Numbers, RedisServer, undisturbed};
 use parking_lot::Mutex;
 
-use crate::bed::{Bed, eventually, ms, run_on, secs};
+use bed::{Bed, eventually, ms, run_on, secs};
 
 /// What Redisson's fair lock does, script by script.
 const JAVA: &str = include_str!("../fair_model/java.lua");
@@ -228,7 +228,7 @@ async fn finding_8_another_fair_lock_wait_timeout_moves_no_deadline() {
 /// registered waiters): its place is not refreshed, and is taken for one of a dead Java process after 4 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finding_12_an_owner_of_javas_that_waits_here_keeps_its_place() {
-    crate::bed::fair(async |bed| {
+    bed::fair(async |bed| {
         let (holder, client, other) = (bed.client().await, bed.client().await, bed.client().await);
         let guard = holder.fair("a").lock().await.unwrap();
         let owner: distlock::Owner = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:7".parse().unwrap();

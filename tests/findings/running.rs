@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::bed::{self, Bed, eventually, ms, reentrant, run_on, secs};
+use bed::{Bed, eventually, ms, reentrant, run_on, secs};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, NotHeld, Released};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 

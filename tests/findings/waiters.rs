@@ -10,7 +10,7 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Re
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::bed::{Bed, enter, eventually, idle, ms, reentrant, secs};
+use bed::{Bed, enter, eventually, idle, ms, reentrant, secs};
 
 /// Waits for a lock, and tells when it had it.
 fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<(Guard, Instant)> {

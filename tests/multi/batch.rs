@@ -6,9 +6,9 @@ use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock};
 use distlock_support::proxy::{Action, Matcher, Proxy};
 use distlock_support::{Admin, RedisServer};
 
-use crate::bed::harm::{runs, sha};
-use crate::bed::{Bed, enter, eventually, idle, ms, reentrant, run_on, secs, text};
 use crate::rig::{counts, held_by, multi, only_keys, soon, warm};
+use bed::harm::{runs, sha};
+use bed::{Bed, enter, eventually, idle, ms, reentrant, run_on, secs, text};
 
 fn names(n: usize) -> Vec<String> {
     (0..n).map(|i| format!("{{tag}}:{i}")).collect()

@@ -6,9 +6,9 @@ use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Step};
 use distlock_support::Numbers;
 use tokio::task::JoinHandle;
 
-use crate::bed::harm::cut;
-use crate::bed::{Bed, eventually, idle, ms, reentrant, secs};
 use crate::rig::{Second, member, multi, soon};
+use bed::harm::cut;
+use bed::{Bed, eventually, idle, ms, reentrant, secs};
 
 /// So short that subscriptions end and begin anew meanwhile.
 const LINGER: Duration = ms(20);

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, DistLock, Flavour, MultiLock};
 
-use crate::bed::{enter, idle, ms, reentrant};
 use crate::rig::{Second, fair, member, multi, settled, warm};
+use bed::{enter, idle, ms, reentrant};
 
 /// Members, and the commands that take them and give them back.
 type Case = (&'static [(Flavour, &'static str)], u64, u64);

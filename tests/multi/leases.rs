@@ -5,8 +5,8 @@ use std::time::Instant;
 use distlock::{Acquire, DistLock, Flavour, MultiLock};
 use distlock_support::Numbers;
 
-use crate::bed::{QUICK, enter, eventually, idle, ms, reentrant, secs, text};
 use crate::rig::{fair, member, multi};
+use bed::{QUICK, enter, eventually, idle, ms, reentrant, secs, text};
 
 /// The watchdog keeps all of them over several periods, in batches.
 #[tokio::test]

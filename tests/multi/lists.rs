@@ -2,8 +2,8 @@
 
 use distlock::{DistLock, Error, Flavour, MultiLock};
 
-use crate::bed::{enter, reentrant, secs};
 use crate::rig::{Second, counts, member, multi, only_keys, soon, warm};
+use bed::{enter, reentrant, secs};
 
 /// Every use of it is refused with what is wrong, and nothing is sent.
 async fn refused(lock: &MultiLock) {
@@ -130,7 +130,7 @@ async fn odd_names() {
         assert_eq!(keys, expected);
         assert!(two.try_lock().await.unwrap().is_none());
         let waiter = tokio::spawn(async move { two.lock().await.unwrap() });
-        crate::bed::eventually("it listens", secs(5), async || !bed.admin.channels().await.is_empty()).await;
+        bed::eventually("it listens", secs(5), async || !bed.admin.channels().await.is_empty()).await;
         guard.unlock().await.unwrap();
         soon("it is told", secs(4), waiter).await.unwrap().unlock().await.unwrap();
     })

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use distlock::{Acquire, DistLock, Error, Lost, MultiLock, NotHeld};
 
-use crate::bed::{QUICK, eventually, idle, ms, reentrant, secs};
 use crate::rig::{Second, fair, member, only_keys, soon};
+use bed::{QUICK, eventually, idle, ms, reentrant, secs};
 
 /// One is deleted: the guard is lost, work under it stops, and says which lock.
 #[tokio::test]

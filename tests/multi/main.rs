@@ -2,10 +2,9 @@
 //! protocol §8).
 
 mod batch;
-#[path = "../bed/mod.rs"]
-mod bed;
 mod cancel;
 mod cost;
+mod faults;
 mod leases;
 mod lists;
 mod lost;

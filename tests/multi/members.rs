@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, DistLock, Error, Flavour};
 
-use crate::bed::{eventually, ms, reentrant, secs};
 use crate::rig::{fair, member, multi, only_keys, settled, soon};
+use bed::{eventually, ms, reentrant, secs};
 use distlock::MultiLock;
 
 const COUNTER: &str = "redisson_lock_token:{f}";
@@ -169,7 +169,7 @@ async fn an_upgrade_by_way_of_it_is_refused() {
         eventually("b is free", secs(3), async || !bed.admin.exists("b").await).await;
         assert!(guard.is_held());
         assert!(matches!(guard.downgrade().await, Err(Error::Unsupported { .. })));
-        crate::bed::idle(&client).await;
+        bed::idle(&client).await;
         // The other way round is none: who writes may read.
         let guard = writing.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
         let inner = reading.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();

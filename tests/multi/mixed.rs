@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock};
 
-use crate::bed::{enter, eventually, idle, ms, reentrant, secs};
 use crate::rig::{Second, counts, fair, member, only_keys, soon};
+use bed::{enter, eventually, idle, ms, reentrant, secs};
 
 /// Multi locks of multi locks: all of all, as one owner; and two that are nested in another way keep each other out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,7 +40,7 @@ async fn of_multi_locks() {
         only_keys(&bed.admin, &[]).await;
         // By turns with another nesting.
         let flat = other.multi(["a", "b", "c", "d", "e"]);
-        let counter = Arc::new(crate::bed::Counter::default());
+        let counter = Arc::new(bed::Counter::default());
         let mut tasks = Vec::new();
         for lock in [lock, flat] {
             let counter = Arc::clone(&counter);

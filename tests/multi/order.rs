@@ -7,8 +7,8 @@ use distlock::{Client, DistLock, Flavour, MultiLock};
 use distlock_support::child::{self, Child};
 use distlock_support::{Admin, Numbers};
 
-use crate::bed::{Bed, Counter, enter, eventually, ms, reentrant, secs};
 use crate::rig::{Second, fair, member, multi, soon};
+use bed::{Bed, Counter, enter, eventually, ms, reentrant, secs};
 
 /// Longer than any wait in a round, and far shorter than for ever.
 const STUCK: Duration = secs(20);
@@ -269,7 +269,7 @@ async fn it_does_not_starve_beside_those_who_want_one_member() {
         for single in singles {
             single.await.unwrap();
         }
-        println!("waits beside four who want one member: median {:?}", crate::bed::median(waits));
+        println!("waits beside four who want one member: median {:?}", bed::median(waits));
     })
     .await;
 }

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, Deadlock, DistLock, Error, NotHeld, Owner, Released};
 
-use crate::bed::{enter, idle, ms, reentrant, secs};
 use crate::rig::{counts, fair, only_keys, soon};
+use bed::{enter, idle, ms, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -227,7 +227,7 @@ async fn forced_open() {
         let waiting = client.multi(NAMES);
         let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
         let listens = async || bed.admin.numsub("redisson_lock__channel:{a}").await == 1;
-        crate::bed::eventually("it listens", secs(5), listens).await;
+        bed::eventually("it listens", secs(5), listens).await;
         assert!(lock.force_unlock().await.unwrap());
         soon("it is woken", secs(4), waiter).await.unwrap().unlock().await.unwrap();
         assert!(guard.unlock().await.is_err());
@@ -277,7 +277,7 @@ async fn a_member_held_for_itself_outlives_it() {
         let guard = enter(&client.multi(NAMES), &me).await;
         let b = enter(&client.reentrant("b"), &me).await;
         guard.unlock().await.unwrap();
-        let until = std::time::Instant::now() + crate::bed::QUICK + ms(400);
+        let until = std::time::Instant::now() + bed::QUICK + ms(400);
         while std::time::Instant::now() < until {
             assert!(b.is_held());
             tokio::time::sleep(ms(50)).await;

@@ -2,8 +2,8 @@
 
 use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, Released};
 
-use crate::bed::{Bed, enter, eventually, idle, ms, reentrant, secs};
 use crate::rig::{Second, fair, member, multi, only_keys, soon};
+use bed::{Bed, enter, eventually, idle, ms, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::{Builder, Client, DistLock, Flavour, MultiLock, Owner};
 use distlock_support::{Admin, RedisServer};
 
-use crate::bed::{Bed, QUICK, eventually, idle, ms, secs, text};
+use bed::{Bed, QUICK, eventually, idle, ms, secs, text};
 
 /// One lock as a member.
 pub fn member(lock: impl DistLock + 'static) -> Arc<dyn DistLock> {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock, Striped};
 
-use crate::bed::{enter, eventually, idle, in_vain, ms, reentrant, secs};
 use crate::rig::{Second, fair, member, multi, only_keys, settled, soon};
+use bed::{enter, eventually, idle, in_vain, ms, reentrant, secs};
 
 /// Plain ones, that one script takes, and others between them.
 const MIXED: [(Flavour, &str); 6] = [

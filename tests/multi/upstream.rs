@@ -6,8 +6,8 @@ use std::time::Instant;
 use distlock::{Acquire, DistLock, MultiLock};
 use tokio::sync::Barrier;
 
-use crate::bed::{ms, reentrant, secs};
 use crate::rig::{Second, counts, member};
+use bed::{ms, reentrant, secs};
 
 /// `testLockUnlock`: three locks with a lease of 10 s; held by the owner while held, and not after.
 #[tokio::test]

@@ -7,8 +7,8 @@ use std::time::Instant;
 use distlock::{Acquire, DistLock as _, Error, Lost, Released};
 use distlock_support::RedisServer;
 
-use crate::bed::{QUICK, eventually, ms, secs};
 use crate::rig::{Five, Path, by_all, patient, quick, run};
+use bed::{QUICK, eventually, ms, secs};
 
 /// Five servers, each with a time of day of its own, and the files that shift them.
 fn shifted(dir: &File) -> Option<(Five, Vec<PathBuf>)> {

@@ -3,7 +3,7 @@
 use distlock::{Acquire, Client, Error};
 use distlock_support::{Admin, Proxy, RedisServer, proxy::Mode};
 
-use crate::bed::{eventually, ms, secs};
+use bed::{eventually, ms, secs};
 
 /// An acquire of a given owner is under way when its client is shut down: what the server grants it is given back. (A RedLock
 /// gives every member an owner.)

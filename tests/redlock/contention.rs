@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, DistLock, Error, Flavour, RedLock, Step};
 use distlock_support::{Numbers, RedisServer};
 
-use crate::bed::{Counter, ms, secs};
 use crate::rig::{Away, Five, Path, SOON, User, five, long, patient, quick, run};
+use bed::{Counter, ms, secs};
 
 /// The lock over the servers in another order: turned by so many, and for every other user the other way round.
 fn turned(user: &User, by: usize) -> RedLock {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use distlock::DistLock as _;
 use distlock_support::proxy::Mode;
 
-use crate::bed::{eventually, ms, secs};
 use crate::rig::{Path, five, long, patient};
+use bed::{eventually, ms, secs};
 
 /// One command a server and acquire, and one a server and release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

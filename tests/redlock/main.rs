@@ -1,7 +1,5 @@
 //! RedLock over real, independent servers: what it promises with some of them away, and what it cannot.
 
-#[path = "../bed/mod.rs"]
-mod bed;
 mod clock;
 mod closing;
 mod contention;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, DistLock as _, Error};
 
-use crate::bed::{ms, secs};
 use crate::rig::{Away, Five, NEVER, PROMPT, Path, SOON, five, long, no_quorum, patient, quick};
+use bed::{ms, secs};
 
 /// Which three are away, and how: each way by itself, and all of them mixed.
 const MIXES: [[(usize, Away); 3]; 4] = [

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use distlock::{DistLock as _, Error, Released};
 use distlock_support::{Numbers, RedisServer};
 
-use crate::bed::{Counter, QUICK, eventually, ms, secs};
 use crate::rig::{Away, Five, NEVER, PROMPT, Path, Rival, SOON, WAYS, five, long, patient, quick, run};
+use bed::{Counter, QUICK, eventually, ms, secs};
 
 /// Issue 5: with two of five away before it begins, an acquire waits for none of them, nor does a release; and once they
 /// are back nothing is left on them, although the lease would have lasted.

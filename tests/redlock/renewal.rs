@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Error, Lost};
 
-use crate::bed::{QUICK, ms, secs};
 use crate::rig::{Away, PROMPT, Path, by_all, five, quick};
+use bed::{QUICK, ms, secs};
 
 /// Three of five go in the hold: told by the local clock before the last of their leases ends in the server. The cut-off
 /// servers can still be asked how long that is.

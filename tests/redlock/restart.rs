@@ -5,8 +5,8 @@ use std::time::Instant;
 use distlock::{DistLock as _, Error, Guard, Lost};
 use distlock_support::RedisServer;
 
-use crate::bed::{QUICK, eventually, ms, secs};
 use crate::rig::{Away, Five, PROMPT, Path, User, five, long, no_quorum, quick, run};
+use bed::{QUICK, eventually, ms, secs};
 
 /// A holder of servers 0 to 2, the others having been away at the start, and being back and empty now. They are not taken
 /// in any more.

@@ -12,7 +12,7 @@ use distlock_support::{Admin, Proxy, RedisServer};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
-use crate::bed::{QUICK, eventually, ms, secs};
+use bed::{QUICK, eventually, ms, secs};
 
 /// No test takes longer; one that does hangs.
 const LIMIT: Duration = secs(120);

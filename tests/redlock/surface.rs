@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use distlock::{Acquire, Client, Deadlock, DistLock, Error, Flavour, NotHeld, Owner, RedLock, Released};
 
-use crate::bed::{eventually, ms, secs};
 use crate::rig::{Away, Five, Path, SOON, User, by_all, five, long, patient};
+use bed::{eventually, ms, secs};
 
 async fn everywhere(five: &Five, name: &str) {
     eventually("it is on all servers", secs(5), async || five.having(name).await.len() == 5).await;

@@ -10,8 +10,8 @@ use distlock_support::{Admin, Numbers, Proxy, RedisServer};
 use futures::future::join_all;
 use tokio::net::TcpSocket;
 
-use crate::bed::{eventually, ms, secs};
 use crate::rig::{Five, Path, SOON, long, patient, run};
+use bed::{eventually, ms, secs};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

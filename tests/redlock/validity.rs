@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, DistLock as _, Error, Guard, Lost};
 use distlock_support::proxy::Mode;
 
-use crate::bed::{Counter, ms, secs};
 use crate::rig::{Away, Five, Path, SOON, by_all, five, patient, quick};
+use bed::{Counter, ms, secs};
 
 fn delay(five: &Five, at: &[usize], up: Duration, down: Duration) {
     for at in at {

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use distlock::{Acquire, DistLock as _};
 
-use crate::bed::{Bed, QUICK, eventually, ms, rw, secs, waiter};
 use crate::peer::Peer;
 use crate::rig::{keys_gone, waits};
+use bed::{Bed, QUICK, eventually, ms, rw, secs, waiter};
 
 /// An owner of a Java process that is no more.
 const ZOMBIE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";

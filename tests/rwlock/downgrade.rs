@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use distlock::{DistLock as _, Error, Lost, Released};
 
-use crate::bed::{QUICK, enter, eventually, median, ms, passer, rw, secs, text, waiter};
 use crate::rig::{Scene, covers, lease, near, waits, writes};
+use bed::{QUICK, enter, eventually, median, ms, passer, rw, secs, text, waiter};
 
 /// By `downgrade()`, from the watchdog's care and from an explicit lease.
 #[tokio::test]

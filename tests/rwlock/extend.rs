@@ -2,8 +2,8 @@
 
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::bed::{enter, ms, rw, secs, text, waiter};
 use crate::rig::{Scene, covers, lease, near, waits, writes};
+use bed::{enter, ms, rw, secs, text, waiter};
 
 #[tokio::test]
 async fn a_readers_extension_is_its_own() {

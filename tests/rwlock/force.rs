@@ -2,8 +2,8 @@
 
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::bed::{enter, eventually, ms, passer, rw, secs, text, waiter};
 use crate::rig::{Scene, covers, keys_gone, lease, near, sweep_covers, waits, writes};
+use bed::{enter, eventually, ms, passer, rw, secs, text, waiter};
 
 #[tokio::test]
 async fn only_the_right_mode_is_freed() {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{DistLock as _, Guard};
 
-use crate::bed::{enter, ms, rw, secs, text, waiter};
 use crate::rig::{Scene, keys_gone, lease, waits};
+use bed::{enter, ms, rw, secs, text, waiter};
 
 /// What a waiter may be late by, when it has nothing but the end of a lease to go by: the drift margin of the deadline, and
 /// a busy machine.

@@ -1,12 +1,14 @@
 //! The read-write lock: both halves together (`reference/lessons.md` §1.3; lessons 19 and 20 of part 6; RW1 to RW4 of
 //! `reference/reliability.md` §2). Each half by itself is in the conformance suite.
 
-#[path = "../bed/mod.rs"]
-mod bed;
+mod cancel;
+mod cost;
 mod dead;
 mod downgrade;
 mod extend;
+mod faults;
 mod force;
+mod kills;
 mod leases;
 mod marks;
 mod owners;
@@ -14,6 +16,7 @@ mod peer;
 mod policy;
 mod promises;
 mod queries;
+mod refusal;
 mod renewal;
 mod rig;
 mod state;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Prefer};
 
-use crate::bed::{Bed, eventually, ms, passer, rw, secs, waiter};
 use crate::rig::{keys_gone, lease, marks, waits};
+use bed::{Bed, eventually, ms, passer, rw, secs, waiter};
 
 /// A client whose writers are preferred, and whose readers wait for them for ever.
 async fn preferring(bed: &Bed) -> Client {

@@ -2,8 +2,8 @@
 
 use distlock::{Acquire, DistLock as _, Flavour, Released};
 
-use crate::bed::{QUICK, enter, eventually, idle, ms, rw, secs, text, waiter};
 use crate::rig::{Scene, covers, fields, lease, waits, writes};
+use bed::{QUICK, enter, eventually, idle, ms, rw, secs, text, waiter};
 
 /// Two holds for writing and two for reading of one owner, released by another client, in an order that goes to and fro.
 #[tokio::test]

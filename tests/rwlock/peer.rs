@@ -7,7 +7,7 @@ use distlock_support::agent::monotonic_ns;
 use distlock_support::{Child, child};
 use parking_lot::Mutex;
 
-use crate::bed::{Bed, ms, secs};
+use bed::{Bed, ms, secs};
 
 /// A peer, seen from the parent. Killed when dropped.
 pub struct Peer {

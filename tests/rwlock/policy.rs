@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, Prefer};
 
-use crate::bed::{Bed, enter, eventually, ms, passer, rw, secs, waiter};
 use crate::peer::Peer;
 use crate::rig::{keys_gone, marks, waits};
+use bed::{Bed, enter, eventually, ms, passer, rw, secs, waiter};
 
 /// Far longer than anybody is held back in these tests unless by mistake.
 const LONG: Duration = secs(30);

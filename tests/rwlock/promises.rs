@@ -6,8 +6,8 @@ use std::time::Duration;
 use distlock::{Acquire, Client, Error, Guard, Owner};
 use distlock_support::Numbers;
 
-use crate::bed::{Bed, ms, rw, secs, text};
 use crate::rig::{covers, fields, writes};
+use bed::{Bed, ms, rw, secs, text};
 
 /// A guard, and what it is of.
 struct Held {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use distlock::{Client, DistLock, Error, NotHeld, Owner, RwLock};
 
-use crate::bed::{enter, ms, rw, secs, text};
 use crate::rig::{lease, writes};
+use bed::{enter, ms, rw, secs, text};
 
 /// One half as one owner sees it.
 async fn seen(half: &dyn DistLock, owner: &Owner) -> (bool, u64, bool, bool) {

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
-use crate::bed::{QUICK, enter, eventually, ms, rw, secs, text, waiter};
 use crate::rig::{Scene, covers, keys_gone, lease, near, writes};
+use bed::{QUICK, enter, eventually, ms, rw, secs, text, waiter};
 
 /// `testReadLockExpirationRenewal`: many readers, ten at a time, each for longer than its lease; every unlock finds it held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Guard, Owner};
 
-use crate::bed::events::Events;
-use crate::bed::{Bed, eventually, ms, secs, text};
+use bed::events::Events;
+use bed::{Bed, eventually, ms, secs, text};
 
 pub fn writes(owner: &Owner) -> String {
     format!("{}:write", text(owner))

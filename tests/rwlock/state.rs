@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use distlock::{DistLock as _, Guard, Owner, Released};
 
-use crate::bed::{Bed, enter, ms, rw, secs, text};
 use crate::rig::{Scene, covers, lease, near, writes};
+use bed::{Bed, enter, ms, rw, secs, text};
 
 /// Runs a body with owners that nobody else knows, and once more with such as may act elsewhere.
 async fn both_ways(body: impl AsyncFn(&Bed, fn(&Owner))) {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use distlock::{Client, Prefer};
 use distlock_support::Numbers;
 
-use crate::bed::{Bed, in_vain, median, ms, rw, secs};
 use crate::upstream::Inside;
+use bed::{Bed, in_vain, median, ms, rw, secs};
 
 /// 50 readers on two clients, that read again and again for some ms each.
 struct Stream {

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use distlock_support::agent::monotonic_ns;
 
-use crate::bed::{median, ms, rw, secs, waiter};
 use crate::peer::Peer;
 use crate::rig::waits;
+use bed::{median, ms, rw, secs, waiter};
 
 /// `testWriteRead`: 20 readers, 800 ms each. One after the other they would take 16 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

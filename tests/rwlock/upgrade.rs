@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use distlock::{Acquire, DistLock, Error, Guard, Owner, Prefer, Result};
 
-use crate::bed::{Bed, enter, eventually, ms, rw, secs, text, waiter};
 use crate::rig::{Scene, lease, marks, waits, writes};
+use bed::{Bed, enter, eventually, ms, rw, secs, text, waiter};
 
 /// Every way to ask for the lock as this owner.
 async fn every_way(lock: &dyn DistLock, me: &Owner) -> Vec<(&'static str, Result<Option<Guard>>)> {

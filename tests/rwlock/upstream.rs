@@ -8,7 +8,7 @@ use distlock::{Client, DistLock as _, Flavour, Prefer};
 use distlock_support::{Admin, Numbers, RedisServer};
 use tokio::task::JoinSet;
 
-use crate::bed::{self, Bed, enter, eventually, ms, rw, secs, waiter};
+use bed::{Bed, enter, eventually, ms, rw, secs, waiter};
 
 /// RW1: says so when somebody is inside beside a writer.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use distlock::Backoff;
 use tokio::task::JoinSet;
 
-use crate::bed::{eventually, median, ms, secs};
 use crate::rig::{scripts, spin, warm};
+use bed::{eventually, median, ms, secs};
 
 /// The pauses are those that were asked for, each up to a half shorter: testConstantBackoff and testExponentialBackoff of
 /// lessons §1.6 by what the server sees. And the wait is kept whatever they are: testTryLockWait.

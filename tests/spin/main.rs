@@ -2,8 +2,8 @@
 //! protocol §4.5 and §7.8). What it shares with other locks is in `tests/conformance`.
 
 mod backoff;
-#[path = "../bed/mod.rs"]
-mod bed;
+mod cancel;
+mod faults;
 mod mixed;
 mod quiet;
 mod rig;

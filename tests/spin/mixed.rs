@@ -6,8 +6,8 @@ use std::time::Instant;
 use distlock::{Acquire, DistLock, Flavour, Released};
 use tokio::task::JoinSet;
 
-use crate::bed::{Counter, enter, eventually, ms, secs};
 use crate::rig::spin;
+use bed::{Counter, enter, eventually, ms, secs};
 
 /// Protocol §4.5: the hash of the reentrant lock, and no key beside it.
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Instant;
 use distlock::{Acquire, Backoff, DistLock};
 use tokio::task::JoinSet;
 
-use crate::bed::{eventually, idle, in_vain, ms, secs};
 use crate::rig::{scripts, spin, warm};
+use bed::{eventually, idle, in_vain, ms, secs};
 
 /// All that two clients do with spin locks, waiting for each other included: not one command of pub/sub.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

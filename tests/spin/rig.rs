@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use distlock::{Client, Flavour};
 
-use crate::bed::{self, Bed};
+use bed::Bed;
 
 /// Runs a test body over the spin lock.
 pub async fn spin(body: impl AsyncFn(&Bed)) {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, DistLock, Flavour, Striped};
 use distlock_support::Numbers;
 
-use crate::bed::{Counter, eventually, idle, ms, reentrant, secs};
-use crate::{SEGMENTS, any};
+use crate::segments::{SEGMENTS, any};
+use bed::{Counter, eventually, idle, ms, reentrant, secs};
 
 /// Dropped while it waits for all of them: no key, no place in a queue, no subscription stays; and again at random points.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, DistLock, Error, Flavour, NotHeld, Released, Striped};
 
-use crate::bed::{ms, reentrant, secs};
-use crate::{SEGMENTS, any};
+use crate::segments::{SEGMENTS, any};
+use bed::{ms, reentrant, secs};
 
 /// A key's segment is the same for ever: other processes, and other versions, have agreed to it.
 #[tokio::test]

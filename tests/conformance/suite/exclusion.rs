@@ -7,8 +7,8 @@ use distlock::{Acquire, Client};
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, Counter, eventually, idle, in_vain, ms, secs};
 use crate::subject::Subject;
+use bed::{Bed, Counter, eventually, idle, in_vain, ms, secs};
 
 /// Has `tasks` tasks on every client go through the lock `loops` times.
 async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause: Duration) -> u64 {

@@ -6,9 +6,9 @@ use distlock::{Client, Error, Lost, NotHeld};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::bed::events::Events;
-use crate::bed::{Bed, QUICK, eventually, ms, secs};
 use crate::subject::Subject;
+use bed::events::Events;
+use bed::{Bed, QUICK, eventually, ms, secs};
 
 /// How long after the end of its lease ten locks had their next holder, the quickest first.
 async fn late_by(bed: &Subject<'_>, ours: &Client, theirs: &Client) -> Vec<Duration> {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use distlock::{Acquire, Error, Guard, NotHeld, Owner, Released};
 use futures::poll;
 
-use crate::bed::{Bed, QUICK, freed, ms, secs};
 use crate::subject::Subject;
+use bed::{Bed, QUICK, freed, ms, secs};
 
 /// Longer than any release in the background takes, and far shorter than any lease.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ pub async fn a_dropped_guard_frees_the_lock(bed: &Bed) {
     let me = client.owner();
     let outer = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
     drop(lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap());
-    crate::bed::eventually("one hold is left", AT_ONCE, async || lock.hold_count(&me).await.unwrap() == 1).await;
+    bed::eventually("one hold is left", AT_ONCE, async || lock.hold_count(&me).await.unwrap() == 1).await;
     assert!(outer.is_held());
     // What is dropped first is released first: the next one of this owner finds it gone.
     drop(outer);
@@ -116,7 +116,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
     // As text, to wherever it is needed.
     let owner = first.into_owner().to_string();
     assert_eq!(second.into_owner().to_string(), owner);
-    crate::bed::idle(&ours).await;
+    bed::idle(&ours).await;
     let owner: Owner = owner.parse().unwrap();
     assert!(other.is_held_by(&owner).await.unwrap());
     assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
@@ -132,7 +132,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
         let lock = bed.rival(&ours, "job");
         async move { lock.lock().await.unwrap().unlock().await.unwrap() }
     });
-    crate::bed::eventually("it waits", secs(5), async || ours.stats().waiting == 1).await;
+    bed::eventually("it waits", secs(5), async || ours.stats().waiting == 1).await;
     let start = Instant::now();
     assert_eq!(other.release(&owner).await.unwrap(), Released::Free);
     waiter.await.unwrap();

@@ -5,8 +5,8 @@ use std::time::Instant;
 use distlock::{Acquire, Error, NotHeld, Released};
 use distlock_support::{Admin, RedisServer};
 
-use crate::bed::{Bed, enter, eventually, ms, secs};
 use crate::subject::Subject;
+use bed::{Bed, enter, eventually, ms, secs};
 
 // testLockUnlock
 pub async fn lock_and_unlock_twice_on_one_handle(bed: &Bed) {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, Lost, Result};
 
-use crate::bed::{Bed, ms, secs};
 use crate::subject::{Subject, cause};
+use bed::{Bed, ms, secs};
 
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -92,7 +92,7 @@ pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
             Err(error) => assert!(error.is_retryable(), "{lease:?}: {error:?}"),
         }
     }
-    crate::bed::freed(&lock, secs(2)).await;
+    bed::freed(&lock, secs(2)).await;
     // A fraction is rounded up.
     let guard = lock.lock_leased(Duration::from_micros(40_000_100)).await.unwrap();
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();
@@ -190,7 +190,7 @@ pub async fn a_closed_client_says_so(bed: &Subject<'_>) {
         async move { waiting.lock().await.map(drop) }
     });
     let queued = tokio::spawn(async move { waiting.lock_for(secs(60)).await.map(drop) });
-    crate::bed::eventually("both wait", secs(5), async || ours.stats().waiting == bed.kind().two_wait_as).await;
+    bed::eventually("both wait", secs(5), async || ours.stats().waiting == bed.kind().two_wait_as).await;
     ours.shutdown(secs(5)).await.unwrap();
     for waiter in [waiter, queued] {
         let closed = tokio::time::timeout(secs(2), waiter).await.expect("a waiter is told").unwrap();

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::bed::{eventually, secs};
 use crate::subject::Subject;
+use bed::{eventually, secs};
 
 /// Names that look like something else.
 const ODD: [&str; 24] = [

@@ -7,8 +7,8 @@ use std::time::Instant;
 use distlock::{Error, Guard, Lost, Result};
 use futures::FutureExt as _;
 
-use crate::bed::{Bed, QUICK, ms, secs};
 use crate::subject::Subject;
+use bed::{Bed, QUICK, ms, secs};
 
 /// Set when it is dropped.
 struct Flag(Arc<AtomicBool>);
@@ -147,7 +147,7 @@ pub async fn extend_sets_the_lease_anew(bed: &Bed) {
     let refused = guard.extend(secs(5)).await;
     assert!(is_lost(&refused, &guard, Lost::Expired), "{refused:?}");
     drop(guard);
-    crate::bed::freed(&lock, secs(1)).await;
+    bed::freed(&lock, secs(1)).await;
 
     // What the server does not have any more is not made again.
     let guard = lock.lock_leased(secs(20)).await.unwrap();
@@ -168,5 +168,5 @@ pub async fn extend_ends_the_watchdogs_care(bed: &Bed) {
     let at = start.elapsed();
     assert!(at > QUICK / 2 && at < QUICK, "{at:?}");
     drop(guard);
-    crate::bed::freed(&lock, secs(1)).await;
+    bed::freed(&lock, secs(1)).await;
 }

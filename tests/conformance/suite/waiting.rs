@@ -11,8 +11,8 @@ use futures::poll;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, QUICK, eventually, freed, idle, in_vain, median, ms, secs};
 use crate::subject::{Subject, cause};
+use bed::{Bed, QUICK, eventually, freed, idle, in_vain, median, ms, secs};
 
 // testTryLockWait
 pub async fn the_wait_runs_out_on_time(bed: &Subject<'_>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Acquire, DistLock, Error, Lost, RedLock};
 
 use super::rig::{Away, Path, SOON, by_all, five, quick};
-use crate::bed::{eventually, ms, reentrant, secs};
+use bed::{eventually, ms, reentrant, secs};
 
 /// 19: three of five lose the key. The guard is told, and the two votes that are left are given back although it lives on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

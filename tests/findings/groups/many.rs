@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, MultiLock};
 
-use crate::bed::{Bed, idle, ms, reentrant, secs, waiter};
+use bed::{Bed, idle, ms, reentrant, secs, waiter};
 
 /// No script takes more locks than that.
 const MOST: usize = 500;

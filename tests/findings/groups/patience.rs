@@ -5,7 +5,7 @@ use distlock::{Acquire, Client, DistLock, Flavour, MultiLock, Prefer, Striped};
 use distlock_support::{Action, Matcher, Proxy};
 
 use super::rig::{Path, by_all, five, patient};
-use crate::bed::{enter, eventually, idle, ms, reentrant, rw, secs, waiter};
+use bed::{enter, eventually, idle, ms, reentrant, rw, secs, waiter};
 
 /// How long a reader is held back, and then some.
 const ENOUGH: Duration = ms(2_500);

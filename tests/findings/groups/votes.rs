@@ -5,7 +5,7 @@ use distlock::{Acquire, DistLock, Error, Flavour, RedLock};
 use futures::future::join_all;
 
 use super::rig::{Five, Path, User, by_all, five, long, patient};
-use crate::bed::{Counter, eventually, ms, secs, waiter};
+use bed::{Counter, eventually, ms, secs, waiter};
 
 /// A vote of somebody who died, on one server.
 async fn dead_vote(five: &Five, at: usize) -> distlock::Owner {

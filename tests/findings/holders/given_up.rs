@@ -4,7 +4,7 @@ use distlock::{Acquire, Client, Error, Flavour, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
 use super::each;
-use crate::bed::{enter, eventually, idle, ms, secs};
+use bed::{enter, eventually, idle, ms, secs};
 
 /// This owner, as another process would know it.
 fn elsewhere(owner: &Owner) -> Owner {

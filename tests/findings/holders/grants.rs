@@ -2,7 +2,7 @@
 
 use distlock::{Acquire, Client, DistLock as _};
 
-use crate::bed::{Bed, eventually, ms, secs, text};
+use bed::{Bed, eventually, ms, secs, text};
 
 /// The channel at which the only waiter of a lock is told.
 async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
@@ -19,7 +19,7 @@ async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
 /// Finding 7: whoever may only publish makes nobody a holder.
 #[tokio::test]
 async fn f7_a_forged_message_is_no_grant() {
-    crate::bed::fair(async |bed| {
+    bed::fair(async |bed| {
         let (holder, client) = (bed.client().await, bed.client().await);
         let held = holder.fair("x").lock().await.unwrap();
         let lock = client.fair("x");
@@ -43,7 +43,7 @@ async fn f7_a_forged_message_is_no_grant() {
 /// A message that was a grant once is none when it comes again.
 #[tokio::test]
 async fn f7_a_grant_heard_before_is_none() {
-    crate::bed::fair(async |bed| {
+    bed::fair(async |bed| {
         let (holder, client) = (bed.client().await, bed.client().await);
         let mut channel = String::new();
         let mut heard: Vec<Vec<u8>> = Vec::new();
@@ -122,7 +122,7 @@ async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str
 /// Finding 7: without malice.
 #[tokio::test]
 async fn f7_names_that_share_a_queue_share_no_grant() {
-    crate::bed::fair(async |bed| {
+    bed::fair(async |bed| {
         let (two, three) = (bed.client().await, bed.client().await);
         for (held, free) in [("x", "{x}"), ("{x}", "x")] {
             collide(bed, &two, &two, held, free).await;
@@ -135,7 +135,7 @@ async fn f7_names_that_share_a_queue_share_no_grant() {
 /// The same among owners that were given: a grant of one name is none of the other.
 #[tokio::test]
 async fn f7_one_owner_waits_for_names_that_share_a_queue() {
-    crate::bed::fair(async |bed| {
+    bed::fair(async |bed| {
         let (holder, client) = (bed.client().await, bed.client().await);
         let me = client.owner();
         let (a, b) = (holder.fair("x").lock().await.unwrap(), holder.fair("{x}").lock().await.unwrap());

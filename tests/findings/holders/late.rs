@@ -4,8 +4,8 @@ use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
 use super::{REENTRANT, each, holder, passed_on};
-use crate::bed::wire::{Wire, arrives};
-use crate::bed::{Bed, enter, idle, ms, reentrant, secs};
+use bed::wire::{Wire, arrives};
+use bed::{Bed, enter, idle, ms, reentrant, secs};
 
 /// Finding 3: a release arrives once more after its owner has the lock again.
 #[tokio::test]

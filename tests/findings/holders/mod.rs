@@ -9,7 +9,7 @@ mod spent;
 
 use distlock::{Acquire, DistLock as _, FairLock, Flavour, Guard};
 
-use crate::bed::{Bed, eventually, reentrant, secs};
+use bed::{Bed, eventually, reentrant, secs};
 
 /// Flavours whose holds an owner may have several of.
 const REENTRANT: [Flavour; 6] =

@@ -6,7 +6,7 @@ use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Owner, RedL
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 
 use super::{REENTRANT, each};
-use crate::bed::{self, enter, eventually, ms, reentrant, secs};
+use bed::{enter, eventually, ms, reentrant, secs};
 
 /// This owner, as another process would know it.
 fn elsewhere(owner: &Owner) -> Owner {

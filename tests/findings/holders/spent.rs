@@ -8,46 +8,50 @@ use distlock::{Acquire, Client, DistLock, Flavour, Owner, RedLock, Released};
 use distlock_support::{Action, Matcher, Mode, Proxy};
 
 use super::{each, holder, passed_on};
-use crate::bed::wire::{Wire, arrives};
-use crate::bed::{self, idle, ms, reentrant, secs};
+use bed::wire::{Wire, arrives};
+use bed::{idle, ms, reentrant, secs};
 
 /// The first grant comes when its lease is over, and is given back; the next attempt gets the lock, and then the release of the
 /// first arrives once more.
-#[tokio::test]
-async fn the_release_of_a_grant_that_came_too_late_frees_no_later_hold() {
-    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write] {
-        for given in [false, true] {
-            reentrant(async |bed| {
-                let proxy = Proxy::start(bed.server.addr());
-                let options = Client::builder(&proxy.url()).command_timeout(secs(5)).retry_delay((ms(10), ms(30)));
-                let (client, other) = (bed.connect(options).await, bed.client().await);
-                let lock = client.lock(flavour, "x");
-                // So that the server knows the scripts.
-                lock.lock().await.unwrap().unlock().await.unwrap();
-                let me = client.owner();
-                let wire = Wire::tap(&bed.server).await;
-                let late = proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(ms(1500)));
-                let how = Acquire::new().lease(ms(1200));
-                let how = if given { how.owner(&me) } else { how };
-                let guard = lock.acquire(how).await.unwrap().unwrap();
-                assert!(late.has_fired());
-                guard.extend(secs(60)).await.unwrap();
-                let calls = wire.calls(bed).await;
-                let copies: Vec<_> = calls.iter().filter(|call| call[1] != calls[0][1]).collect();
-                assert!(copies.len() >= 2, "a release and an extend: {calls:?}");
-                for copy in copies {
-                    arrives(bed, copy).await;
-                }
-                let theirs = other.lock(flavour, "x").try_lock().await.unwrap();
-                assert!(guard.is_held() && theirs.is_none(), "{flavour}, given {given}: two holders");
-                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}, given {given}");
-                idle(&client).await;
-                client.shutdown(secs(5)).await.unwrap();
-            })
-            .await;
+async fn the_release_of_a_grant_that_came_too_late_frees_no_later_hold((flavour, given): (Flavour, bool)) {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let options = Client::builder(&proxy.url()).command_timeout(secs(5)).retry_delay((ms(10), ms(30)));
+        let (client, other) = (bed.connect(options).await, bed.client().await);
+        let lock = client.lock(flavour, "x");
+        // So that the server knows the scripts.
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let me = client.owner();
+        let wire = Wire::tap(&bed.server).await;
+        let late = proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(ms(1500)));
+        let how = Acquire::new().lease(ms(1200));
+        let how = if given { how.owner(&me) } else { how };
+        let guard = lock.acquire(how).await.unwrap().unwrap();
+        assert!(late.has_fired());
+        guard.extend(secs(60)).await.unwrap();
+        let calls = wire.calls(bed).await;
+        let copies: Vec<_> = calls.iter().filter(|call| call[1] != calls[0][1]).collect();
+        assert!(copies.len() >= 2, "a release and an extend: {calls:?}");
+        for copy in copies {
+            arrives(bed, copy).await;
         }
-    }
+        let theirs = other.lock(flavour, "x").try_lock().await.unwrap();
+        assert!(guard.is_held() && theirs.is_none(), "{flavour}, given {given}: two holders");
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}, given {given}");
+        idle(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
 }
+
+bed::cases!(the_release_of_a_grant_that_came_too_late_frees_no_later_hold:
+    reentrant_alone = (Flavour::Reentrant, false),
+    reentrant_as_given = (Flavour::Reentrant, true),
+    fair_alone = (Flavour::Fair, false),
+    fair_as_given = (Flavour::Fair, true),
+    write_alone = (Flavour::Write, false),
+    write_as_given = (Flavour::Write, true),
+);
 
 /// As above, where the attempt after it is told that its place is gone.
 #[tokio::test]
@@ -84,50 +88,54 @@ async fn nor_where_a_waiter_loses_its_place_after_it() {
 }
 
 /// Who is granted the lock too late again and again is told so in the end, also where others have it in between.
-#[tokio::test]
-async fn grants_that_always_come_too_late_are_an_error_in_the_end() {
-    for kind in ["reentrant", "fair", "multi", "RedLock"] {
-        reentrant(async |bed| {
-            let proxy = Proxy::start(bed.server.addr());
-            let options = Client::builder(&proxy.url()).command_timeout(ms(900)).retry_delay((ms(10), ms(30)));
-            let (client, other) = (bed.connect(options.retry_attempts(1)).await, bed.client().await);
-            let of = |client: &Client| -> Arc<dyn DistLock> {
-                match kind {
-                    "reentrant" => Arc::new(client.reentrant("x")),
-                    "fair" => Arc::new(client.fair("x")),
-                    "multi" => Arc::new(client.multi(["x", "y"])),
-                    _ => Arc::new(RedLock::new([client.clone()], "x").node_timeout(secs(2))),
-                }
-            };
-            let (lock, theirs) = (of(&client), of(&other));
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            proxy.set_upstream_mode(Mode::Delay(ms(400)));
-            let turns = Cell::new(0);
-            let others = async {
-                loop {
-                    let held = theirs.lock().await.unwrap();
-                    turns.set(turns.get() + 1);
-                    tokio::time::sleep(ms(50)).await;
-                    // Lost, where the other one was granted it between.
-                    drop(held);
-                    tokio::time::sleep(ms(100)).await;
-                }
-            };
-            let ends = tokio::time::timeout(secs(60), lock.acquire(Acquire::new().lease(ms(200))));
-            let late = tokio::select! {
-                late = ends => late.expect("ends"),
-                () = others => unreachable!("goes on for ever"),
-            };
-            println!("{kind}: {late:?} after {} turns of others", turns.get());
-            let too_late = late.as_ref().is_err_and(|error| error.is_retryable() && !error.outcome_unknown());
-            assert!(too_late && turns.get() > 2, "{kind}: {late:?} after {} turns of others", turns.get());
-            proxy.set_upstream_mode(Mode::Pass);
-            idle(&client).await;
-            client.shutdown(secs(5)).await.unwrap();
-        })
-        .await;
-    }
+async fn grants_that_always_come_too_late_are_an_error_in_the_end(kind: &str) {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let options = Client::builder(&proxy.url()).command_timeout(ms(900)).retry_delay((ms(10), ms(30)));
+        let (client, other) = (bed.connect(options.retry_attempts(1)).await, bed.client().await);
+        let of = |client: &Client| -> Arc<dyn DistLock> {
+            match kind {
+                "reentrant" => Arc::new(client.reentrant("x")),
+                "fair" => Arc::new(client.fair("x")),
+                "multi" => Arc::new(client.multi(["x", "y"])),
+                _ => Arc::new(RedLock::new([client.clone()], "x").node_timeout(secs(2))),
+            }
+        };
+        let (lock, theirs) = (of(&client), of(&other));
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        proxy.set_upstream_mode(Mode::Delay(ms(400)));
+        let turns = Cell::new(0);
+        let others = async {
+            loop {
+                let held = theirs.lock().await.unwrap();
+                turns.set(turns.get() + 1);
+                tokio::time::sleep(ms(50)).await;
+                // Lost, where the other one was granted it between.
+                drop(held);
+                tokio::time::sleep(ms(100)).await;
+            }
+        };
+        let ends = tokio::time::timeout(secs(60), lock.acquire(Acquire::new().lease(ms(200))));
+        let late = tokio::select! {
+            late = ends => late.expect("ends"),
+            () = others => unreachable!("goes on for ever"),
+        };
+        println!("{kind}: {late:?} after {} turns of others", turns.get());
+        let too_late = late.as_ref().is_err_and(|error| error.is_retryable() && !error.outcome_unknown());
+        assert!(too_late && turns.get() > 2, "{kind}: {late:?} after {} turns of others", turns.get());
+        proxy.set_upstream_mode(Mode::Pass);
+        idle(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+    })
+    .await;
 }
+
+bed::cases!(grants_that_always_come_too_late_are_an_error_in_the_end:
+    reentrant = "reentrant",
+    fair = "fair",
+    multi = "multi",
+    redlock = "RedLock",
+);
 
 /// A waiter confirms what it was granted for a short lease; another waits as the same owner later, and the confirmation arrives
 /// once more.

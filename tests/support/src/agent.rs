@@ -47,6 +47,8 @@ pub fn monotonic_ns() -> u64 {
 pub struct Classpath {
     version: String,
     entries: String,
+    /// The classes that an agent loads, for the Java machine to map.
+    archive: Option<PathBuf>,
 }
 
 impl Classpath {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// For a machine that starts soon and is ended soon.
+pub(super) const QUICK: [&str; 2] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
+
 /// The next line that the agent wrote; what the Java machine itself says in between (warnings) goes to the log.
 pub(super) async fn next_answer(out: &mut Lines<BufReader<ChildStdout>>, log: &Log) -> Option<String> {
     loop {
@@ -50,7 +53,10 @@ pub(super) fn command(classpath: &Classpath, url: &str, options: &AgentOptions) 
     // A file in /tmp for monitoring tools, which a machine that starts many of these may find locked, is not needed.
     command.arg(format!("-Xmx{}m", options.heap_mb)).args(["-Xshare:auto", "-XX:-UsePerfData"]).args(&options.jvm);
     if !options.full_speed {
-        command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        command.args(QUICK);
+    }
+    if let Some(archive) = &classpath.archive {
+        command.arg(format!("-XX:SharedArchiveFile={}", archive.display()));
     }
     command.args(["-cp", classpath.as_str(), "distlock.interop.Agent", "--url", url, "--mode", &options.mode]);
     if !options.full_speed {

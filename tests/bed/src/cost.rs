@@ -1,0 +1,73 @@
+//! What each call sends, by the server's own counts: the cost contract (design §5) is asserted in `cost.rs` of each flavour.
+
+use std::collections::BTreeMap;
+
+use distlock::{Client, DistLock, Flavour, Guard};
+
+use crate::{Bed, eventually, idle, secs};
+
+/// What was sent since the last time, without the commands that only observe, or that scripts run inside.
+pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
+    let mut stats = bed.admin.commandstats().await;
+    bed.admin.reset_stats().await;
+    let inside = [
+        "exists", "hexists", "hincrby", "hset", "hget", "hkeys", "hgetall", "pexpire", "pttl", "del", "type", "time",
+        "lindex", "lrange", "lpop", "lrem", "rpush", "zadd", "zincrby", "zrange", "zrem", "zscore", "hmget", "hdel",
+        "hlen", "set", "zcount", "incr", "get", "persist",
+    ];
+    stats.retain(|name, _| {
+        let name = name.as_str();
+        let observes = name.starts_with("config") || name.starts_with("info") || name.starts_with("client");
+        !observes && name != "publish" && !inside.contains(&name)
+    });
+    stats
+}
+
+/// So many of these, and nothing else.
+pub fn only(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    commands.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+/// Ten turns given back by hand, and ten by dropping: two commands each.
+pub async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) {
+    for by_hand in [true, false] {
+        for _ in 0..10 {
+            let guard = lock.lock().await.unwrap();
+            if by_hand {
+                guard.unlock().await.unwrap();
+            } else {
+                drop(guard);
+                idle(client).await;
+            }
+        }
+        assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{:?}, by hand: {by_hand}", lock.name());
+    }
+}
+
+/// One round of renewals keeps all of these, by so many commands.
+pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64) {
+    sent(bed).await;
+    let round = client.renew_now().await;
+    assert_eq!((round.renewed, round.failed, round.lost), (guards.len(), 0, 0));
+    assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "{} holds", guards.len());
+}
+
+/// What it costs to hand a lock over fifty times inside a process.
+pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
+    let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
+    let lock = client.lock(flavour, "x");
+    let mut guard = lock.lock().await.unwrap();
+    sent(bed).await;
+    for _ in 0..50 {
+        let next = lock.clone();
+        let next = tokio::spawn(async move { next.lock().await.unwrap() });
+        eventually("the next one waits", secs(5), async || client.stats().waiting == 1).await;
+        guard.unlock().await.unwrap();
+        guard = next.await.unwrap();
+    }
+    let all = sent(bed).await;
+    println!("{flavour}: {all:?}");
+    guard.unlock().await.unwrap();
+    assert_eq!(sent(bed).await.get("evalsha"), Some(&1), "{flavour}");
+    all
+}

@@ -1,0 +1,124 @@
+//! Cancel safety on a real server (C1, C2): whatever is dropped, wherever it stands, leaves nothing behind. Asserted in
+//! `cancel.rs` of each flavour.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, DistLock, Error, Step};
+use distlock_support::Numbers;
+
+use crate::harm::cut;
+use crate::{Bed, eventually, idle, median, ms, secs};
+
+/// Acquires dropped in all.
+pub const DROPS: u64 = 10_000;
+
+pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mut Numbers) -> bool {
+    let how = match numbers.below(5) {
+        0 => Acquire::new().wait(ms(numbers.below(3))),
+        1 => Acquire::new().lease(secs(20)),
+        2 => Acquire::new().owner(&client.owner()),
+        _ => Acquire::new(),
+    };
+    let pause = if numbers.below(2) == 0 { Duration::ZERO } else { Duration::from_micros(numbers.below(3000)) };
+    let polls = numbers.below(6);
+    match cut(lock.acquire(how), polls, pause).await {
+        Some(outcome) => {
+            let guard = match outcome {
+                Ok(Some(guard)) => guard,
+                // A wait of a few milliseconds may end while a command is under way: it is undone.
+                Ok(None) | Err(Error::Timeout { step: Step::Command }) => return false,
+                Err(error) => panic!("{error}"),
+            };
+            // Half of those that got it drop the unlock half-way, half the guard.
+            if numbers.below(2) == 0 {
+                let polls = numbers.below(4);
+                cut(guard.unlock(), polls, Duration::ZERO).await;
+            }
+            false
+        }
+        None => true,
+    }
+}
+
+pub async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
+    idle(client).await;
+    eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
+    eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
+    eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
+    let other = bed.client().await;
+    for n in 0..names {
+        // One look is enough, whatever a clock says on a busy machine; nor does it take long as a rule.
+        let lock = bed.lock(&other, &format!("c{n}"));
+        lock.try_lock().await.unwrap().expect("free at once").unlock().await.unwrap();
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            let began = Instant::now();
+            let guard = lock.lock().await.unwrap();
+            times.push(began.elapsed());
+            guard.unlock().await.unwrap();
+        }
+        assert!(median(times.clone()) < ms(50), "the next acquires took {times:?}");
+    }
+}
+
+/// A third of them while the lock is held elsewhere.
+pub async fn drops(bed: &Bed, count: u64) {
+    const NAMES: u64 = 12;
+    let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
+    let holder = bed.client().await;
+    // Every third name is held by another client throughout.
+    let mut held = Vec::new();
+    for n in (0..NAMES).step_by(3) {
+        held.push(bed.lock(&holder, &format!("c{n}")).lock().await.unwrap());
+    }
+    let tasks: Vec<_> = (0..NAMES)
+        .map(|n| {
+            let (client, lock) = (client.clone(), bed.lock(&client, &format!("c{n}")));
+            tokio::spawn(async move {
+                let mut numbers = Numbers::new(n + 1);
+                let mut dropped = 0;
+                let mut begun = 0;
+                while dropped < count / NAMES + 1 {
+                    begun += 1;
+                    dropped += u64::from(acquire_and_drop(&*lock, &client, &mut numbers).await);
+                }
+                (begun, dropped)
+            })
+        })
+        .collect();
+    let (mut begun, mut dropped) = (0, 0);
+    for task in tasks {
+        let (b, d) = task.await.unwrap();
+        (begun, dropped) = (begun + b, dropped + d);
+    }
+    assert!(dropped >= count);
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    let began = Instant::now();
+    nothing_left(bed, &client, NAMES).await;
+    println!("{begun} acquires begun, {dropped} dropped before their end; clean after {:?}", began.elapsed());
+}
+
+/// Many local waiters on one name, dropped wherever they are in the queue, while the lock goes round.
+pub async fn waiters_dropped_in_the_queue(bed: &Bed) {
+    let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
+    let tasks: Vec<_> = (0..64)
+        .map(|n| {
+            let (client, lock) = (client.clone(), bed.lock(&client, "c0"));
+            tokio::spawn(async move {
+                let mut numbers = Numbers::new(1000 + n);
+                for _ in 0..50 {
+                    acquire_and_drop(&*lock, &client, &mut numbers).await;
+                }
+                // The last one is seen through: nobody is stuck.
+                let guard = tokio::time::timeout(secs(30), lock.lock()).await.expect("stuck in the queue");
+                guard.unwrap().unlock().await.unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    nothing_left(bed, &client, 1).await;
+}

@@ -1,0 +1,126 @@
+//! What the tests of faults add to the bed: clients that give up soon, and requests told apart by their script.
+
+use std::time::Duration;
+
+use distlock::{Acquire, Builder, Client, DistLock as _, Error, Flavour, Guard, Lost, Released};
+use distlock_support::Admin;
+use distlock_support::proxy::Matcher;
+
+use crate::harm::{TIMEOUT, runs};
+use crate::{Bed, idle, ms, secs};
+
+/// The watchdog of [`brisk`].
+pub const WATCHDOG: Duration = secs(3);
+
+/// A builder for a client that notices faults and gives up soon.
+pub fn brisk(url: &str) -> Builder {
+    Client::builder(url)
+        .watchdog(WATCHDOG)
+        .command_timeout(TIMEOUT)
+        .connect_timeout(secs(3))
+        .retry_attempts(5)
+        .retry_delay((ms(20), ms(100)))
+        .subscribe_timeout(secs(1))
+        .subscription_linger(ms(200))
+        .poll_cap(secs(2))
+        .ping_interval(ms(500))
+}
+
+/// The requests that run a script of the reentrant lock by its hash.
+pub fn script(name: &str) -> Matcher {
+    runs(&["common/holds", &format!("reentrant/{name}")])
+}
+
+/// Has every script of the lock run once, so that the server knows it.
+pub async fn warm(client: &Client) {
+    let lock = client.reentrant("warm");
+    let guard = lock.lock().await.expect("nobody has this lock");
+    assert_eq!(client.renew_now().await.renewed, 1);
+    assert!(lock.is_locked().await.is_ok_and(|locked| locked));
+    assert_eq!(lock.force_unlock().await.ok(), Some(true));
+    assert!(guard.unlock().await.is_err());
+    lock.lock().await.expect("nobody has this lock").unlock().await.expect("just taken");
+    idle(client).await;
+}
+
+/// The hold count in Redis, whoever holds: what is in the one field there is. 0 without a key.
+pub async fn count(admin: &Admin, key: &str) -> u64 {
+    let fields = admin.hgetall(key).await;
+    assert!(fields.len() <= 1, "two holders of {key}: {fields:?}");
+    fields.values().next().map_or(0, |count| count.parse().expect("a hold count is a number"))
+}
+
+/// What a session of this label was granted: it is alone, and whatever is lost once, it does not fail.
+#[track_caller]
+pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Guard {
+    match outcome {
+        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: {what}: busy, with nobody there")),
+        Err(error) => panic!("{label}: {what}: {error:?}"),
+    }
+}
+
+/// As [`got`], of what it has given back.
+#[track_caller]
+pub fn gave(label: &str, what: &str, outcome: Result<Released, Error>, left: Released) {
+    match outcome {
+        Ok(found) => assert_eq!(found, left, "{label}: {what}"),
+        Err(error) => panic!("{label}: {what}: {error:?}"),
+    }
+}
+
+/// An error of a command that may have been carried out.
+#[track_caller]
+pub fn assert_doubt(error: &Error) {
+    assert!(error.outcome_unknown() && error.is_retryable(), "{error:?}");
+}
+
+/// The server refused, with this code; nothing is in doubt.
+#[track_caller]
+pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
+    match outcome {
+        Err(error @ Error::Server { .. }) if error.outcome_unknown() => panic!("in doubt: {error:?}"),
+        Err(Error::Server { message }) if message.starts_with(code) => {}
+        Err(error) => panic!("expected {code}: {error:?}"),
+        Ok(_) => panic!("expected {code}: it succeeded"),
+    }
+}
+
+/// Has `key` become something else under a holder: everything that is asked of it is told so, and nothing touches it.
+pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, make: &[&str]) {
+    let lock = client.lock(flavour, "key");
+    let guard = lock.lock().await.unwrap();
+    let watched = client.lock(flavour, "watched").lock().await.unwrap();
+    let () = bed.admin.cmd(&["DEL", "key"]).await;
+    bed.admin.raw(make).await.expect("it becomes something else");
+    let before: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
+    // Who held it has lost it; its neighbour in the same renewal has not.
+    let renewed = client.renew_now().await;
+    assert_eq!((renewed.renewed, renewed.lost), (1, 1), "{make:?}");
+    assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Gone, .. }));
+    assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })) && watched.is_held());
+    watched.unlock().await.unwrap();
+    let released = lock.release(&client.owner()).await.map(drop);
+    let mut outcomes = vec![
+        lock.try_lock().await.map(drop),
+        lock.lock().await.map(drop),
+        lock.lock_for(secs(5)).await.map(drop),
+        lock.acquire(Acquire::new().owner(&client.owner())).await.map(drop),
+        lock.state().await.map(drop),
+        lock.force_unlock().await.map(drop),
+    ];
+    if make[0] == "HSET" {
+        // A lock, as far as a release can tell, of somebody else.
+        assert!(matches!(released, Err(Error::NotHeld { .. })), "{flavour}: {make:?}: {released:?}");
+    } else {
+        outcomes.push(released);
+    }
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        let told = matches!(&error, Error::WrongType { name, .. } if &**name == "key");
+        assert!(told && !error.is_retryable() && !error.outcome_unknown(), "{flavour}: {make:?}: {error:?}");
+    }
+    let after: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
+    assert_eq!(before, after, "{flavour}: {make:?}");
+    // What a lost hold leaves beside its key goes with its lease.
+    let () = bed.admin.cmd(&["FLUSHALL"]).await;
+}

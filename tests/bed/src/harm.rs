@@ -1,0 +1,77 @@
+//! Harm to be done: futures dropped half-way, commands that the network treats badly, and how to tell which ones.
+
+use std::path::Path;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use distlock_support::proxy::{Action, Matcher};
+use sha1::{Digest as _, Sha1};
+
+use super::ms;
+
+/// How long a command may take where [`ACTIONS`] are done to it.
+pub const TIMEOUT: Duration = ms(300);
+
+/// Every way in which a network treats one command.
+pub const ACTIONS: [Action; 9] = [
+    Action::SwallowReplyClose,
+    Action::SwallowReplyRst,
+    Action::HangReply,
+    Action::CloseBefore,
+    Action::CloseAfter,
+    Action::Rst,
+    Action::Duplicate,
+    Action::Delay(ms(50)),
+    // Longer than a command may take.
+    Action::DelayReply(ms(500)),
+];
+
+/// Drops a future after so many polls, or after a while.
+pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Output> {
+    let mut work = pin!(work);
+    if pause.is_zero() {
+        for _ in 0..polls {
+            if let Poll::Ready(output) = futures::poll!(work.as_mut()) {
+                return Some(output);
+            }
+            tokio::task::yield_now().await;
+        }
+        return None;
+    }
+    tokio::time::timeout(pause, work).await.ok()
+}
+
+/// The hash by which the script made of these parts of `lua/` is sent: `sha(&["reentrant/acquire"])`.
+pub fn sha(parts: &[impl AsRef<str>]) -> String {
+    format!("{:x}", Sha1::digest(text(parts)))
+}
+
+/// The text of the script made of these parts.
+pub fn text(parts: &[impl AsRef<str>]) -> String {
+    let read = |part: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../lua/{part}.lua"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    parts.iter().map(|part| read(part.as_ref())).collect()
+}
+
+/// The requests that run the script made of these parts by its hash.
+pub fn runs(parts: &[impl AsRef<str>]) -> Matcher {
+    Matcher::command("EVALSHA").containing(sha(parts))
+}
+
+/// Does every action to every target, all actions at once.
+pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
+    targets: impl IntoIterator<Item = T>,
+    hit: impl Fn(Action, T) -> F,
+) {
+    let mut slowest = Duration::ZERO;
+    for target in targets {
+        let start = Instant::now();
+        futures::future::join_all(ACTIONS.map(|action| hit(action, target))).await;
+        println!("{target:?}: {:?}", start.elapsed());
+        slowest = slowest.max(start.elapsed());
+    }
+    assert!(slowest > TIMEOUT, "replies were lost");
+}

@@ -1,0 +1,300 @@
+//! What the integration tests stand on: one server a test, its clients, and the check that nothing is left at the end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
+use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left, must, undisturbed};
+use futures::future::LocalBoxFuture;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+pub mod cost;
+pub mod dropped;
+pub mod events;
+pub mod fault;
+pub mod harm;
+pub mod pest;
+pub mod session;
+pub mod wire;
+
+/// No test takes longer; one that does hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How long clean-up in the background may take.
+const SOON: Duration = Duration::from_secs(5);
+
+/// What the counter of a fenced lock begins with.
+pub const COUNTER: &str = "redisson_lock_token:";
+
+/// Makes a lock of the flavour under test.
+pub type Make = fn(&Client, &str) -> Arc<dyn DistLock>;
+
+/// A server of its own, an administrator's connection, and every client that was connected here.
+pub struct Bed {
+    pub server: RedisServer,
+    pub admin: Admin,
+    make: Make,
+    baseline: Baseline,
+    clients: Mutex<Vec<Client>>,
+}
+
+impl Bed {
+    async fn over(server: RedisServer, make: Make) -> Self {
+        let admin = Admin::connect(&server).await;
+        let baseline = Baseline::take(&admin).await;
+        Self { server, admin, make, baseline, clients: Mutex::default() }
+    }
+
+    /// A lock of the flavour under test.
+    pub fn lock(&self, client: &Client, name: &str) -> Arc<dyn DistLock> {
+        (self.make)(client, name)
+    }
+
+    /// A builder with the default options.
+    pub fn builder(&self) -> Builder {
+        Client::builder(&self.server.url())
+    }
+
+    /// A builder for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
+    pub fn quick_builder(&self) -> Builder {
+        self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
+    }
+
+    /// Connects; the client is shut down at the end of the test.
+    pub async fn connect(&self, builder: Builder) -> Client {
+        let client = builder.connect().await.expect("the server of this test is there");
+        self.clients.lock().push(client.clone());
+        client
+    }
+
+    /// A client with the default options.
+    pub async fn client(&self) -> Client {
+        self.connect(self.builder()).await
+    }
+
+    /// A client with a short watchdog.
+    pub async fn quick(&self) -> Client {
+        self.connect(self.quick_builder()).await
+    }
+
+    /// All keys but the counters of fenced locks, which are there to stay.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys = self.admin.keys().await;
+        keys.retain(|key| !key.starts_with(COUNTER));
+        keys
+    }
+
+    /// Counters of fenced locks have no end, and nobody who releases a lock takes them away.
+    async fn sweep_counters(&self) {
+        for key in self.admin.keys().await.iter().filter(|key| key.starts_with(COUNTER)) {
+            assert_eq!(self.admin.pttl(key).await, -1, "{key} has an end");
+            self.admin.cmd::<()>(&["DEL", key]).await;
+        }
+    }
+
+    /// Nothing is held, waited for or under way; and after the shutdown no key, channel, connection or task is left.
+    async fn end(self) {
+        let clients = std::mem::take(&mut *self.clients.lock());
+        for client in &clients {
+            idle(client).await;
+        }
+        for client in &clients {
+            match client.shutdown(SOON).await {
+                // Closed: the test did it.
+                Ok(()) | Err(Error::Closed) => {}
+                Err(error) => panic!("shutdown of {client:?}: {error}"),
+            }
+            let stats = client.stats();
+            assert_eq!((stats.holds, stats.waiting, stats.under_way), (0, 0, 0), "after the shutdown");
+        }
+        drop(clients);
+        self.sweep_counters().await;
+        assert_nothing_left(&self.admin, &self.baseline).await;
+    }
+}
+
+/// Waits until a client holds nothing, waits for nothing and does nothing.
+pub async fn idle(client: &Client) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let stats = client.stats();
+        if (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "still busy at the end: {stats:?}");
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// The watchdog of [`Bed::quick`].
+pub const QUICK: Duration = Duration::from_millis(1800);
+
+/// Runs a test body over a flavour, on a plain server; on another one once more if the machine stood still meanwhile.
+pub async fn run(make: Make, body: impl AsyncFn(&Bed)) {
+    undisturbed_on_plain(make, &body).await;
+}
+
+/// A test's body behind a pointer: what goes on around it is compiled once, and not once a test.
+trait Body {
+    fn on<'a>(&'a self, bed: &'a Bed) -> LocalBoxFuture<'a, ()>;
+}
+
+impl<F: AsyncFn(&Bed)> Body for F {
+    fn on<'a>(&'a self, bed: &'a Bed) -> LocalBoxFuture<'a, ()> {
+        Box::pin(async move { self(bed).await })
+    }
+}
+
+async fn undisturbed_on_plain(make: Make, body: &dyn Body) {
+    undisturbed(async || run_on(RedisServer::start(), make, async |bed| body.on(bed).await).await).await;
+}
+
+/// Makes a test of each of these cases: `cases!(body: name = argument, …)`, with `on two threads,` before the body's name where
+/// it wants them.
+#[macro_export]
+macro_rules! cases {
+    (on two threads, $body:ident: $($name:ident = $case:expr),+ $(,)?) => {
+        mod $body {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$body($case).await;
+            })+
+        }
+    };
+    ($body:ident: $($name:ident = $case:expr),+ $(,)?) => {
+        mod $body {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[tokio::test]
+            async fn $name() {
+                super::$body($case).await;
+            })+
+        }
+    };
+}
+
+/// Runs a test body over the reentrant lock.
+pub async fn reentrant(body: impl AsyncFn(&Bed)) {
+    run(|client, name| client.lock(Flavour::Reentrant, name), body).await;
+}
+
+/// Runs a test body over the fair lock.
+pub async fn fair(body: impl AsyncFn(&Bed)) {
+    run(|client, name| client.lock(Flavour::Fair, name), body).await;
+}
+
+/// Runs a test body over the writing half of the read-write lock.
+pub async fn rw(body: impl AsyncFn(&Bed)) {
+    run(|client, name| client.lock(Flavour::Write, name), body).await;
+}
+
+/// Runs a test body on a given server.
+pub async fn run_on(server: RedisServer, make: Make, body: impl AsyncFnOnce(&Bed)) {
+    let bed = Bed::over(server, make).await;
+    if tokio::time::timeout(LIMIT, body(&bed)).await.is_err() {
+        let clients = bed.clients.lock();
+        panic!("the test has not ended within {LIMIT:?}; its clients: {clients:?}");
+    }
+    bed.end().await;
+}
+
+/// Waits for a condition, looking every 2 ms; how long it took.
+pub async fn eventually(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    loop {
+        if condition().await {
+            return start.elapsed();
+        }
+        assert!(start.elapsed() < within, "not within {within:?}: {what}");
+        tokio::time::sleep(ms(2)).await;
+    }
+}
+
+/// The owner as it stands in Redis. Asked for by `as_str()` it would count as known elsewhere, and be counted otherwise.
+pub fn text(owner: &Owner) -> String {
+    let debug = format!("{owner:?}");
+    debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
+}
+
+/// Comes in as this owner.
+pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
+    lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
+}
+
+/// Waits for a lock, and tells when it had it.
+pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
+    tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+        (guard, Instant::now())
+    })
+}
+
+/// Waits for a lock, and gives it back at once.
+pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+        guard.unlock().await.unwrap_or_else(|error| panic!("{error:?}"));
+    })
+}
+
+/// Waits until nobody holds the lock; how long it took.
+pub async fn freed(lock: &Arc<dyn DistLock>, within: Duration) -> Duration {
+    eventually("the lock is free", within, async || !lock.is_locked().await.unwrap()).await
+}
+
+/// Whether a short wait ended without the lock; on a machine too busy to answer in time, that is an error that says so.
+pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
+    match outcome {
+        Ok(None) | Err(Error::Timeout { step: Step::Command }) => true,
+        Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command }),
+        _ => false,
+    }
+}
+
+/// Milliseconds.
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Seconds.
+pub const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// The middle one.
+pub fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// A counter that loses count, and says so, when two are inside at once.
+#[derive(Debug, Default)]
+pub struct Counter {
+    count: AtomicU64,
+    inside: AtomicU64,
+}
+
+impl Counter {
+    /// Counts one up, in steps that are not atomic together, with a pause in between.
+    pub async fn bump(&self, pause: Duration) {
+        let others = self.inside.fetch_add(1, Ordering::SeqCst);
+        let seen = self.count.load(Ordering::SeqCst);
+        if pause.is_zero() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(pause).await;
+        }
+        self.count.store(seen + 1, Ordering::SeqCst);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        must(others == 0, "somebody else was inside");
+    }
+
+    /// How far it has counted.
+    pub fn get(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+}

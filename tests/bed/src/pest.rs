@@ -1,0 +1,91 @@
+//! Connections that are closed by the server, and scripts that it forgets, over and over, under tasks that want a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Flavour};
+use distlock_support::{Admin, must};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::{Bed, Counter};
+
+/// What a [`Pest`] does.
+#[derive(Clone, Copy, Debug)]
+pub enum Deed {
+    Kill(&'static str),
+    Flush,
+}
+
+/// Does something to the server again and again until it is told to stop.
+pub struct Pest {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<u64>,
+}
+
+impl Pest {
+    pub async fn start(bed: &Bed, every: Duration, deeds: &'static [Deed]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, admin) = (Arc::clone(&stop), Admin::connect(&bed.server).await);
+        let task = tokio::spawn(async move {
+            let mut done = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                for deed in deeds {
+                    done += match deed {
+                        Deed::Kill(kind) => admin.client_kill_type(kind).await,
+                        Deed::Flush => {
+                            admin.script_flush().await;
+                            1
+                        }
+                    };
+                }
+                tokio::time::sleep(every).await;
+            }
+            done
+        });
+        Self { stop, task }
+    }
+
+    /// Ends it; how often it struck.
+    pub async fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
+/// `tasks` tasks of some clients take one lock `rounds` times each, and never two at once.
+pub async fn contend(clients: &[Client], tasks: usize, rounds: usize, hold: Duration) -> Vec<Duration> {
+    contend_for(Flavour::Reentrant, clients, tasks, rounds, hold).await
+}
+
+/// As [`contend`], for a lock of this flavour.
+pub async fn contend_for(
+    flavour: Flavour,
+    clients: &[Client],
+    tasks: usize,
+    rounds: usize,
+    hold: Duration,
+) -> Vec<Duration> {
+    let counter = Arc::new(Counter::default());
+    let mut running = JoinSet::new();
+    for n in 0..tasks {
+        let (lock, counter) = (clients[n % clients.len()].lock(flavour, "hot"), Arc::clone(&counter));
+        running.spawn(async move {
+            let mut waits = Vec::new();
+            for _ in 0..rounds {
+                let start = Instant::now();
+                let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+                waits.push(start.elapsed());
+                counter.bump(hold).await;
+                if let Err(error) = guard.unlock().await {
+                    assert!(error.is_retryable(), "{error:?}");
+                }
+            }
+            waits
+        });
+    }
+    let mut waits = running.join_all().await.concat();
+    must(counter.get() as usize == tasks * rounds, "two were inside at once");
+    waits.sort();
+    waits
+}

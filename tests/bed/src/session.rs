@@ -1,0 +1,175 @@
+//! A session with a fenced, a spin or a multi lock, in which every command is lost, repeated, delayed and cut.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use distlock::{Acquire, Client, Error, Flavour, Guard, MultiLock, Owner, Released};
+use distlock_support::Admin;
+use distlock_support::proxy::{Action, Matcher, Proxy};
+
+use crate::fault::{brisk, gave, got};
+use crate::harm::ACTIONS;
+use crate::{Bed, Make, eventually, idle, ms, secs, text};
+
+/// A flavour: its locks, the hashes of one of them, and how many members of its guards have numbers.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    label: &'static str,
+    make: Make,
+    keys: fn(&str) -> Vec<String>,
+    numbers: usize,
+    /// How many clients share its commands among them.
+    lanes: usize,
+}
+
+pub const FENCED: Kind = Kind {
+    label: "fenced",
+    make: |client, name| client.lock(Flavour::Fenced, name),
+    keys: |name| vec![name.to_owned()],
+    numbers: 1,
+    lanes: 1,
+};
+
+pub const SPIN: Kind = Kind {
+    label: "spin",
+    make: |client, name| client.lock(Flavour::Spin, name),
+    keys: |name| vec![name.to_owned()],
+    numbers: 0,
+    lanes: 1,
+};
+
+/// Two that one script takes, and one that goes by itself.
+pub const MULTI: Kind = Kind {
+    label: "multi",
+    make: |client, name| {
+        let member = |flavour, n: u8| client.lock(flavour, &format!("{name}/{n}"));
+        let all = [(Flavour::Reentrant, 1), (Flavour::Spin, 2), (Flavour::Fenced, 3)];
+        Arc::new(MultiLock::of(all.into_iter().map(|(flavour, n)| member(flavour, n)).collect()))
+    },
+    keys: |name| (1..=3).map(|n| format!("{name}/{n}")).collect(),
+    numbers: 1,
+    lanes: 3,
+};
+
+/// What stands in Redis of one lock, past the proxy.
+struct View<'a> {
+    admin: &'a Admin,
+    keys: Vec<String>,
+    label: &'a str,
+}
+
+impl View<'_> {
+    /// Exactly these holds stand in each of its hashes, now.
+    async fn holds(&self, expected: &[(&Owner, u64)]) {
+        let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
+        for key in &self.keys {
+            assert_eq!(self.admin.hgetall(key).await, expected, "{}: {key}", self.label);
+            let ttl = self.admin.pttl(key).await;
+            assert!(expected.is_empty() || ttl > 0, "{}: {key} has no end of life, {ttl}", self.label);
+        }
+    }
+
+    async fn is_free(&self) -> bool {
+        for key in &self.keys {
+            if self.admin.exists(key).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What was begun is undone.
+    async fn free_soon(&self) {
+        eventually(&format!("free again: {}", self.label), secs(5), async || self.is_free().await).await;
+    }
+}
+
+/// The number of the section, where there is one: it is above all before.
+fn above(guard: &Guard, kind: Kind, last: &mut u64, label: &str) {
+    let numbers: Vec<u64> = guard.members().iter().filter_map(|member| member.token).collect();
+    assert_eq!(numbers.len(), kind.numbers, "{label}");
+    for number in numbers {
+        assert!(number > *last, "{label}: {number} after {last}");
+        *last = number;
+    }
+}
+
+/// All that a client does with a lock. Whatever is lost once, acquires with a wait and releases succeed all the same.
+async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
+    let (lock, label) = ((kind.make)(client, name), view.label);
+    // In doubt or not, an error of a single attempt may pass.
+    let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
+    let got = |what: &str, outcome| got(label, what, outcome);
+    let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
+    let (me, mut last) = (client.owner(), 0);
+    let mine = || Acquire::new().owner(&me).wait(secs(8));
+    let first = got("acquire", lock.acquire(mine()).await);
+    view.holds(&[(&me, 1)]).await;
+    above(&first, kind, &mut last, label);
+    let second = got("come in again", lock.acquire(mine()).await);
+    view.holds(&[(&me, 2)]).await;
+    assert!(second.members().iter().all(|member| member.token.is_none_or(|token| token == last)), "{label}");
+    match lock.try_lock().await {
+        Ok(guard) => assert!(guard.is_none(), "{label}: two holders"),
+        Err(error) => passing("try", &error),
+    }
+    if let Err(error) = first.extend(secs(25)).await {
+        passing("extend", &error);
+    }
+    gave("give one back", second.unlock().await, Released::StillHeld(1));
+    view.holds(&[(&me, 1)]).await;
+    assert!(first.is_held(), "{label}");
+    gave("give the other back", first.unlock().await, Released::Free);
+    view.holds(&[]).await;
+    // As an owner of its own: those that go together are taken by one command.
+    let guard = got("acquire alone", lock.lock_for(secs(8)).await);
+    view.holds(&[(guard.owner(), 1)]).await;
+    above(&guard, kind, &mut last, label);
+    gave("release", guard.unlock().await, Released::Free);
+    view.free_soon().await;
+    match lock.try_lock().await {
+        Ok(guard) => {
+            let guard = guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there"));
+            view.holds(&[(guard.owner(), 1)]).await;
+            above(&guard, kind, &mut last, label);
+            drop(guard);
+        }
+        Err(error) => passing("try", &error),
+    }
+    view.free_soon().await;
+    idle(client).await;
+}
+
+/// A client behind a proxy of its own, which does one thing to the nth command that names a lock, for every nth of its lane.
+async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
+    let (proxy, admin) = (Proxy::start(bed.server.addr()), Admin::connect(&bed.server).await);
+    let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).subscription_linger(ms(0))).await;
+    let named = async |name: String, nth: Option<usize>| {
+        let armed = nth.map(|n| proxy.on_request(Matcher::command("EVALSHA").containing(&name).nth(n), action));
+        session(&client, kind, &name, &View { admin: &admin, keys: (kind.keys)(&name), label: &name }).await;
+        armed.is_none_or(|armed| armed.has_fired())
+    };
+    // The server knows the scripts.
+    named(format!("{} {lane} {action:?} warm;", kind.label), None).await;
+    // Until there is no such command: on a busy machine one more or less may be repeated.
+    let mut hit = 0;
+    for n in (1 + lane..).step_by(kind.lanes) {
+        if !named(format!("{} {action:?}/{n};", kind.label), Some(n)).await {
+            break;
+        }
+        hit += 1;
+    }
+    client.shutdown(secs(5)).await.unwrap();
+    hit
+}
+
+/// Every command of the session, lost, repeated, delayed or cut off in nine ways: never counted twice, never held after an
+/// error, no part of a multi lock left behind, and no number given twice.
+pub async fn in_every_way(bed: &Bed, kind: Kind) {
+    let all = (0..kind.lanes).flat_map(|lane| ACTIONS.map(|action| (lane, action)));
+    let running = all.map(async |(lane, action)| (action, run(bed, kind, action, lane).await));
+    for (action, commands) in futures::future::join_all(running).await {
+        println!("{}, {action:?}: {commands} commands", kind.label);
+        assert!(commands >= 8, "{}, {action:?}: {commands}", kind.label);
+    }
+}

@@ -1,0 +1,323 @@
+//! The minimal access list of `docs/acl.md`, to the letter: enough for locks, and for nothing else.
+
+use bed::{Bed, eventually, ms, reentrant, secs};
+use distlock::{Acquire, Client, DistLock, Flavour, Prefer, Released};
+
+const PAGE: &str = include_str!("../../docs/acl.md");
+
+fn rules() -> Vec<String> {
+    let (_, block) = PAGE.split_once("```acl").expect("the page has the list");
+    let (block, _) = block.split_once("```").expect("the block ends");
+    block.split_whitespace().skip(1).map(str::to_owned).collect()
+}
+
+/// Logs in by these rules, less one.
+async fn log_in(bed: &Bed, rules: &[String], without: &str) -> (Client, Client) {
+    let mut setuser = vec!["ACL", "SETUSER"];
+    setuser.extend(rules.iter().map(String::as_str).filter(|rule| *rule != without));
+    let () = bed.admin.cmd(&setuser).await;
+    let () = bed.admin.cmd(&["ACL", "LOG", "RESET"]).await;
+    // Without a right to any channel, a client must not try it out.
+    let hears = rules.iter().any(|rule| rule.starts_with('&'));
+    let login = || bed.builder().username("locks").password("SECRET").name_prefix("app:").preflight(hears);
+    (bed.connect(login().subscription_linger(ms(50))).await, bed.connect(login()).await)
+}
+
+/// These rules are enough for what is done; and without any of these commands it is refused that very one.
+async fn enough_and_each_is_needed<T>(
+    bed: &Bed,
+    rules: &[String],
+    commands: &[&str],
+    done: impl AsyncFn(&Client, &Client) -> distlock::Result<T>,
+    look: impl AsyncFnOnce(T, &Client),
+) {
+    let (one, two) = log_in(bed, rules, "").await;
+    let outcome = done(&one, &two).await.unwrap();
+    look(outcome, &one).await;
+    assert_eq!(refusals(bed).await, "");
+    leave(bed, [one, two]).await;
+    for without in commands {
+        let (one, two) = log_in(bed, rules, without).await;
+        drop(done(&one, &two).await);
+        let refused = refusals(bed).await;
+        assert!(refused.contains(&format!("{:?}", &without[1..])), "{without} is not needed: {refused}");
+        leave(bed, [one, two]).await;
+    }
+}
+
+/// What could not be given back goes as well.
+async fn leave(bed: &Bed, clients: [Client; 2]) {
+    for client in clients {
+        client.shutdown(secs(5)).await.unwrap();
+    }
+    let () = bed.admin.cmd(&["FLUSHALL"]).await;
+}
+
+/// What the server has refused.
+async fn refusals(bed: &Bed) -> String {
+    let refused: Vec<redis::Value> = bed.admin.cmd(&["ACL", "LOG"]).await;
+    if refused.is_empty() { String::new() } else { format!("{refused:?}") }
+}
+
+/// All that both halves of a read-write lock do. True when a writer that waited held a reader back.
+async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Result<bool> {
+    let (mine, theirs) = (one.rw("rw").prefer(Prefer::Writers), two.rw("rw"));
+    let first = mine.read().lock().await?;
+    let me = first.owner().clone();
+    let again = mine.read().acquire(Acquire::new().owner(&me)).await?;
+    let beside = theirs.read().lock().await?;
+    one.renew_now().await;
+    first.extend(secs(10)).await?;
+    theirs.read().state().await?;
+    // Waits, and gives up.
+    let writing = mine.write();
+    let writer = tokio::spawn(async move { writing.lock().await });
+    let listens = async || bed.admin.numsub("redisson_rwlock:{app:rw}").await == 1;
+    eventually("it has asked once", secs(5), async || listens().await || writer.is_finished()).await;
+    let held_back = theirs.read().lock_for(ms(300)).await?.is_none();
+    writer.abort();
+    eventually("it gave up", secs(5), async || one.stats().waiting + one.stats().under_way == 0).await;
+    beside.unlock().await?;
+    if let Some(again) = again {
+        again.unlock().await?;
+    }
+    // Woken, when the last reader has left; and all readers, when the writer downgrades.
+    let writing = mine.write();
+    let writer = tokio::spawn(async move { writing.lock_for(secs(10)).await });
+    eventually("it waits", secs(5), async || one.stats().waiting == 1 || writer.is_finished()).await;
+    first.unlock().await?;
+    let Some(guard) = writer.await.expect("it ends")? else { return Ok(held_back) };
+    let reading = theirs.read();
+    let reader = tokio::spawn(async move { reading.lock_for(secs(10)).await });
+    eventually("it waits", secs(5), async || two.stats().waiting == 1 || reader.is_finished()).await;
+    guard.extend(secs(10)).await?;
+    let guard = guard.downgrade().await?;
+    drop(reader.await.expect("it ends")?);
+    guard.unlock().await?;
+    for half in [&mine.read() as &dyn DistLock, &mine.write()] {
+        let guard = half.lock().await?;
+        half.force_unlock().await?;
+        drop(guard);
+    }
+    Ok(held_back)
+}
+
+/// All that a lock of this flavour does that is told of nothing.
+async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::Result<()> {
+    let (mine, theirs) = (one.lock(flavour, "x"), two.lock(flavour, "x"));
+    if let Some(outer) = mine.acquire(Acquire::new().wait(ms(0))).await? {
+        let me = outer.owner().clone();
+        let inner = mine.acquire(Acquire::new().owner(&me)).await?;
+        one.renew_now().await;
+        outer.extend(secs(10)).await?;
+        theirs.state().await?;
+        let stranger = theirs.release(&two.owner()).await;
+        assert!(stranger.is_err(), "a stranger released it");
+        let waiter = tokio::spawn(async move { theirs.lock_for(secs(10)).await });
+        eventually("it waits", secs(5), async || two.stats().waiting == 1 || waiter.is_finished()).await;
+        if let Some(inner) = inner {
+            inner.unlock().await?;
+        }
+        outer.unlock().await?;
+        drop(waiter.await.expect("it ends")?);
+    }
+    eventually("it is given back", secs(5), async || two.stats().under_way + two.stats().holds == 0).await;
+    let guard = mine.lock().await?;
+    // Of an owner that is known elsewhere.
+    let again = mine.acquire(Acquire::new().owner(&guard.owner().to_string().parse()?)).await?;
+    drop(again);
+    mine.force_unlock().await?;
+    drop(guard);
+    Ok(())
+}
+
+/// The lines of the list that begin with one of these words, and those before them all.
+fn lines(first: &[&str]) -> Vec<String> {
+    let (_, block) = PAGE.split_once("```acl").expect("the page has the list");
+    let (block, _) = block.split_once("```").expect("the block ends");
+    let only = ["+hlen", "+zadd", "+lindex", "+incr"];
+    let wanted = |line: &&str| {
+        let begin = line.split_whitespace().next().unwrap_or_default();
+        !only.contains(&begin) || first.contains(&begin)
+    };
+    block.lines().filter(wanted).flat_map(str::split_whitespace).skip(1).map(str::to_owned).collect()
+}
+
+/// The line for fenced locks, added to those for all: enough, and each of its commands is needed.
+#[tokio::test]
+async fn the_line_for_fenced_locks_is_enough_and_each_is_needed() {
+    reentrant(async |bed| {
+        let rules = lines(&["+incr"]);
+        assert_eq!(rules.last().map(String::as_str), Some("+persist"));
+        let fenced = async |one: &Client, two: &Client| take_turns(Flavour::Fenced, one, two).await;
+        enough_and_each_is_needed(bed, &rules, &["+incr", "+get", "+persist"], fenced, async |(), one| {
+            assert_eq!(one.fenced("x").last_token().await.unwrap(), 3);
+            assert!(bed.admin.exists("redisson_lock_token:{app:x}").await);
+        })
+        .await;
+    })
+    .await;
+}
+
+/// A login for spin locks alone: no channel, no command of pub/sub; all the others of the common lines are needed.
+#[tokio::test]
+async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines() {
+    reentrant(async |bed| {
+        let mut rules = lines(&[]);
+        let messages = ["+subscribe", "+unsubscribe", "+publish"];
+        rules.retain(|rule| !messages.contains(&rule.as_str()) && !rule.starts_with('&'));
+        let commands: Vec<_> = rules.iter().map(String::as_str).skip_while(|rule| *rule != "+exists").collect();
+        assert_eq!(commands.len(), 13, "{commands:?}");
+        let spin = async |one: &Client, two: &Client| take_turns(Flavour::Spin, one, two).await;
+        enough_and_each_is_needed(bed, &rules, &commands, spin, async |(), _| {}).await;
+    })
+    .await;
+}
+
+/// A channel is no key: with a right to it (`&`), and none to a key of its name (`~`), messages are sent and heard.
+#[tokio::test]
+async fn channels_need_no_right_to_a_key() {
+    reentrant(async |bed| {
+        let mut rules = rules();
+        rules.retain(|rule| !rule.starts_with("~redisson_"));
+        let (one, two) = log_in(bed, &rules, "").await;
+        assert_eq!(refusals(bed).await, "", "the probe at connect");
+        take_turns(Flavour::Reentrant, &one, &two).await.unwrap();
+        let guard = one.reentrant("y").lock().await.unwrap();
+        let lock = two.reentrant("y");
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_lock__channel:{app:y}").await == 1).await;
+        guard.unlock().await.unwrap();
+        drop(tokio::time::timeout(secs(2), waiter).await.expect("not woken").unwrap());
+        assert!(read_and_write(bed, &one, &two).await.unwrap(), "no reader was held back");
+        assert_eq!(refusals(bed).await, "");
+        leave(bed, [one, two]).await;
+
+        // Nor is a right to the key one to the channel.
+        rules.retain(|rule| !rule.starts_with('&'));
+        rules.push("~redisson_*".to_owned());
+        let (one, two) = log_in(bed, &rules, "").await;
+        one.reentrant("y").lock().await.unwrap().unlock().await.unwrap();
+        let refused = refusals(bed).await;
+        assert!(refused.contains("redisson_lock__channel:{app:y}"), "{refused}");
+        leave(bed, [one, two]).await;
+    })
+    .await;
+}
+
+/// The lines for read-write locks, without the one that is for fair locks only: enough, and not a command too much.
+#[tokio::test]
+async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
+    reentrant(async |bed| {
+        let (line, _) = PAGE.split_once("+lindex").expect("the page has a line for fair locks");
+        let count = line.split_once("```acl").expect("the page has the list").1.split_whitespace().count();
+        let rules = rules()[..count - 1].to_vec();
+        assert_eq!(rules.last().map(String::as_str), Some("+zcount"), "that line is the last");
+        let commands = ["+hlen", "+set", "+zadd", "+zrem", "+zcount"];
+        let both = async |one: &Client, two: &Client| read_and_write(bed, one, two).await;
+        enough_and_each_is_needed(bed, &rules, &commands, both, async |held_back, _| {
+            assert!(held_back, "no reader was held back");
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_minimal_access_list_is_enough() {
+    reentrant(async |bed| {
+        let (one, two) = log_in(bed, &rules(), "").await;
+
+        let guard = one.reentrant("x").lock().await.unwrap();
+        let me = guard.owner().clone();
+        let inner = one.reentrant("x").acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        assert_eq!(one.renew_now().await.renewed, 1);
+        inner.extend(secs(10)).await.unwrap();
+        assert_eq!(one.reentrant("x").hold_count(&me).await.unwrap(), 2);
+        let lock = two.reentrant("x");
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_lock__channel:{app:x}").await == 1).await;
+        assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        let guard = tokio::time::timeout(secs(2), waiter).await.expect("not woken").unwrap();
+        assert!(one.reentrant("x").force_unlock().await.unwrap());
+        drop(guard);
+        // Each of these in turn: queueing, being passed the lock, giving up, being asked, forcing.
+        let fair = one.fair("fair");
+        let guard = fair.lock().await.unwrap();
+        let lock = two.fair("fair");
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let queued = async |n| fair.queue_len().await.unwrap() == n;
+        eventually("it queues", secs(5), async || queued(1).await).await;
+        assert!(one.fair("fair").lock_for(ms(50)).await.unwrap().is_none());
+        eventually("one gave up", secs(5), async || queued(1).await).await;
+        let left = async || fair.queue().await.unwrap().waiters[0].remaining;
+        let mut last = left().await;
+        let refreshed = async || std::mem::replace(&mut last, left().await) < last;
+        eventually("its place is refreshed", secs(5), refreshed).await;
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        let guard = tokio::time::timeout(secs(2), waiter).await.expect("not served").unwrap();
+        assert!(fair.force_unlock().await.unwrap());
+        drop(guard);
+        // Many at a time share commands; that needs no more.
+        let many = (0..64).map(|n| {
+            let flavour = Flavour::ALL[n % Flavour::ALL.len()];
+            let lock = one.lock(flavour, &format!("many{n}"));
+            async move { lock.lock().await.unwrap().unlock().await.unwrap() }
+        });
+        futures::future::join_all(many).await;
+
+        assert!(read_and_write(bed, &one, &two).await.unwrap(), "no reader was held back");
+        assert_eq!(refusals(bed).await, "");
+
+        // And it is no more than enough: other names are out of reach.
+        let stray = Client::builder(&bed.server.url()).username("locks").password("SECRET").preflight(false);
+        let stray = bed.connect(stray).await;
+        assert!(stray.reentrant("other").try_lock().await.is_err());
+        assert!(stray.rw("other").read().try_lock().await.is_err());
+        assert!(stray.rw("other").write().try_lock().await.is_err());
+        assert!(stray.fenced("other").try_lock().await.is_err());
+        assert!(stray.fenced("other").last_token().await.is_err());
+        assert!(stray.multi(["other", "others"]).try_lock().await.is_err());
+        assert!(!bed.admin.exists("other").await);
+        // Covers of what was forced open.
+        let () = bed.admin.cmd(&["FLUSHALL"]).await;
+    })
+    .await;
+}
+
+/// The probe at connect finds each command that is refused, tells what time it is, and leaves nothing behind.
+#[tokio::test]
+async fn the_probe_finds_what_is_refused() {
+    const TRIED: [&str; 14] = [
+        "time", "exists", "hset", "pexpire", "hexists", "hget", "hmget", "hdel", "hkeys", "hgetall", "pttl", "type",
+        "del", "publish",
+    ];
+    let probe = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/common/preflight.lua")).unwrap();
+    reentrant(async |bed| {
+        let clock = async || {
+            let (secs, micros): (i64, i64) = bed.admin.cmd(&["TIME"]).await;
+            secs * 1000 + micros / 1000
+        };
+        for without in [None].into_iter().chain(TRIED.map(Some)) {
+            let before = clock().await;
+            let rule =
+                |sign: &str| without.map(|command| format!("{sign}{command}")).unwrap_or_else(|| "on".to_owned());
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "default", &rule("-")]).await;
+            let reply: Vec<redis::Value> = bed.admin.cmd(&["EVAL", &probe, "1", "probe", "publish", "channel"]).await;
+            let () = bed.admin.cmd(&["ACL", "SETUSER", "default", &rule("+")]).await;
+            let (now, reasons) = reply.split_first().expect("the time");
+            let redis::Value::Int(now) = now else { panic!("without {without:?}: {reply:?}") };
+            let at = if without == Some("time") { 0..=0 } else { before..=clock().await };
+            assert!(at.contains(now), "without {without:?}: {reply:?}");
+            let told = reasons.iter().all(|reason| matches!(reason, redis::Value::BulkString(_)));
+            assert!(told && reasons.len() == usize::from(without.is_some()), "without {without:?}: {reply:?}");
+            let left = bed.admin.pttl("probe").await;
+            assert!(
+                if without == Some("del") { (1..=2000).contains(&left) } else { left == -2 },
+                "without {without:?}"
+            );
+        }
+    })
+    .await;
+}

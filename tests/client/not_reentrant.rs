@@ -1,0 +1,282 @@
+//! `Acquire::not_reentrant`, over every flavour: who holds the lock already is told so at once, and keeps what it has
+//! (protocol §4.4, `reference/lessons.md` §1.6).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bed::cost::{only, sent};
+use bed::{Bed, Make, eventually, ms, reentrant, secs};
+use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, MultiLock, Owner, RedLock, Released, Result};
+
+/// Every flavour, and what makes a lock of it.
+const FLAVOURS: [(&str, Make); 9] = [
+    ("reentrant", |client, name| client.lock(Flavour::Reentrant, name)),
+    ("fair", |client, name| client.lock(Flavour::Fair, name)),
+    ("read", |client, name| client.lock(Flavour::Read, name)),
+    ("write", |client, name| client.lock(Flavour::Write, name)),
+    ("fenced", |client, name| client.lock(Flavour::Fenced, name)),
+    ("spin", |client, name| client.lock(Flavour::Spin, name)),
+    ("multi", |client, name| {
+        let member = |flavour, n: u8| client.lock(flavour, &format!("{name}/{n}"));
+        let all = [(Flavour::Reentrant, 1), (Flavour::Reentrant, 2), (Flavour::Fenced, 3), (Flavour::Fair, 4)];
+        Arc::new(MultiLock::of(all.into_iter().map(|(flavour, n)| member(flavour, n)).collect()))
+    }),
+    ("redlock", |client, name| Arc::new(RedLock::new([client.clone()], name))),
+    ("striped", |client, name| Arc::new(client.striped(name, 3))),
+];
+
+/// All that stands in Redis, but for how long.
+async fn everything(bed: &Bed) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for key in bed.admin.keys().await {
+        let kind: String = bed.admin.cmd(&["TYPE", &key]).await;
+        let value = match kind.as_str() {
+            "hash" => bed.admin.hgetall(&key).await,
+            "string" => [("".to_owned(), bed.admin.cmd(&["GET", &key]).await)].into(),
+            kind => [("".to_owned(), kind.to_owned())].into(),
+        };
+        all.insert(key, value);
+    }
+    all
+}
+
+/// How long each key lasts.
+async fn ends(bed: &Bed) -> BTreeMap<String, i64> {
+    let mut all = BTreeMap::new();
+    for key in bed.admin.keys().await {
+        let ttl = bed.admin.pttl(&key).await;
+        all.insert(key, ttl);
+    }
+    all
+}
+
+/// Told, and told at once.
+#[track_caller]
+fn told(outcome: Result<Option<Guard>>, start: Instant, label: &str) {
+    match outcome {
+        Err(error @ Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }) => {
+            assert!(!error.is_retryable() && !error.outcome_unknown(), "{label}");
+        }
+        other => panic!("{label}: {other:?}"),
+    }
+    assert!(start.elapsed() < secs(5), "{label}: {:?}", start.elapsed());
+}
+
+/// Every way to ask as this owner, none of which may come in.
+async fn all_ways_are_told(lock: &dyn DistLock, me: &Owner, label: &str) {
+    let how = || Acquire::new().not_reentrant();
+    let ways =
+        [how(), how().wait(ms(0)), how().wait(secs(60)), how().lease(secs(90)), how().wait(secs(60)).lease(secs(90))];
+    for way in ways {
+        let start = Instant::now();
+        told(lock.acquire(way.clone().owner(me)).await, start, &format!("{label}, {way:?}"));
+        let start = Instant::now();
+        told(me.scope(lock.acquire(way.clone())).await, start, &format!("{label}, in a scope, {way:?}"));
+    }
+}
+
+/// testSameThreadReacquireThrows and testCrossInstanceSameThreadReentryThrows, and from another process: nothing is changed,
+/// and one unlock frees.
+#[tokio::test]
+async fn who_holds_it_is_told_at_once_and_nothing_changes() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        for (label, make) in FLAVOURS {
+            let (lock, handle, there) = (make(&client, label), make(&client, label), make(&other, label));
+            let me = client.owner();
+            let how = || Acquire::new().owner(&me).not_reentrant();
+            // Held by an acquire of either kind.
+            for first in [how(), Acquire::new().owner(&me)] {
+                let guard = lock.acquire(first).await.unwrap().unwrap_or_else(|| panic!("{label}: busy"));
+                let (before, lasts) = (everything(bed).await, ends(bed).await);
+                all_ways_are_told(&*lock, &me, label).await;
+                all_ways_are_told(&*handle, &me, &format!("{label}, by another handle")).await;
+                // As text, to another client, which only the server can tell.
+                let same: Owner = me.to_string().parse().unwrap();
+                all_ways_are_told(&*there, &same, &format!("{label}, in another process")).await;
+                all_ways_are_told(&*lock, &me, &format!("{label}, once it is known elsewhere")).await;
+                for client in [&client, &other] {
+                    let undone = async || client.stats().under_way == 0;
+                    eventually(&format!("{label}: nothing is under way"), secs(5), undone).await;
+                }
+                assert_eq!(everything(bed).await, before, "{label}");
+                for (key, ttl) in ends(bed).await {
+                    assert!(ttl <= lasts[&key], "{label}: {key} lasts longer: {ttl} after {}", lasts[&key]);
+                }
+                assert!(guard.is_held(), "{label}");
+                assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{label}");
+                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
+                assert!(!lock.is_locked().await.unwrap(), "{label}");
+            }
+            // Held there, asked for here.
+            let same: Owner = me.to_string().parse().unwrap();
+            let guard = there.acquire(Acquire::new().owner(&same)).await.unwrap().unwrap();
+            all_ways_are_told(&*lock, &me, &format!("{label}, held elsewhere")).await;
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
+            lock.acquire(how()).await.unwrap().expect("it is free").unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// The policy is the call's: who did not ask for it comes in again, before and after.
+#[tokio::test]
+async fn the_policy_is_that_of_the_call() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        for (label, make) in FLAVOURS.into_iter().filter(|(label, _)| *label != "striped") {
+            let lock = make(&client, label);
+            let me = client.owner();
+            let again = || Acquire::new().owner(&me);
+            let first = lock.acquire(again().not_reentrant()).await.unwrap().unwrap();
+            let second = lock.acquire(again()).await.unwrap().unwrap();
+            told(lock.acquire(again().not_reentrant()).await, Instant::now(), label);
+            let third = lock.acquire(again().wait(ms(0))).await.unwrap().unwrap();
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 3, "{label}");
+            for (guard, left) in [(second, 2), (third, 1)] {
+                assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(left), "{label}");
+            }
+            assert_eq!(first.unlock().await.unwrap(), Released::Free, "{label}");
+        }
+    })
+    .await;
+}
+
+/// testContendingThreadBlocksAndAcquiresOnRelease: somebody else waits as ever, here and in another process; an owner of its
+/// own for every acquire is nobody who holds anything.
+#[tokio::test]
+async fn contending_owners_wait_as_ever() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        // Readers do not wait for each other, and of three segments two are free.
+        for (label, make) in FLAVOURS.into_iter().filter(|(label, _)| !["read", "striped"].contains(label)) {
+            for from in [&client, &other] {
+                let guard = make(&client, label).acquire(Acquire::new().not_reentrant()).await.unwrap().unwrap();
+                let lock = make(from, label);
+                let refused = lock.acquire(Acquire::new().wait(ms(0)).not_reentrant()).await;
+                assert!(matches!(refused, Ok(None)), "{label}: {refused:?}");
+                let how = Acquire::new().owner(&from.owner()).wait(secs(30)).not_reentrant();
+                let waiter = tokio::spawn(async move { lock.acquire(how).await });
+                eventually(&format!("{label}: it waits"), secs(5), async || from.stats().waiting == 1).await;
+                tokio::time::sleep(ms(50)).await;
+                assert!(!waiter.is_finished(), "{label}");
+                let released = Instant::now();
+                guard.unlock().await.unwrap();
+                let guard = waiter.await.unwrap().unwrap().unwrap_or_else(|| panic!("{label}: not within 30 s"));
+                // testContending..: within 5 s.
+                assert!(released.elapsed() < secs(5), "{label}: {:?}", released.elapsed());
+                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
+            }
+        }
+    })
+    .await;
+}
+
+/// Tasks that act as one owner at the same time: one is in, all others are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_at_once_one_is_in() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        for (label, make) in FLAVOURS.into_iter().filter(|(label, _)| *label != "striped") {
+            let (lock, me) = (make(&client, label), client.owner());
+            let how = || Acquire::new().owner(&me).wait(secs(30)).not_reentrant();
+            let outcomes = futures::future::join_all((0..20).map(|_| lock.acquire(how()))).await;
+            let (mut guards, mut refused) = (Vec::new(), 0);
+            for outcome in outcomes {
+                match outcome {
+                    Ok(Some(guard)) => guards.push(guard),
+                    Err(Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }) => refused += 1,
+                    other => panic!("{label}: {other:?}"),
+                }
+            }
+            assert_eq!((guards.len(), refused), (1, 19), "{label}");
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{label}");
+            assert_eq!(guards.remove(0).unlock().await.unwrap(), Released::Free, "{label}");
+        }
+    })
+    .await;
+}
+
+/// Holding one of its members is enough for a multi lock to be refused; the others are given back.
+#[tokio::test]
+async fn a_member_that_is_held_is_enough() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let me = client.owner();
+        let how = || Acquire::new().owner(&me).not_reentrant();
+        for held in ["a", "b", "c"] {
+            let guard = client.reentrant(held).acquire(how()).await.unwrap().unwrap();
+            for wait in [ms(0), secs(30)] {
+                told(client.multi(["a", "b", "c"]).acquire(how().wait(wait)).await, Instant::now(), held);
+                eventually("the others are free", secs(5), async || bed.admin.keys().await == [held]).await;
+            }
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        }
+        // And a segment of a striped lock, whichever it is.
+        let striped = client.striped("striped", 3);
+        for at in 0..3 {
+            let guard = striped.segment(at).unwrap().acquire(how()).await.unwrap().unwrap();
+            told(striped.any(how()).await.map(|got| got.map(|(_, guard)| guard)), Instant::now(), "a segment is held");
+            told(striped.all().acquire(how()).await, Instant::now(), "a segment is held, all are wanted");
+            guard.unlock().await.unwrap();
+            bed::idle(&client).await;
+        }
+    })
+    .await;
+}
+
+/// The halves of a read-write lock are one lock to this: who writes holds it, and reading would be coming in again.
+#[tokio::test]
+async fn reading_while_writing_is_coming_in_again() {
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (rw, there) = (client.rw("job"), other.rw("job"));
+        let me = client.owner();
+        let how = || Acquire::new().owner(&me).not_reentrant();
+        for wait in [ms(0), secs(30)] {
+            let writes = rw.write().acquire(how()).await.unwrap().unwrap();
+            told(rw.read().acquire(how().wait(wait)).await, Instant::now(), "read while writing");
+            told(there.read().acquire(how().wait(wait)).await, Instant::now(), "read there while writing");
+            assert_eq!(bed.admin.keys().await, ["job"]);
+            assert_eq!(writes.unlock().await.unwrap(), Released::Free);
+            // The other way round it would wait for itself in any case.
+            let reads = rw.read().acquire(how()).await.unwrap().unwrap();
+            for writing in [rw.write(), there.write()] {
+                let refused = writing.acquire(how().wait(wait)).await;
+                assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{refused:?}");
+            }
+            assert_eq!(reads.unlock().await.unwrap(), Released::Free);
+            assert!(!bed.admin.exists("job").await);
+        }
+    })
+    .await;
+}
+
+/// Who is told that it holds the lock already is told so by its own client: nothing is sent.
+#[tokio::test]
+async fn the_refusal_to_come_in_again_costs_nothing() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let me = client.owner();
+        let mut locks: Vec<_> = Flavour::ALL.iter().map(|flavour| client.lock(*flavour, flavour.as_str())).collect();
+        locks.push(std::sync::Arc::new(client.multi(["a", "b"])));
+        locks.push(std::sync::Arc::new(distlock::RedLock::new([client.clone()], "redlock")));
+        let mut guards = Vec::new();
+        for lock in &locks {
+            guards.push(lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap());
+        }
+        sent(bed).await;
+        for lock in &locks {
+            for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
+                let refused = lock.acquire(how.owner(&me).not_reentrant()).await;
+                assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{lock:?}: {refused:?}");
+            }
+        }
+        assert_eq!(sent(bed).await, only(&[]));
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}

@@ -1,0 +1,182 @@
+//! Traps 1-4 and 13: commands that are sent again, go on after they were dropped, or take a detour.
+
+use distlock::{Acquire, DistLock as _, Error, Owner, Step};
+use distlock_support::proxy::{Action, Matcher, Proxy};
+
+use bed::fault::{assert_doubt, brisk, script, warm};
+use bed::harm::{TIMEOUT, sha};
+use bed::{eventually, idle, ms, reentrant, secs};
+
+/// Options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes
+/// out by `custom` (node.rs, `Line::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and
+/// for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
+#[tokio::test]
+async fn trap_01_options_hold_for_scripts() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url())).await;
+        let lock = client.reentrant("a");
+        for by_hash in [true, false] {
+            if by_hash {
+                lock.lock().await.unwrap().unlock().await.unwrap();
+            } else {
+                bed.admin.script_flush().await;
+            }
+            idle(&client).await;
+            bed.admin.reset_stats().await;
+            let acquire = if by_hash { script("acquire") } else { Matcher::command("EVAL") };
+            let armed = proxy.on_request(acquire, Action::HangReply);
+            let start = std::time::Instant::now();
+            let error = lock.try_lock().await.unwrap_err();
+            let took = start.elapsed();
+            assert!(matches!(error, Error::Timeout { step: Step::Command }), "{error:?}");
+            assert!(took >= TIMEOUT && took < TIMEOUT + secs(2), "by hash: {by_hash}, {took:?}");
+            assert!(armed.has_fired());
+            // Once the acquire; the rest undoes it and changes no count.
+            assert_eq!(bed.admin.calls("hset").await, 1);
+            eventually("it is undone", secs(3), async || !bed.admin.exists("a").await).await;
+        }
+    })
+    .await;
+}
+
+/// After a standstill of the whole machine a timeout is heard before the server could answer. node.rs, `unhurried`.
+#[tokio::test]
+async fn trap_01_a_standstill_is_no_timeout() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url()).ping_interval(secs(20))).await;
+        warm(&client).await;
+        for round in 0..5 {
+            bed.server.stop();
+            let lock = client.reentrant("a");
+            let taking = tokio::spawn(async move { lock.try_lock().await });
+            eventually("it is under way", secs(1), async || client.stats().under_way > 0).await;
+            tokio::time::sleep(ms(20)).await;
+            // The runtime of this test has one thread.
+            std::thread::sleep(TIMEOUT + ms(100));
+            bed.server.cont();
+            let taken = taking.await.unwrap();
+            let guard = taken.unwrap_or_else(|error| panic!("round {round}: {error}")).expect("nobody has it");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// A script in flight when the connection drops is sent again up to three times. connect.rs, `max_command_attempts: 1`.
+///
+/// The script counts a hold once, however often it comes; so what comes is counted here.
+#[tokio::test]
+async fn trap_02_nothing_is_sent_again_behind_our_back() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url())).await;
+        warm(&client).await;
+        for (name, action) in [
+            ("close", Action::SwallowReplyClose),
+            ("reset", Action::SwallowReplyRst),
+            ("close after", Action::CloseAfter),
+        ] {
+            let lock = client.reentrant(name);
+            let owner: Owner = client.owner().to_string().parse().unwrap();
+            proxy.on_request(script("acquire").containing(name), action);
+            let seen = proxy.requests_seen("EVALSHA");
+            let error = lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await.unwrap_err();
+            assert_doubt(&error);
+            // It is undone.
+            eventually("the release has come", secs(2), async || proxy.requests_seen("EVALSHA") >= seen + 2).await;
+            // Goes through the same queue: whatever fred keeps to send again is sent before this.
+            assert!(!lock.is_locked().await.unwrap(), "{name}");
+            assert_eq!(proxy.requests_seen("EVALSHA"), seen + 3, "the acquire, its undoing, and the query");
+        }
+    })
+    .await;
+}
+
+/// A dropped future does not recall its command: it is sent when the server is back, and nobody hears that it succeeded.
+/// reaper.rs, `Finished`'s `Drop`, and acquire.rs, `attempt`: what has begun is carried through, and the grant that
+/// nobody takes is released.
+#[tokio::test]
+async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
+    reentrant(async |bed| {
+        // A timeout longer than the outage: the command is still queued when the server is back. By its text, because a
+        // restarted server does not know the hash.
+        let patient = brisk(&bed.server.url()).watchdog(secs(30)).command_timeout(secs(8));
+        let client = bed.connect(patient.script_cache(false)).await;
+        for hung in [false, true] {
+            warm(&client).await;
+            bed.admin.reset_stats().await;
+            if hung {
+                bed.server.stop();
+            } else {
+                bed.server.kill9();
+            }
+            // The first after a kill may still go to the dead connection, and is lost with it.
+            for lock in ["first", "a", "b", "c"].map(|name| client.reentrant(name)) {
+                assert!(tokio::time::timeout(ms(50), lock.lock()).await.is_err(), "the server is away");
+            }
+            if hung {
+                bed.server.cont();
+            } else {
+                bed.server.restart();
+            }
+            let ran = async || bed.admin.calls("hset").await >= 3;
+            eventually("the commands arrive after all", secs(10), ran).await;
+            idle(&client).await;
+            assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "hung: {hung}");
+        }
+    })
+    .await;
+}
+
+/// A command that timed out after it was written runs all the same. node.rs, `fault` (a timeout is in doubt), and
+/// acquire.rs, `Undo`: it is undone.
+#[tokio::test]
+async fn trap_04_an_acquire_that_timed_out_is_undone() {
+    reentrant(async |bed| {
+        let client = bed.connect(brisk(&bed.server.url())).await;
+        warm(&client).await;
+        bed.admin.reset_stats().await;
+        bed.server.stop();
+        let error = client.reentrant("a").try_lock().await.unwrap_err();
+        assert!(matches!(error, Error::Timeout { step: Step::Command }) && error.outcome_unknown(), "{error:?}");
+        bed.server.cont();
+        eventually("the acquire has run", secs(2), async || bed.admin.calls("hset").await == 1).await;
+        let gone = eventually("it is undone", secs(2), async || !bed.admin.exists("a").await).await;
+        println!("undone after {gone:?}");
+        idle(&client).await;
+    })
+    .await;
+}
+
+/// fred's reload sends `SCRIPT LOAD` to every server. node.rs, `Line::run`: on `NOSCRIPT` the same command goes out once
+/// more as `EVAL`, which loads it too.
+#[tokio::test]
+async fn trap_13_a_forgotten_script_costs_one_eval() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let lock = client.reentrant("a");
+        for round in 0..5 {
+            bed.admin.script_flush().await;
+            bed.admin.reset_stats().await;
+            for _ in 0..3 {
+                lock.lock().await.unwrap().unlock().await.unwrap();
+            }
+            let stats = bed.admin.commandstats().await;
+            let calls = |command: &str| stats.get(command).copied().unwrap_or(0);
+            assert_eq!((calls("eval"), calls("evalsha")), (2, 6), "round {round}: {stats:?}");
+            assert_eq!(calls("script|load"), 0);
+        }
+        let known: Vec<bool> = bed
+            .admin
+            .cmd(&[
+                "SCRIPT",
+                "EXISTS",
+                &sha(&["common/holds", "reentrant/acquire"]),
+                &sha(&["common/holds", "reentrant/release"]),
+            ])
+            .await;
+        assert_eq!(known, [true, true]);
+    })
+    .await;
+}

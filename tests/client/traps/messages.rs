@@ -1,0 +1,129 @@
+//! Traps 5 and 6: subscriptions that are reported too early, and messages that get lost in a flood.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use distlock_support::Admin;
+use distlock_support::proxy::{Action, Matcher, Proxy};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+use bed::fault::{brisk, count};
+use bed::{eventually, ms, reentrant, secs};
+
+/// `subscribe()` is done before `SUBSCRIBE` is even written. node.rs, `Node::subscribe`: a `PING` behind it tells when
+/// the server has it; only then does a waiter look once more and go to sleep.
+///
+/// Here the `SUBSCRIBE` takes 300 ms, and the lock is released in that time: nobody is told.
+#[tokio::test]
+async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let holder = bed.client().await;
+        // Sleeps long enough for a lost message to show.
+        let waiter = bed.connect(brisk(&proxy.url()).command_timeout(secs(1)).poll_cap(secs(20))).await;
+        for round in 0..3 {
+            let name = format!("lock {round}");
+            let guard = holder.reentrant(&name).lock().await.unwrap();
+            let seen = proxy.requests_seen("SUBSCRIBE");
+            proxy.on_request(Matcher::command("SUBSCRIBE"), Action::Delay(ms(300)));
+            let lock = waiter.reentrant(&name);
+            let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
+            let asked = async || proxy.requests_seen("SUBSCRIBE") > seen;
+            eventually("the waiter subscribes", secs(2), asked).await;
+            let subscribed = Instant::now() + ms(300);
+            // Whoever believes in the subscription asks once more at once, and then sleeps.
+            tokio::time::sleep(ms(100)).await;
+            assert_eq!(bed.admin.numsub(&format!("redisson_lock__channel:{{{name}}}")).await, 0);
+            guard.unlock().await.unwrap();
+            let (guard, granted) = tokio::time::timeout(secs(3), waiting).await.expect("woken").unwrap();
+            let late = granted.saturating_duration_since(subscribed);
+            println!("granted {late:?} after the subscription stood");
+            assert!(late < secs(1), "{late:?}");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Counts the warnings that messages came in too fast, on one thread.
+#[derive(Clone, Default)]
+struct Floods(Arc<AtomicUsize>);
+
+impl Visit for Floods {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" && format!("{value:?}").contains("faster than they could be read") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Subscriber for Floods {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN && metadata.target().starts_with("distlock")
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Messages that come in faster than they are read overwrite the oldest ones, and fred's documented loop then ends for
+/// good. node.rs, `dispatch`: `Lagged` goes on, and has every waiter look for itself.
+///
+/// Here the one message that counts is in the middle of 16 000 for another lock; the buffer holds 4096.
+#[tokio::test]
+async fn trap_06_a_flood_of_messages_loses_no_waiter() {
+    const FLOOD: &str = "for i = 1, 8000 do redis.call('publish', KEYS[2], '0') end
+        redis.call('del', KEYS[1]) redis.call('publish', KEYS[1 + 2], '0')
+        for i = 1, 8000 do redis.call('publish', KEYS[2], '0') end";
+    // The tasks of this test all run on this thread.
+    let floods = Floods::default();
+    let _listening = tracing::subscriber::set_default(floods.clone());
+    reentrant(async |bed| {
+        let holder = bed.client().await;
+        let client = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).poll_cap(secs(20))).await;
+        let _busy = holder.reentrant("busy").lock().await.unwrap();
+        let busy = client.reentrant("busy");
+        let bystander = tokio::spawn(async move { busy.lock().await });
+        let (channel, other) = ("redisson_lock__channel:{lock}", "redisson_lock__channel:{busy}");
+        eventually("the bystander listens", secs(2), async || bed.admin.numsub(other).await == 1).await;
+        let mut rounds = 0;
+        while floods.0.load(Ordering::Relaxed) == 0 || rounds < 5 {
+            rounds += 1;
+            assert!(rounds < 20, "no flood was fast enough to overflow the buffer");
+            let held = holder.reentrant("lock").lock().await.unwrap();
+            let lock = client.reentrant("lock");
+            let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
+            eventually("the waiter listens", secs(2), async || bed.admin.numsub(channel).await == 1).await;
+            // It has looked once more by then, and sleeps.
+            tokio::time::sleep(ms(100)).await;
+            // From another thread, while this one stands still: all of it is there when the client reads on.
+            let url = bed.server.url();
+            let flood = std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let admin = Admin::from_url(&url).await;
+                    let () = admin.cmd(&["EVAL", FLOOD, "3", "lock", other, channel]).await;
+                });
+            });
+            flood.join().unwrap();
+            let freed = Instant::now();
+            let (guard, granted) = tokio::time::timeout(secs(15), waiting).await.expect("woken").unwrap();
+            println!("granted {:?} after the flood", granted.saturating_duration_since(freed));
+            assert_eq!(count(&bed.admin, "lock").await, 1);
+            assert!(held.unlock().await.is_err(), "it was taken from its holder");
+            guard.unlock().await.unwrap();
+        }
+        bystander.abort();
+    })
+    .await;
+    println!("{} floods", floods.0.load(Ordering::Relaxed));
+}

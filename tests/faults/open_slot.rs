@@ -1,0 +1,145 @@
+//! A slot of a cluster that is being moved: some keys of a lock are here still, some at the other server already. A script does
+//! there what it does elsewhere, or fails and leaves no trace (`reference/topologies.md` §0, 1 and 2).
+
+mod cluster;
+mod record;
+
+use std::collections::BTreeMap;
+
+use bed::{eventually, secs};
+use cluster::{Cluster, Seen, Snapshot, server};
+use distlock::{DistLock, Flavour, Released};
+use distlock_support::{Admin, undisturbed};
+use record::{Recorded, record};
+use redis::Value;
+
+const NAME: &str = "foo";
+
+/// What a call is answered: an error, or what a renewal says of the one lock that it is about.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Failed(String),
+    Answer(String),
+}
+
+async fn say(admin: &Admin, call: &[String]) -> Said {
+    match admin.raw(call).await {
+        Err(error) => Said::Failed(error.to_string()),
+        Ok(Value::Array(entries)) if matches!(entries.as_slice(), [Value::BulkString(_)]) => {
+            Said::Failed(format!("{entries:?}"))
+        }
+        // A lease, told in ms, or how many were told.
+        Ok(Value::Int(ms)) if ms > 100 => Said::Answer("some ms".to_owned()),
+        Ok(value) => Said::Answer(format!("{value:?}")),
+    }
+}
+
+/// Every way in which one key, or all covers, or the hash, may be gone already.
+fn splits(keys: &Snapshot) -> Vec<Vec<&str>> {
+    let covers: Vec<&str> = keys.keys().map(String::as_str).filter(|key| *key != NAME).collect();
+    let mut splits: Vec<Vec<&str>> = keys.keys().map(|key| vec![key.as_str()]).collect();
+    splits.push(covers);
+    splits.retain(|split| !split.is_empty());
+    splits
+}
+
+#[tokio::test]
+async fn a_script_of_a_lock_that_is_half_moved_fails_without_a_trace_or_does_all() {
+    undisturbed(async || {
+        let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
+        bed::run_on(server(), make, async |bed| {
+            let cluster = Cluster::form(bed).await;
+            let recorded = record(bed, &cluster).await;
+            let (mut failed, mut done) = (0, 0);
+            for Recorded { what, call, before } in &recorded {
+                cluster.restore(before).await;
+                let whole = say(&cluster.here, call).await;
+                assert!(matches!(whole, Said::Answer(_)), "{what}: {whole:?}");
+                let result = cluster.look(&cluster.here).await;
+                for split in splits(before) {
+                    cluster.restore(before).await;
+                    cluster.open().await;
+                    cluster.move_there(&split).await;
+                    let untouched = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
+                    let said = say(&cluster.here, call).await;
+                    let now = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
+                    if matches!(said, Said::Failed(_)) {
+                        failed += 1;
+                        assert_eq!(now, untouched, "{what}, without {split:?}: {said:?}");
+                    } else {
+                        done += 1;
+                        assert_eq!(said, whole, "{what}, without {split:?}");
+                        let [here, there] = now;
+                        let both: BTreeMap<_, _> = here.into_iter().chain(there).collect();
+                        let values = |keys: &Seen| -> Vec<(String, String)> {
+                            keys.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect()
+                        };
+                        assert_eq!(values(&both), values(&result), "{what}, without {split:?}");
+                    }
+                    // Where the hash is already, and the covers are not, nobody is taken for dead.
+                    if split == [NAME] && before.len() > 1 {
+                        let () = cluster.there.cmd(&["ASKING"]).await;
+                        let said = say(&cluster.there, call).await;
+                        assert!(matches!(said, Said::Failed(_)), "{what}, there: {said:?}");
+                        let now = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
+                        assert_eq!(now, untouched, "{what}, there: {said:?}");
+                    }
+                }
+            }
+            println!("{} calls, {failed} failed, {done} done", recorded.len());
+            assert!(recorded.len() > 12 && failed > 30 && done > 0);
+            cluster.restore(&Snapshot::new()).await;
+        })
+        .await;
+    })
+    .await;
+}
+
+/// A reentrant lock has one key: where that is, it is released, for a channel is asked after nowhere.
+#[tokio::test]
+async fn a_release_gets_through_while_the_slot_is_being_moved() {
+    undisturbed(async || {
+        let make: bed::Make = |client, name| client.lock(Flavour::Reentrant, name);
+        bed::run_on(server(), make, async |bed| {
+            let cluster = Cluster::form(bed).await;
+            let client = bed.connect(bed.builder().preflight(false)).await;
+            for flavour in [Flavour::Reentrant, Flavour::Spin] {
+                let guard = client.lock(flavour, NAME).lock().await.unwrap();
+                cluster.open().await;
+                assert_eq!(client.renew_now().await.renewed, 1);
+                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
+                cluster.close(&[]).await;
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+/// A reader leaves while another's cover is out of reach: it tries again until it is not.
+#[tokio::test]
+async fn a_reader_leaves_as_soon_as_the_slot_is_whole_again() {
+    undisturbed(async || {
+        let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
+        bed::run_on(server(), make, async |bed| {
+            let cluster = Cluster::form(bed).await;
+            let client = bed.connect(bed.builder().preflight(false)).await;
+            let (one, other) = (client.rw(NAME).read(), client.rw(NAME).read());
+            let (one, other) = (one.lock().await.unwrap(), other.lock().await.unwrap());
+            let cover = format!("{{{NAME}}}:{}:rwlock_timeout:1", other.owner());
+            cluster.open().await;
+            cluster.move_there(&[&cover]).await;
+            let asked = bed.admin.calls("evalsha").await + bed.admin.calls("eval").await;
+            let leaves = tokio::spawn(one.unlock());
+            let refused = async || bed.admin.calls("evalsha").await + bed.admin.calls("eval").await > asked + 1;
+            eventually("it is refused", secs(5), refused).await;
+            cluster.close(&[&cover]).await;
+            assert_eq!(leaves.await.unwrap().unwrap(), Released::Free);
+            assert_eq!(client.rw(NAME).read().hold_count(other.owner()).await.unwrap(), 1);
+            assert_eq!(client.renew_now().await.renewed, 1, "the other holds on");
+            other.unlock().await.unwrap();
+        })
+        .await;
+    })
+    .await;
+}

@@ -1,0 +1,167 @@
+//! The script calls of clients, to be run again where the keys are apart.
+
+use std::collections::BTreeMap;
+
+use distlock::{Acquire, Client, Prefer};
+
+use super::NAME;
+use super::cluster::{Cluster, Snapshot};
+use bed::wire::Wire;
+use bed::{Bed, harm, ms, secs};
+
+/// The scripts of the read-write lock that declare more than the hash, by their files.
+const SCRIPTS: [&[&str]; 6] =
+    [&["read"], &["read_release"], &["write"], &["write_release"], &["leave", "write_release"], &["renew"]];
+
+/// One script call that a client made, and all keys as they were before it.
+pub struct Recorded {
+    pub what: &'static str,
+    pub call: Vec<String>,
+    pub before: Snapshot,
+}
+
+/// Writes down what clients send.
+struct Recorder<'a> {
+    bed: &'a Bed,
+    wire: Wire,
+    /// By the hash of a script, that of the one to be run later.
+    later: BTreeMap<String, String>,
+    calls: Vec<Recorded>,
+    seen: usize,
+}
+
+impl Recorder<'_> {
+    /// The calls since the last one that was noted, of scripts with more keys than the hash.
+    async fn note(&mut self, what: &'static str, before: &Snapshot) {
+        let all = self.wire.calls(self.bed).await;
+        let (new, count) = (all[self.seen..].iter().filter(|call| call[2] != "1"), self.calls.len());
+        for call in new {
+            let mut call = call.clone();
+            call[1] = self.later[&call[1]].clone();
+            self.calls.push(Recorded { what, call, before: before.clone() });
+        }
+        self.seen = all.len();
+        assert!(self.calls.len() > count, "{what} sent nothing");
+    }
+}
+
+/// Has both servers know the scripts. `OPEN_SLOT_LUA=dir` (from `lua/` on) takes those to be run later from elsewhere.
+async fn load(cluster: &Cluster) -> BTreeMap<String, String> {
+    let mut later = BTreeMap::new();
+    for parts in SCRIPTS {
+        let own = parts.iter().map(|part| format!("rwlock/{part}"));
+        let files: Vec<String> = ["common/holds", "rwlock/covers"].map(str::to_owned).into_iter().chain(own).collect();
+        let elsewhere =
+            std::env::var("OPEN_SLOT_LUA").map(|dir| files.iter().map(|file| format!("{dir}/{file}")).collect());
+        let asked: Vec<String> = elsewhere.unwrap_or_else(|_| files.clone());
+        for admin in [&cluster.here, &cluster.there] {
+            let sha: String = admin.cmd(&["SCRIPT", "LOAD", &harm::text(&files)]).await;
+            assert_eq!(sha, harm::sha(&files));
+            later.insert(sha, admin.cmd::<String>(&["SCRIPT", "LOAD", &harm::text(&asked)]).await);
+        }
+    }
+    later
+}
+
+/// Every call of both halves with more keys than the hash, by clients, while the slot is whole.
+pub async fn record(bed: &Bed, cluster: &Cluster) -> Vec<Recorded> {
+    let later = load(cluster).await;
+    let builder = || bed.builder().preflight(false).watchdog(secs(400)).command_timeout(secs(100));
+    let (one, two) = (bed.connect(builder()).await, bed.connect(builder()).await);
+    let mut recorder = Recorder { bed, wire: Wire::tap(&bed.server).await, later, calls: Vec::new(), seen: 0 };
+    readers(&mut recorder, cluster, &one, &two).await;
+    shared(&mut recorder, cluster, &one, &two).await;
+    writer(&mut recorder, cluster, &one).await;
+    recorder.calls
+}
+
+/// One owner of two holds, one of another client's.
+async fn readers(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, two: &Client) {
+    let (rw, me) = (one.rw(NAME), one.owner());
+    let again = || Acquire::new().owner(&me);
+    let nothing = Snapshot::new();
+    let first = rw.read().acquire(again()).await.unwrap().unwrap();
+    recorder.note("read", &nothing).await;
+    let second = rw.read().acquire(again()).await.unwrap().unwrap();
+    let other = two.rw(NAME).read().lock().await.unwrap();
+    let before = cluster.snapshot().await;
+    let third = rw.read().acquire(again()).await.unwrap().unwrap();
+    recorder.note("read again", &before).await;
+    third.unlock().await.unwrap();
+    one.renew_now().await;
+    recorder.note("renew", &before).await;
+    first.extend(secs(5)).await.unwrap();
+    recorder.note("extend", &before).await;
+    assert!(two.rw(NAME).write().try_lock().await.unwrap().is_none());
+    recorder.note("write beside readers", &before).await;
+    assert!(two.rw(NAME).prefer(Prefer::Writers).write().lock_for(ms(50)).await.unwrap().is_none());
+    bed::eventually("it gave up", secs(5), async || two.stats().under_way == 0).await;
+    recorder.note("wait for readers, and give up", &before).await;
+    other.unlock().await.unwrap();
+    recorder.note("another reader leaves", &before).await;
+    second.unlock().await.unwrap();
+    recorder.note("give back one of two", &before).await;
+    first.unlock().await.unwrap();
+    recorder.note("give back the other", &before).await;
+}
+
+/// Two clients that act as one owner: neither knows how many covers it has. Then more holds than a release names.
+async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, two: &Client) {
+    let (rw, me) = (one.rw(NAME), one.owner());
+    let again = || Acquire::new().owner(&me);
+    let nothing = Snapshot::new();
+    let (mine, theirs) = (rw.read().acquire(again()).await.unwrap().unwrap(), two.rw(NAME).read());
+    let theirs = theirs.acquire(again()).await.unwrap().unwrap();
+    let before = cluster.snapshot().await;
+    two.renew_now().await;
+    recorder.note("renew one of two clients'", &before).await;
+    theirs.extend(secs(5)).await.unwrap();
+    recorder.note("extend one of two clients'", &before).await;
+    theirs.unlock().await.unwrap();
+    recorder.note("give back one of two clients'", &before).await;
+    // More holds than a release names.
+    let mut many = vec![mine];
+    while many.len() < 18 {
+        many.push(rw.read().acquire(again()).await.unwrap().unwrap());
+    }
+    recorder.note("read many times", &nothing).await;
+    let before = cluster.snapshot().await;
+    let last = many.pop().unwrap();
+    last.unlock().await.unwrap();
+    recorder.note("give back one of many", &before).await;
+    for guard in many {
+        guard.unlock().await.unwrap();
+    }
+    recorder.note("give back the rest", &nothing).await;
+    // As a release does that owes another one.
+    let one_of_many = recorder.calls.iter().find(|recorded| recorded.what == "give back one of many").unwrap();
+    let (mut call, before) = (one_of_many.call.clone(), one_of_many.before.clone());
+    let args = 3 + call[2].parse::<usize>().unwrap();
+    let (rest, last) = call[args + 3].rsplit_once(',').map(|(rest, last)| (rest.to_owned(), last.to_owned())).unwrap();
+    call[args + 1] = format!("{},{last}", call[args + 1]);
+    call[args + 3] = rest;
+    recorder.calls.push(Recorded { what: "give back two of many", call, before });
+}
+
+/// A writer that reads twice.
+async fn writer(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client) {
+    let (rw, me) = (one.rw(NAME), one.owner());
+    let again = || Acquire::new().owner(&me);
+    let writing = rw.write().acquire(again()).await.unwrap().unwrap();
+    let reader = rw.read();
+    let reading = [(); 2].map(|()| reader.acquire(again()));
+    let reading = futures::future::join_all(reading).await;
+    let before = cluster.snapshot().await;
+    writing.extend(secs(5)).await.unwrap();
+    recorder.note("extend the writing", &before).await;
+    let inner = rw.write().acquire(again()).await.unwrap().unwrap();
+    recorder.note("write again", &before).await;
+    let inside = cluster.snapshot().await;
+    inner.unlock().await.unwrap();
+    recorder.note("give back one of two for writing", &inside).await;
+    writing.unlock().await.unwrap();
+    recorder.note("downgrade", &before).await;
+    for guard in reading {
+        guard.unwrap().unwrap().unlock().await.unwrap();
+    }
+}

@@ -1,0 +1,24 @@
+//! Acquires of fenced locks, dropped wherever they stand.
+
+use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
+
+use crate::rig::fenced;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_of_fenced_locks_dropped_at_random_points_leave_nothing_but_the_counter() {
+    fenced(async |bed| {
+        drops(bed, DROPS / 4).await;
+        // Everybody who had the lock counted, dropped or not; nobody counted who did not.
+        let lock = bed.client().await.fenced("c1");
+        let last = lock.last_token().await.unwrap();
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(guard.token(), Some(last + 1));
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_dropped_in_the_queue_of_a_fenced_lock_hold_nobody_up() {
+    fenced(waiters_dropped_in_the_queue).await;
+}

@@ -1,0 +1,9 @@
+//! Every command of a session, lost, repeated, delayed and cut.
+
+use bed::reentrant;
+use bed::session::{FENCED, in_every_way};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_lost_in_every_way_changes_no_count() {
+    reentrant(async |bed| in_every_way(bed, FENCED).await).await;
+}

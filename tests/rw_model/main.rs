@@ -1,0 +1,122 @@
+//! Random sequences on a read-write lock: two owners of ours, each of a client of its own, and one of a real Redisson.
+//! After every step Redis holds what a model in plain Rust says, and what Redisson alone would have left, but for the
+//! differences that the model names (`rw_model/ours.rs`). A failure prints its seed; `SEED=n` replays it alone,
+//! `SEQUENCES=n` and `STEPS=n` set the length, `LANES=n` how many are under way at a time.
+
+mod book;
+mod expect;
+mod java;
+mod ours;
+mod rig;
+mod state;
+mod steps;
+mod story;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::Client;
+use tokio::task::JoinSet;
+
+use book::WATCHDOG;
+use expect::{Act, Grip};
+use ours::Unlike;
+use rig::{Rig, ms};
+use state::Half;
+use story::{Story, Tally};
+
+/// Every time that a sequence is torn, its short lease doubles: this is a minute and more.
+const ATTEMPTS: u32 = 10;
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_holds_what_the_model_and_redisson_say() {
+    let steps = from_env("STEPS").unwrap_or(14);
+    let (first, last) = from_env("SEED").map_or((1, from_env("SEQUENCES").unwrap_or(2000)), |seed| (seed, seed));
+    let lanes = from_env("LANES").unwrap_or(24).min(last - first + 1);
+    let rig = Arc::new(Rig::start().await);
+    let (next, began) = (Arc::new(AtomicU64::new(first)), Instant::now());
+    let mut all = JoinSet::new();
+    for _ in 0..lanes {
+        all.spawn(lane(Arc::clone(&rig), Arc::clone(&next), last, steps));
+    }
+    let mut met = Tally::default();
+    while let Some(lane) = all.join_next().await {
+        match lane {
+            Ok(tally) => met.add(tally),
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+    println!("{met:?} in {:?}", began.elapsed());
+    if met.sequences >= 500 {
+        for why in Unlike::ALL {
+            assert!(met.why.contains_key(&why), "{why:?} was never met");
+        }
+        assert!(met.same > met.steps / 2, "too little is compared with Redisson");
+    }
+    Arc::into_inner(rig).expect("all lanes have ended").end().await;
+}
+
+/// A tick of Redisson's watchdog for one reader cuts short what others were promised; whoever releases next makes it good,
+/// as Redisson's release does.
+#[tokio::test]
+async fn a_release_makes_good_what_java_cut_short() {
+    let rig = Rig::start().await;
+    let clients = connect(&rig).await;
+    let guard = Grip { place: 0, who: 1, half: Half::Read, id: 0 };
+    let steps = [
+        Act::Acquire(0, Half::Read, Some(2 * WATCHDOG.lo)),
+        Act::Acquire(1, Half::Read, None),
+        Act::JavaLock(Half::Read, None),
+        Act::JavaTick(Half::Read),
+        Act::Unlock(guard),
+    ];
+    let mut story = Story::new(0, 0, &rig, &clients);
+    story.follow(&steps).await.expect("no short lease");
+    story.clean().await;
+    close(clients).await;
+    rig.end().await;
+}
+
+async fn connect(rig: &Rig) -> [Client; 2] {
+    let connect = || Client::builder(&rig.server.url()).watchdog(ms(WATCHDOG.lo)).connect();
+    let (one, two) = tokio::try_join!(connect(), connect()).expect("the server of this test is there");
+    [one, two]
+}
+
+async fn close(clients: [Client; 2]) {
+    for client in clients {
+        client.shutdown(Duration::from_secs(20)).await.expect("a shutdown in time");
+    }
+}
+
+/// One sequence after another.
+async fn lane(rig: Arc<Rig>, next: Arc<AtomicU64>, last: u64, steps: u64) -> Tally {
+    let clients = connect(&rig).await;
+    let mut met = Tally::default();
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed > last {
+            break;
+        }
+        let mut attempt = 0;
+        loop {
+            assert!(attempt < ATTEMPTS, "SEED={seed}: this machine is too slow for leases of {} ms", 160 << attempt);
+            let mut story = Story::new(seed, attempt, &rig, &clients);
+            let played = story.play(steps).await;
+            story.clean().await;
+            if played.is_ok() {
+                met.add(story.tally);
+                break;
+            }
+            met.torn += 1;
+            attempt += 1;
+        }
+    }
+    close(clients).await;
+    met
+}

@@ -1,0 +1,144 @@
+//! Both halves of the read-write lock, mixed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, DistLock, Flavour, Prefer, RwLock};
+use distlock_support::Numbers;
+use tokio::task::JoinSet;
+
+use bed::dropped::{DROPS, acquire_and_drop, nothing_left};
+use bed::harm::cut;
+use bed::{Bed, ms, rw, secs};
+
+/// Either half.
+fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {
+    if numbers.below(2) == 0 { Arc::new(lock.read()) } else { Arc::new(lock.write()) }
+}
+
+/// Takes the lock for writing and drops it somewhere on the way to reading.
+async fn downgrade_and_drop(lock: &RwLock, numbers: &mut Numbers) {
+    let lease = (numbers.below(2) == 0).then_some(secs(20));
+    let how = Acquire::new().wait(ms(20));
+    let how = lease.map_or(how.clone(), |lease| how.lease(lease));
+    if let Ok(Some(guard)) = lock.write().acquire(how).await {
+        let pause = if numbers.below(2) == 0 { Duration::ZERO } else { Duration::from_micros(numbers.below(1500)) };
+        cut(guard.downgrade(), numbers.below(6), pause).await;
+    }
+}
+
+/// One owner comes in a second time, in whatever half, and is dropped on the way; the first hold stays what it is.
+async fn come_in_again_and_drop(lock: &RwLock, client: &Client, numbers: &mut Numbers) {
+    let me = client.owner();
+    let how = || Acquire::new().owner(&me).wait(ms(20));
+    let Ok(Some(first)) = half(lock, numbers).acquire(how()).await else { return };
+    let polls = numbers.below(6);
+    cut(half(lock, numbers).acquire(how()), polls, Duration::ZERO).await;
+    if let Err(error) = first.unlock().await {
+        panic!("{error:?}");
+    }
+}
+
+/// Both halves can be had, of all names, by somebody else and at once.
+async fn free_at_once(bed: &Bed, clients: &[Client], names: u64) {
+    for client in clients {
+        bed::idle(client).await;
+    }
+    for client in clients {
+        // Looks at the writing half.
+        nothing_left(bed, client, names).await;
+    }
+    let other = bed.client().await;
+    for n in 0..names {
+        // Past whatever a clock says: one look is enough, and a mark that stayed would refuse it.
+        let guard = other.rw(&format!("c{n}")).read().try_lock().await.unwrap();
+        guard.expect("the reading half is free").unlock().await.unwrap();
+    }
+}
+
+/// Half of all drops, for one preference: two clients, both halves of 12 names, a third of which others hold throughout.
+async fn drops(bed: &Bed, prefer: Prefer) {
+    const NAMES: u64 = 12;
+    let builder = || bed.builder().subscription_linger(ms(100));
+    let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
+    let holder = bed.client().await;
+    let mut held = Vec::new();
+    for n in (0..NAMES).step_by(3) {
+        let flavour = if n % 2 == 0 { Flavour::Read } else { Flavour::Write };
+        held.push(holder.lock(flavour, &format!("c{n}")).lock().await.unwrap());
+    }
+    let mut tasks = JoinSet::new();
+    for n in 0..NAMES * 2 {
+        let client = clients[n as usize % 2].clone();
+        let lock = client.rw(&format!("c{}", n / 2)).prefer(prefer);
+        tasks.spawn(async move {
+            let mut numbers = Numbers::new(n + 1);
+            let (mut begun, mut dropped) = (0, 0);
+            while dropped < DROPS / 2 / (NAMES * 2) + 1 {
+                begun += 1;
+                match numbers.below(12) {
+                    0 => downgrade_and_drop(&lock, &mut numbers).await,
+                    1 => come_in_again_and_drop(&lock, &client, &mut numbers).await,
+                    _ => {
+                        let half = half(&lock, &mut numbers);
+                        dropped += u64::from(acquire_and_drop(&*half, &client, &mut numbers).await);
+                    }
+                }
+            }
+            (begun, dropped)
+        });
+    }
+    let (begun, dropped) = tasks.join_all().await.into_iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    assert!(dropped >= DROPS / 2);
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    let began = Instant::now();
+    free_at_once(bed, &clients, NAMES).await;
+    println!(
+        "{prefer:?}: {begun} acquires begun, {dropped} dropped before their end; clean after {:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_readers_and_writers_leave_nothing_behind() {
+    rw(async |bed| drops(bed, Prefer::Readers).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_readers_and_preferred_writers_leave_nothing_behind() {
+    rw(async |bed| drops(bed, Prefer::Writers).await).await;
+}
+
+/// Many local waiters for both halves of one name, dropped wherever they are in the queue, while the lock goes round. The
+/// last wait of each is seen through: nobody is stuck, and no reader is held back by a writer that has gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_dropped_in_the_queue_hold_nobody_up() {
+    rw(async |bed| {
+        for prefer in [Prefer::Readers, Prefer::Writers] {
+            let builder = || bed.builder().subscription_linger(ms(100)).hold_back(secs(20)).prefer(prefer);
+            let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
+            let start = Instant::now();
+            let mut tasks = JoinSet::new();
+            for n in 0..64 {
+                let client = clients[n as usize % 2].clone();
+                let lock = client.rw("c0");
+                tasks.spawn(async move {
+                    let mut numbers = Numbers::new(1000 + n);
+                    for _ in 0..30 {
+                        acquire_and_drop(&*half(&lock, &mut numbers), &client, &mut numbers).await;
+                    }
+                    let last = half(&lock, &mut numbers);
+                    let guard = tokio::time::timeout(secs(30), last.lock()).await.expect("stuck in the queue");
+                    guard.unwrap().unlock().await.unwrap();
+                });
+            }
+            tasks.join_all().await;
+            println!("{prefer:?}: all through in {:?}", start.elapsed());
+            assert!(start.elapsed() < secs(15), "somebody was held back by nobody: {:?}", start.elapsed());
+            free_at_once(bed, &clients, 1).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,318 @@
+//! The cost of the read-write lock.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use bed::cost::{only, renewal, sent, turns};
+use bed::{Bed, eventually, ms, rw, secs};
+
+const HALVES: [Flavour; 2] = [Flavour::Read, Flavour::Write];
+
+/// Local readers of one name.
+const READERS: usize = 1_000;
+
+/// As many go with one command.
+const TOGETHER: u64 = 64;
+
+/// A client, when the server knows the scripts, those of many calls at once included.
+async fn begin(bed: &Bed) -> Client {
+    let client = bed.client().await;
+    for flavour in HALVES {
+        let lock = client.lock(flavour, "warm");
+        let guard = lock.lock().await.unwrap();
+        client.renew_now().await;
+        lock.state().await.unwrap();
+        lock.force_unlock().await.unwrap();
+        drop(guard);
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
+    let guard = client.rw("warm").read().lock().await.unwrap();
+    let preferred = client.rw("warm").prefer(Prefer::Writers).write();
+    assert!(preferred.lock_for(ms(20)).await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    let many = (0..8).map(|n| client.rw(&format!("warm {n}")).read());
+    futures::future::join_all(many.map(async |lock| lock.lock().await.unwrap().unlock().await.unwrap())).await;
+    bed::idle(&client).await;
+    // Who forces a read lock open leaves its covers to run out, as Redisson does.
+    let () = bed.admin.cmd(&["FLUSHALL"]).await;
+    bed.admin.reset_stats().await;
+    client
+}
+
+async fn scripts(bed: &Bed) -> u64 {
+    bed.admin.calls("evalsha").await
+}
+
+/// A barrier that holds every reader inside until all of them are.
+async fn read_all(client: &Client, inside: &std::sync::Arc<Barrier>) -> JoinSet<Guard> {
+    let mut readers = JoinSet::new();
+    for _ in 0..READERS {
+        let (lock, inside) = (client.rw("x").read(), std::sync::Arc::clone(inside));
+        readers.spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            inside.wait().await;
+            guard
+        });
+    }
+    readers
+}
+
+/// All of them stand in Redis, each by a field and a cover of its own.
+async fn each_by_itself(bed: &Bed, count: usize) {
+    let fields = bed.admin.hgetall("x").await;
+    assert_eq!(fields.get("mode").map(String::as_str), Some("read"));
+    assert_eq!(fields.len(), count + 1, "fields");
+    let keys = bed.admin.keys().await;
+    for (owner, holds) in fields.iter().filter(|(field, _)| *field != "mode") {
+        assert_eq!(holds, "1", "{owner}");
+        let cover = format!("{{x}}:{owner}:rwlock_timeout:1");
+        assert!(keys.binary_search(&cover).is_ok(), "{owner} has no cover");
+    }
+    assert_eq!(keys.len(), count + 1, "the hash, and a cover each");
+}
+
+/// Gives all of them back at once. How many share a command is a matter of how fast they come.
+async fn give_back(bed: &Bed, guards: Vec<Guard>) {
+    bed.admin.reset_stats().await;
+    let calls = guards.len();
+    futures::future::join_all(guards.into_iter().map(async |guard| guard.unlock().await.unwrap())).await;
+    let commands = scripts(bed).await;
+    println!("and left by {commands} commands");
+    assert!(commands < calls as u64, "{commands}");
+    assert_eq!(bed.admin.keys().await, Vec::<String>::new());
+}
+
+/// What so many calls at once may cost: full commands, the first few that do not wait for company, and room for a busy
+/// machine that has some set out before the rest have come.
+fn few(calls: usize) -> u64 {
+    4 * (calls as u64).div_ceil(TOGETHER) + 40
+}
+
+#[tokio::test]
+async fn lock_and_unlock_or_drop_of_a_free_half_are_two_commands() {
+    rw(async |bed| {
+        let client = begin(bed).await;
+        for flavour in HALVES {
+            let lock = client.lock(flavour, "x");
+            turns(bed, &client, &*lock).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn try_lock_of_a_busy_half_is_one_command() {
+    rw(async |bed| {
+        let (client, other) = (begin(bed).await, bed.client().await);
+        for (held, asked) in
+            [(Flavour::Write, Flavour::Read), (Flavour::Write, Flavour::Write), (Flavour::Read, Flavour::Write)]
+        {
+            let guard = client.lock(held, "x").lock().await.unwrap();
+            sent(bed).await;
+            assert!(other.lock(asked, "x").try_lock().await.unwrap().is_none());
+            assert!(client.lock(asked, "x").try_lock().await.unwrap().is_none());
+            assert!(client.rw("x").prefer(Prefer::Writers).write().try_lock().await.unwrap().is_none());
+            assert_eq!(sent(bed).await, only(&[("evalsha", 3)]), "{asked} beside {held}");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Both halves by one owner, every way in and out.
+#[tokio::test]
+async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
+    rw(async |bed| {
+        let client = begin(bed).await;
+        let (lock, me) = (client.rw("x"), client.owner());
+        let (read, write) = (lock.read(), lock.write());
+        let how = || Acquire::new().owner(&me);
+        let one = async |what: &str| assert_eq!(sent(bed).await, only(&[("evalsha", 1)]), "{what}");
+        let outer = write.acquire(how()).await.unwrap().unwrap();
+        one("write").await;
+        let inner = write.acquire(how()).await.unwrap().unwrap();
+        one("write again").await;
+        let first = read.acquire(how()).await.unwrap().unwrap();
+        one("read beside").await;
+        let second = read.acquire(how()).await.unwrap().unwrap();
+        one("read again").await;
+        for guard in [&outer, &first] {
+            guard.extend(secs(40)).await.unwrap();
+            one("extend").await;
+        }
+        for half in [&read as &dyn DistLock, &write] {
+            assert_eq!(half.hold_count(&me).await.unwrap(), 2);
+            one("state").await;
+        }
+        for guard in [inner, outer, second] {
+            guard.unlock().await.unwrap();
+            one("unlock").await;
+        }
+        assert!(write.acquire(how()).await.is_err(), "would wait for itself");
+        one("upgrade").await;
+        assert!(!write.force_unlock().await.unwrap());
+        one("force, held otherwise").await;
+        assert!(read.force_unlock().await.unwrap());
+        one("force").await;
+        drop(first);
+        // The covers of what was forced open.
+        let () = bed.admin.cmd(&["FLUSHALL"]).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_downgrade_is_two_commands() {
+    rw(async |bed| {
+        let client = begin(bed).await;
+        for lease in [None, Some(secs(20))] {
+            let how = lease.map_or(Acquire::new(), |lease| Acquire::new().lease(lease));
+            let guard = client.rw("x").write().acquire(how).await.unwrap().unwrap();
+            sent(bed).await;
+            let guard = guard.downgrade().await.unwrap();
+            assert_eq!(sent(bed).await, only(&[("evalsha", 2)]));
+            guard.unlock().await.unwrap();
+            assert_eq!(sent(bed).await, only(&[("evalsha", 1)]));
+        }
+    })
+    .await;
+}
+
+/// A wait in vain: an attempt, the subscription, and the attempt that closes the gap between the two. Who is preferred has
+/// left a mark, and takes it back.
+#[tokio::test]
+async fn giving_up_costs_a_preferred_writer_one_command_more() {
+    rw(async |bed| {
+        let (holder, client) = (begin(bed).await, bed.connect(bed.builder().subscription_linger(ms(0))).await);
+        let guard = holder.rw("x").read().lock().await.unwrap();
+        for (prefer, scripts) in [(Prefer::Readers, 2), (Prefer::Writers, 3)] {
+            let listeners = async || bed.admin.numsub("redisson_rwlock:{x}").await;
+            eventually("nobody listens", secs(5), async || listeners().await == 0).await;
+            bed.admin.reset_stats().await;
+            let lock = client.rw("x").prefer(prefer).write();
+            // Both attempts, the second behind the confirmed subscription, fit in with room.
+            assert!(lock.lock_for(secs(1)).await.unwrap().is_none());
+            bed::idle(&client).await;
+            let stats = sent(bed).await;
+            assert_eq!(stats.get("evalsha"), Some(&scripts), "{prefer:?}: {stats:?}");
+            assert!(!bed.admin.exists("{x}:rwlock_waiting").await);
+        }
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Behind a writer of another process a thousand readers cost what one does. When it leaves, the first to come in has all
+/// others ask together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_together() {
+    rw(async |bed| {
+        let (holder, client) = (begin(bed).await, bed.client().await);
+        let writer = holder.rw("x").write().lock().await.unwrap();
+        bed.admin.reset_stats().await;
+        let inside = std::sync::Arc::new(Barrier::new(READERS + 1));
+        let readers = read_all(&client, &inside).await;
+        eventually("all wait", secs(10), async || client.stats().waiting == READERS).await;
+        eventually("two attempts", secs(10), async || scripts(bed).await == 2).await;
+        // Nobody else asks.
+        tokio::time::sleep(ms(200)).await;
+        let mut all = sent(bed).await;
+        all.retain(|name, _| !name.starts_with("pubsub"));
+        assert_eq!(all, only(&[("evalsha", 2), ("ping", 1), ("subscribe", 1)]));
+        assert_eq!(bed.admin.numsub("redisson_rwlock:{x}").await, 1);
+
+        let start = Instant::now();
+        writer.unlock().await.unwrap();
+        inside.wait().await;
+        let took = start.elapsed();
+        let commands = scripts(bed).await;
+        println!("{READERS} readers came in within {took:?}, by {commands} commands");
+        // The writer's release is one of them.
+        assert!(commands <= few(READERS), "{commands}");
+        assert_eq!(sent(bed).await.get("subscribe"), None);
+        each_by_itself(bed, READERS).await;
+        assert!(took < secs(2), "{took:?}");
+        give_back(bed, readers.join_all().await).await;
+    })
+    .await;
+}
+
+/// Beside a reader of this process a thousand come in without waiting for anybody: no subscription.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_readers_join_a_live_read_hold_together() {
+    rw(async |bed| {
+        let client = begin(bed).await;
+        let first = client.rw("x").read().lock().await.unwrap();
+        bed.admin.reset_stats().await;
+        let inside = std::sync::Arc::new(Barrier::new(READERS + 1));
+        let start = Instant::now();
+        let readers = read_all(&client, &inside).await;
+        inside.wait().await;
+        let took = start.elapsed();
+        let all = sent(bed).await;
+        println!("{READERS} readers joined within {took:?}, by {all:?}");
+        let commands = all.get("evalsha").copied().unwrap_or(0);
+        // Told by one who has come in before it could ask for company: a few go alone.
+        assert!(commands <= few(READERS), "{commands}");
+        assert_eq!(all, only(&[("evalsha", commands)]));
+        each_by_itself(bed, READERS + 1).await;
+        let mut guards = readers.join_all().await;
+        guards.push(first);
+        give_back(bed, guards).await;
+    })
+    .await;
+}
+
+/// Readers of one name and of many, and writers: whatever is due goes a hundred at a time, both halves together.
+#[tokio::test]
+async fn renewal_of_both_halves_is_a_command_a_hundred() {
+    rw(async |bed| {
+        let client = begin(bed).await;
+        let mut guards = Vec::new();
+        for (flavour, names, each, commands) in
+            [(Flavour::Read, 50, 1, 1), (Flavour::Write, 50, 1, 1), (Flavour::Read, 95, 10, 11)]
+        {
+            for name in 0..names {
+                let lock = client.lock(flavour, &format!("{flavour} {each} {name}"));
+                for _ in 0..each {
+                    guards.push(lock.lock().await.unwrap());
+                }
+            }
+            renewal(bed, &client, &guards, commands).await;
+        }
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// A reader that is held back asks again when its patience is over, and in between only when it is told.
+#[tokio::test]
+async fn a_reader_held_back_asks_a_bounded_number_of_times() {
+    rw(async |bed| {
+        const HOLD_BACK: Duration = ms(800);
+        let holder = begin(bed).await;
+        let (writing, reading) = (bed.client().await, bed.connect(bed.builder().hold_back(HOLD_BACK)).await);
+        let guard = holder.rw("x").read().lock().await.unwrap();
+        let lock = writing.rw("x").prefer(Prefer::Writers).write();
+        let writer = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+        eventually("the writer waits", secs(5), async || scripts(bed).await >= 3).await;
+        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_rwlock:{x}").await == 1).await;
+        tokio::time::sleep(ms(50)).await;
+        bed.admin.reset_stats().await;
+        let start = Instant::now();
+        reading.rw("x").read().lock().await.unwrap().unlock().await.unwrap();
+        let took = start.elapsed();
+        let stats = sent(bed).await;
+        assert!(took >= HOLD_BACK && took < HOLD_BACK + secs(1), "{took:?}");
+        // Refused, refused again behind the subscription, let in, and given back; the writer may look meanwhile.
+        assert!(stats.get("evalsha").is_some_and(|scripts| (4..=6).contains(scripts)), "{stats:?}");
+        guard.unlock().await.unwrap();
+        writer.await.unwrap();
+    })
+    .await;
+}

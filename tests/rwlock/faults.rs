@@ -1,0 +1,255 @@
+//! The same faults for both halves of the read-write lock: every command lost, repeated, delayed and cut.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use distlock::{Acquire, Client, Error, Flavour, Guard, Owner, Prefer, Released, RwLock};
+use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::{Admin, RedisServer};
+use tokio::task::JoinHandle;
+
+use bed::fault::{brisk, gave, got};
+use bed::harm::in_every_way;
+use bed::harm::{ACTIONS, runs};
+use bed::{Bed, eventually, idle, ms, rw, secs, text};
+
+pub async fn rw_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
+    bed::run_on(server, |client, name| client.lock(Flavour::Write, name), body).await;
+}
+
+pub fn channel(name: &str) -> String {
+    format!("redisson_rwlock:{{{name}}}")
+}
+
+/// A task that waits for a half, and when it had it.
+pub fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<(Guard, Instant)> {
+    let lock = client.lock(flavour, name);
+    tokio::spawn(async move { (lock.lock().await.unwrap_or_else(|error| panic!("{error:?}")), Instant::now()) })
+}
+
+/// The requests that run scripts of these parts by their hash.
+fn script(parts: &[&str]) -> Matcher {
+    let own = ["covers"].iter().chain(parts).map(|part| format!("rwlock/{part}"));
+    runs(&["common/holds".to_owned()].into_iter().chain(own).collect::<Vec<_>>())
+}
+
+/// Has every script run once, so that the server knows it.
+async fn warm(client: &Client) {
+    let lock = client.rw("warm").prefer(Prefer::Writers);
+    for half in [client.lock(Flavour::Read, "warm"), client.lock(Flavour::Write, "warm")] {
+        let guard = half.lock().await.unwrap();
+        client.renew_now().await;
+        guard.unlock().await.unwrap();
+    }
+    let guard = lock.read().lock().await.unwrap();
+    assert!(bed::in_vain(&lock.write().lock_for(ms(100)).await));
+    guard.unlock().await.unwrap();
+    idle(client).await;
+}
+
+/// What stands in Redis of one lock, past the proxy.
+struct View<'a> {
+    admin: &'a Admin,
+    name: &'a str,
+}
+
+impl View<'_> {
+    /// Exactly these holds stand in Redis, now, and a cover for each hold for reading.
+    async fn holds(&self, mode: &str, expected: &[(&Owner, &str, u64)]) {
+        let name = self.name;
+        let mut fields = BTreeMap::from([("mode".to_owned(), mode.to_owned())]);
+        let mut covers = BTreeSet::new();
+        for (owner, suffix, count) in expected {
+            let owner = text(owner);
+            fields.insert(format!("{owner}{suffix}"), count.to_string());
+            if suffix.is_empty() {
+                covers.extend((1..=*count).map(|n| format!("{{{name}}}:{owner}:rwlock_timeout:{n}")));
+            }
+        }
+        assert_eq!(self.admin.hgetall(name).await, fields, "{name}");
+        let found: BTreeSet<_> = self.beside().await.into_iter().collect();
+        assert_eq!(found, covers, "{name}");
+        for key in covers.iter().map(String::as_str).chain([name]) {
+            let ttl = self.admin.pttl(key).await;
+            assert!(ttl > 0, "{key}: no end of life, {ttl}");
+        }
+    }
+
+    /// The keys beside the hash.
+    async fn beside(&self) -> Vec<String> {
+        let mut keys = self.admin.keys().await;
+        keys.retain(|key| key.starts_with(&format!("{{{}}}:", self.name)));
+        keys
+    }
+
+    async fn free(&self) -> bool {
+        !self.admin.exists(self.name).await && self.beside().await.is_empty()
+    }
+
+    /// What was begun is undone.
+    async fn free_soon(&self) {
+        eventually(&format!("free again: {}", self.name), secs(3), async || self.free().await).await;
+    }
+}
+
+/// All that one owner and strangers do with both halves. Whatever is lost once, acquires with a wait and releases succeed
+/// all the same.
+async fn session(client: &Client, lock: &RwLock, view: &View<'_>) {
+    let (read, write, label) = (lock.read(), lock.write(), view.name);
+    // In doubt or not, an error of a single attempt may pass.
+    let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
+    let got = |what: &str, outcome| got(label, what, outcome);
+    let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
+    let me = client.owner();
+    let mine = || Acquire::new().owner(&me).wait(secs(5));
+
+    let first = got("read", read.acquire(mine()).await);
+    view.holds("read", &[(&me, "", 1)]).await;
+    let second = got("read again", read.acquire(mine().lease(secs(20))).await);
+    view.holds("read", &[(&me, "", 2)]).await;
+    let beside = got("another reads", read.lock_for(secs(5)).await);
+    view.holds("read", &[(&me, "", 2), (beside.owner(), "", 1)]).await;
+    match write.try_lock().await {
+        Ok(guard) => assert!(guard.is_none(), "{label}: a writer beside readers"),
+        Err(error) => passing("try to write", &error),
+    }
+    match write.acquire(mine()).await {
+        Err(Error::WouldDeadlock { .. }) => {}
+        other => panic!("{label}: upgrade: {other:?}"),
+    }
+    let round = client.renew_now().await;
+    assert_eq!((round.renewed + round.failed, round.lost), (2, 0), "{label}");
+    if let Err(error) = second.extend(secs(25)).await {
+        passing("extend", &error);
+    }
+    gave("another leaves", beside.unlock().await, Released::Free);
+    // In the other order than they were taken.
+    gave("give one back", first.unlock().await, Released::StillHeld(1));
+    view.holds("read", &[(&me, "", 1)]).await;
+    gave("give the other back", second.unlock().await, Released::Free);
+    assert!(view.free().await, "{label}");
+
+    let outer = got("write", write.acquire(mine()).await);
+    let inner = got("write again", write.acquire(mine()).await);
+    view.holds("write", &[(&me, ":write", 2)]).await;
+    match read.try_lock().await {
+        Ok(guard) => assert!(guard.is_none(), "{label}: a reader beside a writer"),
+        Err(error) => passing("try to read", &error),
+    }
+    let reads = got("read beside", read.acquire(mine()).await);
+    view.holds("write", &[(&me, ":write", 2), (&me, "", 1)]).await;
+    gave("read no more", reads.unlock().await, Released::Free);
+    gave("give one back", inner.unlock().await, Released::StillHeld(1));
+    view.holds("write", &[(&me, ":write", 1)]).await;
+    match outer.downgrade().await {
+        Ok(guard) => {
+            view.holds("read", &[(&me, "", 1)]).await;
+            assert!(guard.is_held(), "{label}");
+            gave("give back what was downgraded", guard.unlock().await, Released::Free);
+        }
+        Err(error) => passing("downgrade", &error),
+    }
+    view.free_soon().await;
+    for half in [Flavour::Read, Flavour::Write] {
+        drop(client.lock(half, lock.name()).lock().await.unwrap_or_else(|error| panic!("{label}: {half}: {error:?}")));
+        view.free_soon().await;
+    }
+    idle(client).await;
+}
+
+/// Every command of the session, lost, repeated, delayed or cut off in nine ways: every count and every cover is what it
+/// must be, and nobody holds anything after an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
+    rw(async |bed| {
+        let mut running = Vec::new();
+        for action in ACTIONS {
+            let (proxy, admin) = (Proxy::start(bed.server.addr()), Admin::connect(&bed.server).await);
+            let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).subscription_linger(ms(0))).await;
+            running.push(async move {
+                warm(&client).await;
+                let run = async |name: String, nth: Option<usize>| {
+                    let hit = |n| Matcher::command("EVALSHA").containing(format!("\r\n{name}\r\n")).nth(n);
+                    let armed = nth.map(|n| proxy.on_request(hit(n), action));
+                    session(&client, &client.rw(&name), &View { admin: &admin, name: &name }).await;
+                    assert!(armed.is_none_or(|armed| armed.has_fired()), "{name}: there was no such command");
+                };
+                let before = proxy.requests_seen("EVALSHA");
+                run(format!("{action:?}"), None).await;
+                let commands = proxy.requests_seen("EVALSHA") - before;
+                for n in 1..=commands {
+                    run(format!("{action:?}/{n}"), Some(n)).await;
+                }
+                commands
+            });
+        }
+        for (action, commands) in ACTIONS.into_iter().zip(futures::future::join_all(running).await) {
+            println!("{action:?}: {commands} commands");
+            assert!(commands >= 20, "{commands}");
+        }
+    })
+    .await;
+}
+
+/// Whose command is hit, which script of it, and which of its kind.
+const TARGETS: [(Flavour, &[&str], usize); 6] = [
+    (Flavour::Read, &["read"], 1),
+    (Flavour::Read, &["read"], 2),
+    (Flavour::Write, &["write"], 1),
+    (Flavour::Write, &["write"], 2),
+    (Flavour::Write, &["leave", "write_release"], 1),
+    (Flavour::Write, &["write_release"], 1),
+];
+
+/// A waiter whose command is lost, repeated, delayed or cut off: it is served once, or gone once it gave up. Writers are
+/// preferred, and hold back readers for long: a mark that stayed would show.
+async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str], usize)) {
+    let name = format!("{action:?} of {flavour} {} {nth}", parts[0]).replace(['{', '}'], "");
+    let proxy = Proxy::start(bed.server.addr());
+    let patient = |url: &str| brisk(url).watchdog(secs(30)).prefer(Prefer::Writers).hold_back(secs(20)).coalesce(false);
+    let client = bed.connect(patient(&proxy.url()).subscription_linger(ms(0))).await;
+    let direct = bed.connect(patient(&bed.server.url())).await;
+    let (admin, mark) = (&bed.admin, format!("{{{name}}}:rwlock_waiting"));
+    let holds = if flavour == Flavour::Read { Flavour::Write } else { Flavour::Read };
+    let guard = direct.lock(holds, &name).lock().await.unwrap();
+    let armed = proxy.on_request(script(parts).containing(&name).nth(nth), action);
+    let waiting = waiter(&client, flavour, &name);
+    let fired = async || tokio::time::timeout(secs(5), armed.fired()).await.unwrap_or_else(|_| panic!("{name}"));
+    if parts[0] == "leave" {
+        eventually(&format!("{name}: it waits"), secs(5), async || admin.exists(&mark).await).await;
+        waiting.abort();
+        fired().await;
+        eventually(&format!("{name}: it has left"), secs(5), async || !admin.exists(&mark).await).await;
+        // Nobody is held back by it.
+        assert!(direct.rw(&name).read().try_lock().await.unwrap().is_some(), "{name}");
+        guard.unlock().await.unwrap();
+    } else {
+        if parts[0] != "write_release" {
+            fired().await;
+        }
+        guard.unlock().await.unwrap();
+        let served = tokio::time::timeout(secs(8), waiting).await.unwrap_or_else(|_| panic!("{name}: not served"));
+        let (guard, _) = served.unwrap();
+        let suffix = if flavour == Flavour::Read { "" } else { ":write" };
+        let view = View { admin, name: &name };
+        view.holds(flavour.as_str(), &[(guard.owner(), suffix, 1)]).await;
+        if let Err(error) = guard.unlock().await {
+            panic!("{name}: {error:?}");
+        }
+        fired().await;
+    }
+    idle(&client).await;
+    View { admin, name: &name }.free_soon().await;
+    for client in [client, direct] {
+        client.shutdown(secs(5)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
+    rw(async |bed| {
+        warm(&bed.client().await).await;
+        in_every_way(TARGETS, |action, target| hit(bed, action, target)).await;
+    })
+    .await;
+}

@@ -1,0 +1,15 @@
+//! Acquires of spin locks, dropped wherever they stand.
+
+use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
+
+use crate::rig::spin;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_of_spin_locks_dropped_at_random_points_leave_nothing() {
+    spin(async |bed| drops(bed, DROPS / 4).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_dropped_in_the_queue_of_a_spin_lock_hold_nobody_up() {
+    spin(waiters_dropped_in_the_queue).await;
+}

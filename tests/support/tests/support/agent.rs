@@ -1,0 +1,278 @@
+//! The Java agents do what they are told, with the newest and the oldest Redisson.
+
+use std::time::{Duration, Instant};
+
+use distlock_support::RedisServer;
+use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS, monotonic_ns};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use serde_json::json;
+
+const SOON: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_secs(20);
+
+/// A server with a connection of the test's own, and its url without a password.
+struct Redis {
+    url: String,
+    _server: RedisServer,
+}
+
+impl Redis {
+    async fn start() -> (Redis, MultiplexedConnection) {
+        Self::over(RedisServer::start()).await
+    }
+
+    async fn over(server: RedisServer) -> (Redis, MultiplexedConnection) {
+        let client = redis::Client::open(server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        (Redis { url: format!("redis://{}", server.addr()), _server: server }, connection)
+    }
+}
+
+async fn pair(url: &str, version: &str) -> (Agent, Agent) {
+    let options = AgentOptions::version(version);
+    tokio::join!(Agent::start(url, options.clone()), Agent::start(url, options))
+}
+
+#[tokio::test]
+async fn a_release_passes_the_lock_to_the_other_agent() {
+    for version in VERSIONS {
+        let (redis, mut admin) = Redis::start().await;
+        let (a, b) = pair(&redis.url, version).await;
+        assert_eq!((a.version(), b.version()), (version, version));
+        assert_ne!(a.id(), b.id());
+        println!("{version}: started in {:?}, {:?}", a.started_in(), b.started_in());
+
+        let (mine, theirs) = (a.at(Kind::Reentrant, "job", 7), b.at(Kind::Reentrant, "job", 7));
+        mine.lock().await.unwrap();
+        mine.lock().await.unwrap();
+        assert_eq!(mine.hold_count().await, Ok(2));
+        assert_eq!(admin.hgetall::<_, Vec<(String, i64)>>("job").await.unwrap(), [(format!("{}:7", a.id()), 2)]);
+        assert!(mine.ttl().await.unwrap() > 25_000);
+        assert_eq!(theirs.try_lock().await, Ok(false));
+        assert_eq!(theirs.is_held().await, Ok(false));
+        assert_eq!(theirs.unlock().await.unwrap_err().error, "IllegalMonitorStateException");
+        // Another thread of the same client is another holder.
+        assert_eq!(a.at(Kind::Reentrant, "job", 8).try_lock().await, Ok(false));
+
+        let mut waiting = theirs.start_try_lock(LONG, None);
+        assert_eq!(waiting.within(SOON).await, None);
+        // A blocked thread does not hold up the others, nor the asynchronous calls.
+        assert_eq!(b.at(Kind::Reentrant, "job", 9).is_locked().await, Ok(true));
+        mine.unlock().await.unwrap();
+        assert_eq!(waiting.within(SOON).await, None);
+        let before = monotonic_ns();
+        mine.unlock().await.unwrap();
+        let reply = waiting.await.unwrap();
+        assert_eq!(reply.value, true);
+        assert!(reply.t0 < before && before < reply.t1 && reply.t1 < monotonic_ns(), "one clock: {before} {reply:?}");
+        assert!(reply.t1 - before < 5_000_000_000, "woken, not timed out: {reply:?}");
+        assert_eq!(admin.hgetall::<_, Vec<(String, i64)>>("job").await.unwrap(), [(b.holder(Kind::Reentrant, 7), 1)]);
+
+        assert_eq!(mine.try_lock_within(SOON).await, Ok(false));
+        assert_eq!(mine.force_unlock().await, Ok(true));
+        assert_eq!(mine.is_locked().await, Ok(false));
+        assert_eq!(mine.try_lock_for(SOON, Duration::from_secs(5)).await, Ok(true));
+        assert!((1..=5000).contains(&mine.ttl().await.unwrap()));
+        a.shutdown().await;
+        assert_eq!(mine.try_lock().await.unwrap_err().error, "AgentGone");
+    }
+}
+
+#[tokio::test]
+async fn what_the_java_machine_says_is_no_answer() {
+    let (redis, _admin) = Redis::start().await;
+    let noisy = AgentOptions { jvm: vec!["-Xlog:gc*,class+load:stdout".into()], ..AgentOptions::default() };
+    let agent = Agent::start(&redis.url, noisy).await;
+    assert_eq!(agent.at(Kind::Reentrant, "job", 1).try_lock().await, Ok(true));
+    assert!(agent.mem().await > 0);
+    assert!(agent.log().contains("[gc"), "{}", agent.log());
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn every_flavour_locks_and_excludes() {
+    for version in VERSIONS {
+        let (redis, mut admin) = Redis::start().await;
+        let (a, b) = pair(&redis.url, version).await;
+        let mut kinds = vec![Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Spin, Kind::Fenced];
+        if version != "3.52.0" {
+            kinds.extend([Kind::NonReentrant, Kind::NonReentrantFair]);
+        }
+        for kind in kinds {
+            let name = format!("lock:{}", kind.as_str());
+            let (mine, theirs) = (a.at(kind, &name, 3), b.at(kind, &name, 4));
+            mine.lock().await.unwrap();
+            assert_eq!(mine.hold_count().await, Ok(1), "{kind:?}");
+            assert!(admin.hexists::<_, _, bool>(&name, a.holder(kind, 3)).await.unwrap(), "{kind:?}");
+            let mut waiting = theirs.start_lock();
+            assert_eq!(waiting.within(SOON).await, None, "{kind:?}");
+            mine.unlock().await.unwrap();
+            waiting.await.unwrap();
+            assert_eq!(theirs.is_held().await, Ok(true), "{kind:?}");
+            theirs.unlock().await.unwrap();
+            assert_eq!(theirs.is_locked().await, Ok(false), "{kind:?}");
+        }
+
+        let readers = (a.at(Kind::Read, "doc", 1), b.at(Kind::Read, "doc", 1));
+        let writer = a.at(Kind::Write, "doc", 2);
+        readers.0.lock().await.unwrap();
+        assert_eq!(readers.1.try_lock().await, Ok(true));
+        assert_eq!(admin.hget::<_, _, String>("doc", "mode").await.unwrap(), "read");
+        let mut waiting = writer.start_lock();
+        assert_eq!(waiting.within(SOON).await, None);
+        readers.0.unlock().await.unwrap();
+        readers.1.unlock().await.unwrap();
+        waiting.await.unwrap();
+        assert_eq!(readers.1.try_lock().await, Ok(false));
+
+        let fenced = a.at(Kind::Fenced, "fenced", 1);
+        assert_eq!(fenced.lock_token().await, Ok(1));
+        assert_eq!(fenced.token().await, Ok(1));
+        fenced.unlock().await.unwrap();
+        assert_eq!(b.at(Kind::Fenced, "fenced", 1).lock_token().await, Ok(2));
+
+        let both = a.at_all(false, Kind::Reentrant, &["m1", "m2"], 5);
+        both.lock().await.unwrap();
+        assert_eq!(b.at(Kind::Reentrant, "m2", 5).try_lock().await, Ok(false));
+        both.unlock().await.unwrap();
+        let red = a.at_all(true, Kind::Fair, &["r1", "r2", "r3"], 5);
+        assert_eq!(red.try_lock().await, Ok(true));
+        red.unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn thread_ids_semaphores_latches() {
+    for version in VERSIONS {
+        let (redis, mut admin) = Redis::start().await;
+        let a = Agent::start(&redis.url, AgentOptions::version(version)).await;
+        let ask = async |request| a.call(request).await.unwrap().value;
+
+        ask(json!({"op": "lock_as", "name": "as", "tid": 41})).await;
+        assert!(admin.hexists::<_, _, bool>("as", format!("{}:41", a.id())).await.unwrap());
+        assert_eq!(ask(json!({"op": "try_lock_as", "name": "as", "tid": 42, "wait_ms": 500})).await, false);
+        assert_eq!(ask(json!({"op": "is_held_by_thread", "name": "as", "tid": 41})).await, true);
+        let waiting = a.start_call(json!({"op": "lock_as", "name": "as", "tid": 43, "lease_ms": 9000}));
+        ask(json!({"op": "unlock_as", "name": "as", "tid": 41})).await;
+        waiting.await.unwrap();
+        let error = a.call(json!({"op": "unlock_as", "name": "as", "tid": 41})).await.unwrap_err();
+        assert_eq!(error.error, "IllegalMonitorStateException");
+
+        assert_eq!(ask(json!({"op": "sem_set", "name": "s", "permits": 2})).await, true);
+        ask(json!({"op": "sem_acquire", "name": "s"})).await;
+        assert_eq!(ask(json!({"op": "sem_try", "name": "s", "permits": 2, "wait_ms": 500})).await, false);
+        ask(json!({"op": "sem_release", "name": "s"})).await;
+        assert_eq!(ask(json!({"op": "sem_try", "name": "s", "permits": 2})).await, true);
+        assert_eq!(ask(json!({"op": "sem_available", "name": "s"})).await, 0);
+
+        assert_eq!(ask(json!({"op": "permit_set", "name": "p", "permits": 1})).await, true);
+        let permit = ask(json!({"op": "permit_acquire", "name": "p", "lease_ms": 60_000})).await;
+        assert_eq!(permit.as_str().map(str::len), Some(32));
+        assert!(ask(json!({"op": "permit_try", "name": "p"})).await.is_null());
+        assert_eq!(ask(json!({"op": "permit_renew", "name": "p", "permit": permit, "lease_ms": 1000})).await, true);
+        assert_eq!(ask(json!({"op": "permit_release", "name": "p", "permit": permit})).await, true);
+        assert_eq!(ask(json!({"op": "permit_available", "name": "p"})).await, 1);
+
+        assert_eq!(ask(json!({"op": "latch_set", "name": "l", "count": 1})).await, true);
+        assert_eq!(ask(json!({"op": "latch_await", "name": "l", "wait_ms": 500})).await, false);
+        let mut waiting = a.start_call(json!({"op": "latch_await", "name": "l", "thread": 2}));
+        assert_eq!(waiting.within(SOON).await, None);
+        ask(json!({"op": "latch_down", "name": "l"})).await;
+        waiting.await.unwrap();
+        assert_eq!(ask(json!({"op": "latch_count", "name": "l"})).await, 0);
+
+        let error = a.call(json!({"op": "nonsense", "name": "l"})).await.unwrap_err();
+        assert_eq!(error.error, "IllegalArgumentException");
+    }
+}
+
+#[tokio::test]
+async fn loops_count_and_measure() {
+    for version in VERSIONS {
+        let (redis, mut admin) = Redis::over(RedisServer::builder().password("secret").start()).await;
+        let options = AgentOptions {
+            prefix: Some("app:".to_owned()),
+            password: Some("secret".to_owned()),
+            ..AgentOptions::version(version)
+        };
+        let a = Agent::start(&redis.url, options).await;
+
+        let loops = (1..=3).map(|thread| a.counter_loop(&a.at(Kind::Fair, "turn", thread), "n", 20));
+        for done in futures::future::join_all(loops).await {
+            let value = done.unwrap().value;
+            assert_eq!((&value["rounds"], value["waits_us"].as_array().unwrap().len()), (&json!(20), 20));
+        }
+        assert_eq!(admin.get::<_, i64>("app:n").await.unwrap(), 60);
+
+        let bench = json!({"op": "bench_uncontended", "prefix": "own", "tasks": 4, "seconds": 0.3});
+        let bench = a.call(bench).await.unwrap().value;
+        assert!(bench["pairs"].as_u64().unwrap() > 4 && bench["worst_us"].as_f64() >= bench["p50_us"].as_f64());
+        let bench = json!({"op": "bench_contended", "name": "one", "tasks": 4, "seconds": 0.3, "hold_us": 100});
+        let bench = a.call(bench).await.unwrap().value;
+        assert_eq!(bench["counts"].as_array().unwrap().len(), 4);
+    }
+}
+
+#[tokio::test]
+async fn many_locks_are_held_renewed_and_given_back() {
+    futures::future::join_all(VERSIONS.map(hold_many)).await;
+}
+
+/// With an agent of its own: a client that has locked and unlocked much before renews irregularly (see the README).
+async fn hold_many(version: &str) {
+    let (redis, mut admin) = Redis::start().await;
+    let options = AgentOptions { watchdog: Some(Duration::from_secs(4)), ..AgentOptions::version(version) };
+    let a = Agent::start(&redis.url, options).await;
+    a.hold_many("many", 2000, 5).await.unwrap();
+    assert!(admin.hexists::<_, _, bool>("many1999", a.holder(Kind::Reentrant, 5)).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(size(&mut admin).await, 2000, "{version} did not renew");
+    assert!(a.mem().await > 1_000_000);
+    a.release_many("many", 2000, 5).await.unwrap();
+    assert!(!admin.exists::<_, bool>("many1999").await.unwrap());
+}
+
+#[tokio::test]
+async fn an_agent_can_be_interrupted_stopped_and_killed() {
+    let (redis, mut admin) = Redis::start().await;
+    let (a, b) = pair(&redis.url, VERSIONS[0]).await;
+    let mine = a.at(Kind::Reentrant, "x", 1);
+    mine.lock().await.unwrap();
+    let theirs = b.at(Kind::Reentrant, "x", 1);
+    let mut waiting = theirs.start("lock", json!({"interruptibly": true}));
+    assert_eq!(waiting.within(SOON).await, None);
+    assert_eq!(b.interrupt(1).await, Ok(true));
+    // Redisson wraps it where it comes in the middle of a command.
+    let interrupted = waiting.await.unwrap_err().error;
+    assert!(["InterruptedException", "RedisException"].contains(&interrupted.as_str()), "{interrupted}");
+    // It has answered, and is done in a moment.
+    let idle = async { while b.interrupt(1).await != Ok(false) {} };
+    tokio::time::timeout(Duration::from_secs(5), idle).await.expect("a thread that does nothing");
+    assert_eq!(theirs.try_lock().await, Ok(false));
+
+    b.stop();
+    let mut waiting = b.start_call(json!({"op": "ping"}));
+    assert_eq!(waiting.within(SOON).await, None);
+    b.cont();
+    assert_eq!(waiting.await.unwrap().value, "pong");
+
+    let waiting = mine.start("latch_await", json!({}));
+    let pid = a.pid();
+    a.kill9().await;
+    assert_eq!(waiting.await.unwrap_err().error, "AgentGone");
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(admin.exists::<_, bool>("x").await.unwrap(), "left as a crash leaves it");
+
+    let pid = b.pid();
+    drop((b, theirs));
+    let began = Instant::now();
+    while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(began.elapsed() < Duration::from_secs(5), "ends with its handle");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn size(admin: &mut MultiplexedConnection) -> i64 {
+    redis::cmd("DBSIZE").query_async(admin).await.unwrap()
+}

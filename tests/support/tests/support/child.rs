@@ -1,0 +1,93 @@
+//! The child fixture: talk, freeze, end, and orphans.
+
+use std::time::{Duration, Instant};
+
+use distlock_support::child::{self, Child};
+use distlock_support::reaper;
+
+#[tokio::test]
+async fn echo_child() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    child::say(&format!("pid {}", std::process::id()));
+    loop {
+        let line = child::hear().await;
+        if line == "end" {
+            return;
+        }
+        println!("not for the protocol: {line}");
+        child::say(&line);
+    }
+}
+
+/// A child that has a child, both told apart by their lines.
+#[tokio::test]
+async fn parent_child() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let mut grandchild = Child::spawn("child::echo_child", &[]);
+    let line = grandchild.line().await.expect("a line");
+    if std::env::var_os("FREEZE").is_some() {
+        grandchild.stop();
+    }
+    child::say(&line);
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn talks_and_ends() {
+    let mut echo = Child::spawn("child::echo_child", &[]);
+    let pid = format!("pid {}", echo.pid());
+    echo.expect(&pid).await;
+    echo.tell("one");
+    echo.expect("one").await;
+    echo.stop();
+    echo.tell("two");
+    let frozen = tokio::time::timeout(Duration::from_millis(200), echo.line()).await;
+    assert!(frozen.is_err());
+    echo.cont();
+    echo.expect("two").await;
+    echo.tell("end");
+    assert!(echo.wait().await.success());
+    assert_eq!(echo.line().await, None);
+    assert!(echo.output().contains("not for the protocol: one"));
+}
+
+#[tokio::test]
+async fn killed_child_has_ended() {
+    let mut echo = Child::spawn("child::echo_child", &[]);
+    assert!(echo.line().await.is_some());
+    let pid = echo.pid();
+    echo.kill9();
+    assert!(reaper::has_ended(pid));
+    assert_eq!(echo.line().await, None);
+    assert!(!echo.wait().await.success());
+}
+
+async fn orphan_dies(env: &[(&str, &str)]) {
+    let mut parent = Child::spawn("child::parent_child", env);
+    let line = parent.line().await.expect("a line");
+    let pid = line.strip_prefix("pid ").and_then(|p| p.parse().ok());
+    let pid = pid.expect("a pid");
+    assert!(!reaper::has_ended(pid));
+    parent.kill9();
+    let start = Instant::now();
+    while !reaper::has_ended(pid) {
+        assert!(start.elapsed() < Duration::from_secs(2), "the orphan lives");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn orphan_ends() {
+    orphan_dies(&[]).await;
+}
+
+#[tokio::test]
+async fn frozen_orphan_ends() {
+    orphan_dies(&[("FREEZE", "1")]).await;
+}

@@ -1,0 +1,142 @@
+//! The server fixture against real servers: data, signals, ends.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use distlock_support::child::{self, Child};
+use distlock_support::{Admin, RedisServer, reaper};
+
+async fn ended_within(pid: u32, bound: Duration) {
+    let start = Instant::now();
+    while !reaper::has_ended(pid) {
+        assert!(start.elapsed() < bound, "process {pid} runs after {bound:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn set_and_restart(aof: bool) -> Option<String> {
+    let server = RedisServer::builder().aof(aof).start();
+    let admin = Admin::connect(&server).await;
+    admin.cmd::<()>(&["SET", "k", "v"]).await;
+    let (port, pid) = (server.port(), server.pid());
+    server.kill9();
+    assert!(reaper::has_ended(pid));
+    assert!(TcpStream::connect(server.addr()).is_err());
+    server.restart();
+    assert_eq!(server.port(), port);
+    assert_ne!(server.pid(), pid);
+    admin.cmd(&["GET", "k"]).await
+}
+
+#[tokio::test]
+async fn data_survives_a_restart_with_aof_only() {
+    assert_eq!(set_and_restart(true).await.as_deref(), Some("v"));
+    assert_eq!(set_and_restart(false).await, None);
+}
+
+#[tokio::test]
+async fn drop_ends_the_server_and_removes_its_directory() {
+    let server = RedisServer::start();
+    let (pid, dir) = (server.pid(), server.dir().to_owned());
+    assert!(dir.join("redis.log").exists());
+    server.stop();
+    drop(server);
+    assert!(reaper::has_ended(pid));
+    assert!(!dir.exists());
+}
+
+#[tokio::test]
+async fn frozen_server_is_silent_until_it_goes_on() {
+    let server = RedisServer::start();
+    let mut stream = TcpStream::connect(server.addr()).expect("connect");
+    server.stop();
+    stream.write_all(b"PING\r\n").expect("write");
+    let short = Some(Duration::from_millis(200));
+    stream.set_read_timeout(short).expect("timeout");
+    let mut reply = [0; 7];
+    assert!(stream.read(&mut reply).is_err());
+    server.cont();
+    stream.set_read_timeout(None).expect("timeout");
+    stream.read_exact(&mut reply).expect("read");
+    assert_eq!(&reply, b"+PONG\r\n");
+}
+
+#[tokio::test]
+async fn password_socket_config_and_args() {
+    let server = RedisServer::builder()
+        .password("p@ss/1")
+        .unix_socket(true)
+        .config("notify-keyspace-events Kx\n")
+        .arg("--maxmemory", "7mb")
+        .start();
+    let admin = Admin::connect(&server).await;
+    let set: Vec<String> = admin.cmd(&["CONFIG", "GET", "maxmemory"]).await;
+    assert_eq!(set, ["maxmemory", "7340032"]);
+    let set: Vec<String> = admin.cmd(&["CONFIG", "GET", "notify-keyspace-events"]).await;
+    assert_eq!(set[1], "xK");
+    let mut stream = UnixStream::connect(server.unix_path()).expect("connect");
+    stream.write_all(b"PING\r\nQUIT\r\n").expect("write");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("read");
+    assert!(reply.starts_with("-NOAUTH"), "{reply}");
+}
+
+#[test]
+#[should_panic(expected = "Bad directive")]
+fn bad_option_is_told() {
+    RedisServer::builder().arg("--nonsense", "1").start();
+}
+
+#[test]
+fn many_at_once_take_different_ports() {
+    let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(RedisServer::start)).collect();
+    let servers: Vec<_> = threads.into_iter().map(|t| t.join().expect("start")).collect();
+    let mut ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 8);
+}
+
+#[test]
+fn child_with_a_server() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let server = RedisServer::start();
+    if std::env::var_os("FREEZE").is_some() {
+        server.stop();
+    }
+    child::say(&format!("{} {}", server.pid(), server.dir().display()));
+    loop {
+        std::thread::park();
+    }
+}
+
+async fn killed_process_takes_its_server_along(env: &[(&str, &str)]) {
+    let mut process = Child::spawn("server::child_with_a_server", env);
+    let line = process.line().await.expect("a line");
+    let (pid, dir) = line.split_once(' ').expect("two words");
+    let (pid, dir) = (pid.parse().expect("a pid"), Path::new(dir));
+    assert!(!reaper::has_ended(pid) && dir.exists());
+    process.kill9();
+    ended_within(pid, Duration::from_secs(2)).await;
+    let start = Instant::now();
+    while dir.exists() {
+        assert!(start.elapsed() < Duration::from_secs(3), "{dir:?} is left");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn server_dies_with_its_test_process() {
+    killed_process_takes_its_server_along(&[]).await;
+}
+
+#[tokio::test]
+async fn frozen_server_dies_with_its_test_process() {
+    killed_process_takes_its_server_along(&[("FREEZE", "1")]).await;
+}
