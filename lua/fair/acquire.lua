@@ -116,6 +116,9 @@ elseif queueing == '1' then
   -- A copy that comes late would take a place for nobody.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end
+  -- Where another process waits as this owner, its place is there already, and stays its. Read before the first write: a key
+  -- of another type leaves no place behind.
+  local known = queue.registered(KEYS, owner)
   if not redis.call('zscore', KEYS[3], owner) then
     local due = at + wait
     local tail = redis.call('lindex', KEYS[2], -1)
@@ -127,7 +130,6 @@ elseif queueing == '1' then
     redis.call('zadd', KEYS[3], queue.stamped(due, at), owner)
     redis.call('rpush', KEYS[2], owner)
   end
-  -- Where another process waits as this owner, its place is there already, and stays its.
-  if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
+  if not known then queue.register(KEYS, owner, ARGV[8]) end
 end
 return {redis.call('pttl', KEYS[1]), at}

@@ -16,9 +16,15 @@ if kind ~= 'hash' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE the key holds a ' .. kind .. ', not a lock')
 end
 local held = redis.call('del', KEYS[1])
-if redis.call('lindex', KEYS[2], 0) then
+
+local function pass_on()
+  if not redis.call('lindex', KEYS[2], 0) then return 0 end
   load_queue(ARGV[5], ARGV[6], ARGV[7])
-  local served = queue.serve(KEYS, queue.time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])
-  if held == 1 and type(served) == 'table' then return {1, served.err} end
+  return queue.serve(KEYS, queue.time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])
 end
+
+-- Free it is, whatever the other keys hold.
+local ran, served = pcall(pass_on)
+if held == 1 and not ran then return {1, type(served) == 'table' and served.err or served} end
+if held == 1 and type(served) == 'table' then return {1, served.err} end
 return held

@@ -49,6 +49,8 @@ if hold ~= '' then
 end
 
 redis.call('del', KEYS[1])
-local served = pass_on()
+-- Free it is, whatever the other keys hold.
+local ran, served = pcall(pass_on)
+if not ran then return {0, type(served) == 'table' and served.err or served} end
 if type(served) == 'table' then return {0, served.err} end
 return -served

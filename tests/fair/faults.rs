@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, Flavour, Guard, Lost};
+use distlock::{Client, DistLock as _, Error, Flavour, Guard, Lost, Released};
 use distlock_support::RedisServer;
 use distlock_support::proxy::{Action, Matcher, Proxy};
 use tokio::task::JoinHandle;
@@ -273,6 +273,39 @@ async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
     fair(async |bed| {
         warm(&bed.client().await).await;
         in_every_way(TARGETS, |action, target| hit(bed, action, target)).await;
+    })
+    .await;
+}
+
+/// A key beside the lock's own holds something else: whoever would queue up is told, and takes no place; whoever holds the lock
+/// gives it back all the same, as does who forces it open.
+#[tokio::test]
+async fn a_key_of_another_type_beside_the_lock_is_told_and_keeps_nobody_from_giving_back() {
+    const BESIDE: [&str; 3] = ["redisson_lock_queue:{x}", "redisson_lock_timeout:{x}", "redisson_lock_waiters:{x}:x"];
+    fair(async |bed| {
+        let client = bed.client().await;
+        let lock = client.fair("x");
+        for key in BESIDE {
+            for forced in [false, true] {
+                let guard = lock.lock().await.unwrap();
+                let () = bed.admin.cmd(&["SET", key, "something"]).await;
+                let refused = lock.lock_for(secs(5)).await;
+                assert!(matches!(refused, Err(Error::WrongType { .. })), "{key}: {refused:?}");
+                eventually("its clean-up", secs(5), async || client.stats().under_way == 0).await;
+                let mut keys = bed.admin.keys().await;
+                keys.sort();
+                assert_eq!(keys, [key, "x"], "a place is left");
+                if forced {
+                    assert!(lock.force_unlock().await.unwrap(), "{key}");
+                    drop(guard);
+                } else {
+                    assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{key}");
+                }
+                eventually("what follows", secs(5), async || client.stats().under_way == 0).await;
+                assert_eq!(bed.admin.keys().await, [key], "{forced}");
+                let () = bed.admin.cmd(&["DEL", key]).await;
+            }
+        }
     })
     .await;
 }
