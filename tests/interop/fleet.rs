@@ -173,7 +173,8 @@ async fn nothing_left(rig: Rig, flavour: &str) {
     client.shutdown(Duration::from_secs(5)).await.expect("a shutdown in time");
     let left = async || {
         let mut left = rig.keys().await;
-        left.retain(|key| *key != counter(NAMES[0]));
+        // Who was killed while it waited stays registered for a minute where a client of Java's took it out of the queue.
+        left.retain(|key| *key != counter(NAMES[0]) && !key.starts_with("redisson_lock_waiters:"));
         left.extend(rig.admin.channels().await);
         left
     };
