@@ -83,6 +83,8 @@ impl Line {
             Arg::Int(int) => Value::Integer(*int),
         }));
         let sent = self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words);
+        // Boxed: it has kilobytes, which would be copied with everything that it is put into.
+        let sent = Box::pin(sent);
         unhurried(sent, self.timeout + OVERDUE).await
     }
 
