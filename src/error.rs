@@ -236,8 +236,8 @@ impl Error {
         }
     }
 
-    /// True when the operation may have taken place although no reply came. The client undoes it in the background;
-    /// until then, and for a lease at the most, the lock may look taken.
+    /// True when the operation may have taken place although no reply came. The client undoes it in the background, unless its
+    /// runtime has ended; until then, and for a lease at the most, the lock may look taken.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         match self {

@@ -63,7 +63,7 @@ pub(crate) mod runtime {
 
         pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-        /// Jobs that were asked for run as threads, those that sleep first when the model says so.
+        /// Jobs that somebody waits for run as threads at once; those that sleep first run when the model says so.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Reaper(Arc<Jobs>);
 

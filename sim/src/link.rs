@@ -41,7 +41,8 @@ impl SimLink {
     }
 
     /// The client of these connections, on the current runtime; `set` may change its options. The simulator decides its id
-    /// and all that it leaves to chance. To be called once: two clients over one link would hear only the messages of one.
+    /// and all that it leaves to chance. How long a command may take is [`LinkOptions::timeout`](crate::LinkOptions::timeout),
+    /// not `Options::command_timeout`. To be called once: two clients over one link would hear only the messages of one.
     ///
     /// *Errors*: [`Error::Config`](distlock::Error::Config) for options that cannot work, or without a runtime.
     pub fn client(&self, set: impl FnOnce(&mut Options)) -> distlock::Result<Client> {

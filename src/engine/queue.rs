@@ -357,12 +357,16 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
                 Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),
                 Some(Reply::Int(left)) => {
                     let lease = Duration::from_millis(left.unsigned_abs());
+                    let mut wakes = None;
                     let entries = engine.queues.entries.lock();
                     // Under the lock, and only for the very place that was asked about: its owner may have been in since,
                     // and wait anew.
                     if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
-                        engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) });
+                        wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
                     }
+                    drop(entries);
+                    // A waker may come back for the entries.
+                    drop(wakes);
                 }
                 _ => return Err(odd()),
             }

@@ -1,8 +1,5 @@
 //! What was found in use and by adversaries, each a regression test by its number.
 
-// Until `runtimes` says `bed::` like the rest.
-extern crate bed;
-
 /// Guards dropped at once.
 mod dropped;
 /// Several locks as one.

@@ -6,7 +6,7 @@ mod wakers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bed::{self, eventually, idle, ms, reentrant, secs};
+use bed::{self, eventually, idle, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, RedLock, Released};
 use distlock_sim::{LinkOptions, SimServer};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};

@@ -1,4 +1,4 @@
-//! The per-lock-name pub/sub semaphore registry: one local FIFO and one shared subscription a name, wake-ups, and the
+//! Who of this process waits for a name (Redisson's pub/sub semaphores): one local FIFO and one shared subscription a name, wake-ups, and the
 //! hand-off of a held lock to the next local waiter.
 //!
 //! # How it works
@@ -14,11 +14,15 @@
 //!
 //! | flag of a seat | set by | read by |
 //! |---|---|---|
-//! | `turn`, `joins` | whoever leaves before it | `Waiter::park`, once each |
-//! | `woken` | a message, a release here, a reconnect | forgotten when the waiter looks, before it asks: news that comes while it asks is not lost |
-//! | `changed` | a subscription that was confirmed or ended | `Waiter::listen`, which forgets it under the slot's lock, where it is set |
-//! | `handed`, `passed` | a task that hands the lock over; the server, which passed it on | taken by the waiter, or by its `Drop` |
+//! | `turn`, `joins` | whoever leaves before it | its waiter, until it leaves or rejoins the queue |
+//! | `woken` | a message, a release here, a hold that ended, a reconnect, an owner that came in | forgotten when the waiter looks, before it asks: news that comes while it asks is not lost |
+//! | `leaves_wakeups` | a waiter whose wait is over: what wakes it from now on is for the next | `handed`, `passed` |
+//! | `changed` | a subscription that was confirmed or ended; the end of giving way | `Waiter::listen` and `give_way`, which forget it under the slot's lock, where it is set |
+//! | `handed` | a task that hands the lock over | taken by the waiter, or by its `Drop` |
+//! | `passed`, `heard` | the server, which passed the lock on, by a message with the seat's `nonce` or an answer | taken by the waiter; the undo of its queue entry sees to what it left |
 //! | `gone` | its waiter's `Drop` | whoever looks for the next |
+//!
+//! No waker is called under a shard's lock ([`Wakes`]): it is somebody else's code.
 //!
 //! What keeps a wake-up from being lost:
 //! - The contender subscribes, and asks once more when that is confirmed: a release before the first question is seen by it, one
@@ -31,8 +35,8 @@
 //! A lock that this process holds may be handed to the contender without a word to Redis, a bounded number of times (cohort
 //! locking: Dice, Marathe and Shavit, PPoPP 2012); then other processes come first.
 //!
-//! Checked by `models/src/registry.rs`, which runs this source under loom, and by `tests/seats.rs` and `tests/registry.rs` in
-//! the engine. State machines and lock order: `docs/architecture.md`.
+//! Checked by `models/src/registry.rs`, which runs this source under loom, and by `src/engine/tests/seats.rs` and
+//! `registry.rs` there. State machines and lock order: `docs/architecture.md`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,8 +63,8 @@ mod spare;
 mod subscription;
 mod waiter;
 
-pub(crate) use slot::Passed;
-use slot::{Due, Listening, Seat, Slot};
+use slot::{Listening, Seat, Slot};
+pub(crate) use slot::{Passed, Wakes};
 pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
 
 const SHARDS: usize = 16;
@@ -147,7 +151,7 @@ impl Registry {
     /// other processes' turn. `open` makes the grant, under the registry's lock. Otherwise forgets the hold: from here
     /// on it is being released.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
-        let (name, mut due) = (hold.name(), Due::default());
+        let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
         let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
@@ -163,7 +167,7 @@ impl Registry {
                 local.handoffs += 1;
                 state.handed = Some(grant);
                 drop(state);
-                due.notify(seat);
+                wakes.notify(seat);
                 return true;
             }
         }
@@ -178,14 +182,14 @@ impl Registry {
 
     /// Forgets a hold that has ended.
     pub(crate) fn forget(&self, hold: &Arc<Hold>) {
-        let (name, mut due) = (hold.name(), Due::default());
+        let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         if slot.local.as_ref().is_some_and(|local| Arc::ptr_eq(&local.hold, hold)) {
             slot.local = None;
         }
         if let Some(seat) = &slot.contender {
-            seat.wake(&mut due);
+            seat.wake(&mut wakes);
         }
         if slot.is_vacant() {
             shard.remove(name);
@@ -195,32 +199,35 @@ impl Registry {
     /// The lock of a name was released here, and the server told so many clients, or nobody knows how many: 0. Wakes the
     /// contender, unless a message will, and has it give way no longer if it was the only one who was told.
     pub(crate) fn released(&self, name: &LockName, told: u32) {
-        let mut due = Due::default();
+        let mut wakes = Wakes::default();
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         if told <= u32::from(slot.listening == Listening::Live) && std::mem::take(&mut slot.yielding) {
-            slot.change(&mut due);
+            slot.change(&mut wakes);
         }
         if (slot.listening != Listening::Live || told == 0)
             && let Some(seat) = &slot.contender
         {
-            seat.wake(&mut due);
+            seat.wake(&mut wakes);
         }
     }
 
-    /// The server has passed the lock on to whoever waits at an inbox.
-    pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) {
-        self.seat(inbox, |seat, due| {
+    /// The server has passed the lock on to whoever waits at an inbox. The waiter is notified when what this returns is dropped,
+    /// which is for whoever has a lock to do after it is given back.
+    pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) -> Wakes {
+        let mut wakes = Wakes::default();
+        if let Some(seat) = self.shard(inbox).lock().get(inbox).and_then(|slot| slot.contender.as_ref()) {
             seat.state.lock().passed = Some(passed);
-            seat.wake(due);
-        });
+            seat.wake(&mut wakes);
+        }
+        wakes
     }
 
     /// An owner has come in: others who wait as the same owner may come in beside it, whoever is before them.
     pub(crate) fn wake_same_owner(&self, name: &LockName, owner: &Owner) {
-        let mut due = Due::default();
+        let mut wakes = Wakes::default();
         if let Some(slot) = self.shard(name).lock().get(name) {
-            slot.wake_same_owner(&owner.bytes(), &mut due);
+            slot.wake_same_owner(&owner.bytes(), &mut wakes);
         }
     }
 
@@ -229,10 +236,10 @@ impl Registry {
         self.seat(name, Seat::wake);
     }
 
-    fn seat(&self, name: &LockName, work: impl FnOnce(&Arc<Seat>, &mut Due)) {
-        let mut due = Due::default();
+    fn seat(&self, name: &LockName, work: impl FnOnce(&Arc<Seat>, &mut Wakes)) {
+        let mut wakes = Wakes::default();
         if let Some(seat) = self.shard(name).lock().get(name).and_then(|slot| slot.contender.as_ref()) {
-            work(seat, &mut due);
+            work(seat, &mut wakes);
         }
     }
 
@@ -249,13 +256,13 @@ impl Registry {
 
     fn wake_where(&self, is_meant: impl Fn(&LockName) -> bool) {
         for shard in &self.shards {
-            let mut due = Due::default();
+            let mut wakes = Wakes::default();
             for (_, slot) in shard.lock().iter().filter(|(name, _)| is_meant(name)) {
                 if let Some(seat) = &slot.contender {
-                    seat.wake(&mut due);
+                    seat.wake(&mut wakes);
                 }
                 for seat in &slot.queue {
-                    seat.wake(&mut due);
+                    seat.wake(&mut wakes);
                 }
             }
         }

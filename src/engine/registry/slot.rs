@@ -113,38 +113,38 @@ impl Slot {
 
     /// An owner has come in, or one who was woken leaves: wakes the first of those who wait as this owner. That one wakes
     /// the next when it leaves, so that all of them are woken however many they are, and each once.
-    pub(super) fn wake_same_owner(&self, owner: &Bytes, due: &mut Due) {
+    pub(super) fn wake_same_owner(&self, owner: &Bytes, wakes: &mut Wakes) {
         if self.by_owner.is_empty() {
             return;
         }
         let first = self.by_owner.range((owner.clone(), 0)..).next();
         if let Some((_, seat)) = first.filter(|((whose, _), _)| whose == owner) {
-            seat.wake(due);
+            seat.wake(wakes);
         }
     }
 
     /// Tells the contender that something changed that is no message.
-    pub(super) fn change(&self, due: &mut Due) {
+    pub(super) fn change(&self, wakes: &mut Wakes) {
         if let Some(seat) = &self.contender {
             seat.state.lock().changed = true;
-            due.notify(seat);
+            wakes.notify(seat);
         }
     }
 
     /// Somebody came in where others may come in beside: all of the queue may ask, together.
-    pub(super) fn let_in(&mut self, due: &mut Due) {
+    pub(super) fn let_in(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
         self.gone = 0;
         self.held_back = false;
         for seat in self.queue.drain(..) {
             seat.state.lock().joins = true;
-            due.notify(&seat);
+            wakes.notify(&seat);
         }
     }
 
     /// Gives the turn to the first in the queue who is still there.
-    pub(super) fn pass_turn(&mut self, due: &mut Due) {
+    pub(super) fn pass_turn(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
         while let Some(seat) = self.queue.pop_front() {
@@ -155,7 +155,7 @@ impl Slot {
             }
             state.turn = true;
             drop(state);
-            due.notify(&seat);
+            wakes.notify(&seat);
             self.turn = true;
             self.contender = Some(seat);
             return;
@@ -164,21 +164,22 @@ impl Slot {
 }
 
 impl Seat {
-    pub(super) fn wake(self: &Arc<Self>, due: &mut Due) {
+    pub(super) fn wake(self: &Arc<Self>, wakes: &mut Wakes) {
         self.state.lock().woken = true;
-        due.notify(self);
+        wakes.notify(self);
     }
 }
 
 /// Seats where something has come, notified when this is dropped. Made before a shard is locked, so dropped after that: a waker
 /// is somebody else's code, and may come back to the registry.
 #[derive(Debug, Default)]
-pub(super) struct Due {
+#[must_use]
+pub(crate) struct Wakes {
     first: Option<Arc<Seat>>,
     more: Vec<Arc<Seat>>,
 }
 
-impl Due {
+impl Wakes {
     pub(super) fn notify(&mut self, seat: &Arc<Seat>) {
         let seat = Arc::clone(seat);
         match &self.first {
@@ -188,7 +189,7 @@ impl Due {
     }
 }
 
-impl Drop for Due {
+impl Drop for Wakes {
     fn drop(&mut self) {
         for seat in self.first.iter().chain(&self.more) {
             seat.notify.notify_one();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::slot::{Due, Listening, Passed, Seat};
+use super::slot::{Listening, Passed, Seat, Wakes};
 use super::{Registry, Shard};
 use crate::engine::sync::sleep;
 use crate::names::LockName;
@@ -69,11 +69,11 @@ impl Registry {
 
     /// A change of a subscription is done.
     fn listens(self: &Arc<Self>, name: &Arc<LockName>, listening: Listening) {
-        let mut due = Due::default();
+        let mut wakes = Wakes::default();
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         slot.listening = listening;
-        slot.change(&mut due);
+        slot.change(&mut wakes);
         self.settle(shard, name);
     }
 
@@ -135,7 +135,7 @@ impl MemberListener for Registry {
     fn message(&self, channel: &[u8], payload: &[u8]) {
         let Some(names) = self.channels.names(channel) else { return };
         for name in names.iter() {
-            self.seat(name, |seat, due| {
+            self.seat(name, |seat, wakes| {
                 // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
                 let mut state = seat.state.lock();
                 if let Some(lease) = passed(payload, &state.nonce) {
@@ -143,7 +143,7 @@ impl MemberListener for Registry {
                     state.heard = true;
                 }
                 drop(state);
-                seat.wake(due);
+                seat.wake(wakes);
             });
         }
     }

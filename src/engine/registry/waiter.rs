@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Registry;
-use super::slot::{Due, Listening, Local, Passed, Seat, SeatState, Slot, Ticket};
+use super::slot::{Listening, Local, Passed, Seat, SeatState, Slot, Ticket, Wakes};
 use super::subscription::Subscribing;
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
@@ -97,12 +97,12 @@ impl Waiter {
     /// Notes whether the last answer was that others come first. Those behind the contender may have waited longer than it
     /// has: they look for themselves then.
     pub(crate) fn note_held_back(&self, held_back: bool) {
-        let mut due = Due::default();
+        let mut wakes = Wakes::default();
         let mut shard = self.registry.shard(&self.name).lock();
         let Some(slot) = shard.get_mut(&self.name) else { return };
         if std::mem::replace(&mut slot.held_back, held_back) != held_back && held_back {
             for seat in &slot.queue {
-                seat.wake(&mut due);
+                seat.wake(&mut wakes);
             }
         }
     }
@@ -310,14 +310,14 @@ impl Waiter {
             self.registry.waiting.fetch_sub(1, Ordering::Relaxed);
             metrics::waiters(-1.0);
         }
-        let mut due = Due::default();
+        let mut wakes = Wakes::default();
         let mut shard = self.registry.shard(&self.name).lock();
         let slot = shard.get_mut(&self.name)?;
         before(slot);
         if let Some(ticket) = self.ticket.take() {
             slot.by_owner.remove(&ticket);
             // It came in, and so may the next; or it was woken, and goes without having asked.
-            slot.wake_same_owner(&ticket.0, &mut due);
+            slot.wake_same_owner(&ticket.0, &mut wakes);
         }
         let (turn, joins, woken, handed) = match &self.seat {
             None => (true, false, false, None),
@@ -328,12 +328,12 @@ impl Waiter {
             }
         };
         if turn && shared {
-            slot.let_in(&mut due);
+            slot.let_in(&mut wakes);
         } else if turn {
-            slot.pass_turn(&mut due);
+            slot.pass_turn(&mut wakes);
             // What it was woken for, it has not looked at: that is for the next one to do.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
-                seat.wake(&mut due);
+                seat.wake(&mut wakes);
             }
         } else if !joins {
             slot.gone += 1;

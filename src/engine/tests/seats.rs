@@ -38,7 +38,7 @@ async fn a_message_passes_the_lock_on_to_whom_it_names() {
         assert_eq!((heard(&waiter, "30000 nonce"), waiter.has_heard()), (Some((secs(30), None)), true));
         // What the server said of it in an answer.
         let since = Some(client.engine().now());
-        registry.passed_on(&inbox, Passed { lease: secs(3), since });
+        drop(registry.passed_on(&inbox, Passed { lease: secs(3), since }));
         assert!(waiter.is_woken());
         assert_eq!(waiter.passed().map(|passed| (passed.lease, passed.since)), Some((secs(3), since)));
         assert!(waiter.passed().is_none() && !waiter.is_woken());

@@ -9,7 +9,7 @@ use futures::executor::block_on;
 use futures::future::BoxFuture;
 
 use super::runtime;
-use crate::bed::{ms, secs};
+use bed::{ms, secs};
 
 /// 11: a client's own runtime ends while others of the process use it: they are told, and nothing panics.
 #[test]

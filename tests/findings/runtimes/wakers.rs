@@ -4,14 +4,15 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake};
 
 use distlock::{Client, Flavour};
-use distlock_support::RedisServer;
+use distlock_support::{Admin, RedisServer};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use futures::task::noop_waker_ref;
 use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 
 use super::runtime;
-use crate::bed::{ms, secs};
+use bed::{ms, secs};
 
 /// A task that is polled by whoever wakes it.
 struct Inline(Mutex<Task>);
@@ -52,39 +53,56 @@ impl Wake for Inline {
     }
 }
 
-/// 11: a waiter that is polled in its waker goes to the table of waiters, which whoever woke it must not have locked.
+/// Four wait, each polled where it is woken, begun on the client's runtime: nothing of tokio's is between it and its waker.
+fn in_their_wakers(home: &Runtime, client: &Client, flavour: Flavour) {
+    let name = format!("x-{flavour}");
+    let lock = client.lock(flavour, &name);
+    let first = if flavour == Flavour::Read { client.lock(Flavour::Write, &name) } else { Arc::clone(&lock) };
+    let guard = block_on(first.lock()).unwrap();
+    let (tell, told) = mpsc::channel();
+    for _ in 0..4 {
+        let (lock, tell) = (Arc::clone(&lock), tell.clone());
+        let mut work: BoxFuture<'_, _> = Box::pin(async move {
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            tell.send(()).unwrap();
+        });
+        let here = home.enter();
+        assert!(work.as_mut().poll(&mut Context::from_waker(noop_waker_ref())).is_pending());
+        drop(here);
+        Inline::start(work);
+    }
+    let began = std::time::Instant::now();
+    while client.stats().waiting < 4 {
+        assert!(began.elapsed() < secs(20), "{flavour}: they do not wait");
+        std::thread::sleep(ms(5));
+    }
+    std::thread::spawn(move || block_on(guard.unlock()).unwrap());
+    for _ in 0..4 {
+        told.recv_timeout(secs(20)).unwrap_or_else(|_| panic!("{flavour}: a deadlock"));
+    }
+    assert!(block_on(lock.try_lock()).unwrap().is_some(), "{flavour}");
+}
+
+/// 11: a waiter that is polled in its waker goes to the tables of waiters, which whoever woke it must not have locked.
 #[test]
 fn n11_a_task_is_polled_where_it_is_woken() {
     let server = RedisServer::start();
     let home = runtime();
     let client = home.block_on(Client::connect(&server.url())).unwrap();
     for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin] {
-        let name = format!("x-{flavour}");
-        let lock = client.lock(flavour, &name);
-        let first = if flavour == Flavour::Read { client.lock(Flavour::Write, &name) } else { Arc::clone(&lock) };
-        let guard = block_on(first.lock()).unwrap();
-        let (tell, told) = mpsc::channel();
-        for _ in 0..4 {
-            let (lock, tell) = (Arc::clone(&lock), tell.clone());
-            let mut work: BoxFuture<'_, _> = Box::pin(async move {
-                lock.lock().await.unwrap().unlock().await.unwrap();
-                tell.send(()).unwrap();
-            });
-            // Begun on the client's runtime and polled elsewhere from then on: nothing of tokio's is between it and its waker.
-            let here = home.enter();
-            assert!(work.as_mut().poll(&mut Context::from_waker(noop_waker_ref())).is_pending());
-            drop(here);
-            Inline::start(work);
-        }
-        let began = std::time::Instant::now();
-        while client.stats().waiting < 4 {
-            assert!(began.elapsed() < secs(20), "{flavour}: they do not wait");
-            std::thread::sleep(ms(5));
-        }
-        std::thread::spawn(move || block_on(guard.unlock()).unwrap());
-        for _ in 0..4 {
-            told.recv_timeout(secs(20)).unwrap_or_else(|_| panic!("{flavour}: a deadlock"));
-        }
-        assert!(block_on(lock.try_lock()).unwrap().is_some(), "{flavour}");
+        in_their_wakers(&home, &client, flavour);
     }
+}
+
+/// 11: as before, where no message comes: a fair lock's waiters are told by the answer to what keeps their places.
+#[test]
+fn n11_a_task_is_polled_where_an_answer_wakes_it() {
+    let server = RedisServer::start();
+    let home = runtime();
+    let client = home.block_on(async {
+        let admin = Admin::connect(&server).await;
+        let () = admin.cmd(&["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels"]).await;
+        Client::connect(&server.url().replace("redis://", "redis://deaf:secret@")).await.unwrap()
+    });
+    in_their_wakers(&home, &client, Flavour::Fair);
 }
