@@ -19,7 +19,7 @@ const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
 /// Every option of a [`Client`](crate::Client), as it is in force. Set them on the [`Builder`](crate::Builder).
 ///
-/// Where Redisson has the same option, the default is the same (protocol §15).
+/// Where Redisson has the same option, the default is the same.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -250,7 +250,7 @@ impl Backoff {
 }
 
 impl Default for Backoff {
-    /// Redisson's: from 1 ms to 128 ms, doubled each time (protocol §7.8).
+    /// Redisson's: from 1 ms to 128 ms, doubled each time.
     fn default() -> Self {
         Self { first: Duration::from_millis(1), times: 2.0, most: Duration::from_millis(128) }
     }
@@ -273,7 +273,7 @@ pub(crate) fn millis(span: Duration) -> i64 {
 }
 
 /// Refuses leases that can never be held, and those that Redis would take for something else: below a millisecond it deletes
-/// the key at once, and an absurd one makes it fail after the count was written (protocol §7.7).
+/// the key at once, and an absurd one makes it fail after the count was written.
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if lease < SHORTEST_LEASE {
         return Err(Error::config(format!(

@@ -1,6 +1,6 @@
 //! Every key and channel name, the hash-tag rule, and the limits of names: the only place that spells `redisson_`.
 //!
-//! Source: protocol §2.1, §3.1.
+//! They are Redisson's, but for one: `docs/wire-format.md`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -95,7 +95,7 @@ impl LockName {
         Bytes::from([&self.tag()[..], b":", owner.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat())
     }
 
-    /// Where one owner is told that its turn for this lock has come (protocol §9.7). Stands for itself: nobody else waits
+    /// Where one owner is told that its turn for this lock has come. Stands for itself: nobody else waits
     /// there.
     pub(crate) fn inbox(self: &Arc<Self>, owner: &str) -> Arc<Self> {
         let mut channel = Vec::with_capacity(self.channel.len() + 1 + owner.len());

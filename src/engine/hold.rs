@@ -211,7 +211,7 @@ impl Drop for Grant {
 }
 
 /// Until when a lease counts as held here when its command was sent at `sent`: the drift margin of 1 % and 2 ms taken
-/// off, so that it ends here before it ends in the server (reliability §2, `V`).
+/// off, so that it ends here before it ends in the server.
 pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
     (sent + lease.saturating_sub(lease / 100)) - Duration::from_millis(2)
 }

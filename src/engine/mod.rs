@@ -236,7 +236,7 @@ impl Engine {
         once.saturating_mul(self.options.retry_attempts)
     }
 
-    /// The pause after so many failures: brief the first time, then half fixed, half random (protocol §15).
+    /// The pause after so many failures: brief the first time, then half fixed, half random.
     pub(crate) fn pause(&self, failures: u32) -> Duration {
         let pause = wait::pause(&**self.topology.world(), self.options.retry_delay, failures);
         if failures == 0 { pause / 10 } else { pause }

@@ -214,7 +214,7 @@ fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: 
         Release::Untold(reason) => {
             let channel = String::from_utf8_lossy(&hold.name().channel);
             tracing::warn!(lock.name = %name, reason, %channel, "released, but waiters could not be told: they poll; \
-                            grant this login the channel");
+                            where the reason is NOPERM, grant this login the channel");
             freed(engine, hold, 0);
             Ok(Released::Free)
         }

@@ -26,13 +26,13 @@
 //!
 //! # What is promised
 //!
-//! - Sections that follow one another, of ours and of Redisson's, have growing numbers, on every way to acquire (M3 of
-//!   `reliability.md`). One section has one number: coming in again keeps it. Numbers may be left out.
+//! - Sections that follow one another, of ours and of Redisson's, have growing numbers, on every way to acquire.
+//!   One section has one number: coming in again keeps it. Numbers may be left out.
 //! - A release, the end of a lease, [`force_unlock`](crate::DistLock::force_unlock) and a multi lock never reset the counter.
 //! - *As long as the counter lives.* It has no end and is not deleted by this crate; it goes with the data of a server that
 //!   restarts without its file, with `FLUSHALL`, with an eviction, with Redisson's `delete()`; a replica that is promoted may
 //!   have an older one. Redisson's multi lock gives the counter of a fenced member an end: the next acquire by a client of ours
-//!   takes that away again, if it comes in time (protocol §8.5).
+//!   takes that away again, if it comes in time.
 //! - A reentrant or spin lock of the same name keeps this one out, but counts nothing. One owner cannot hold both.
 //! - Up to 2^53 − 1.
 //! - Not over [`RedLock`](crate::RedLock): see there.

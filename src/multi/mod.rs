@@ -1,4 +1,4 @@
-//! The multi lock: several locks as one, all or none. Redisson's `RedissonMultiLock` (protocol §8).
+//! The multi lock: several locks as one, all or none. Redisson's `RedissonMultiLock`.
 //!
 //! Any mix of locks, of one client or of several, others of this kind and [RedLocks](crate::RedLock) included. All are asked
 //! for at the same time; what is free on one server and plain is taken by one script, all or nothing, and by several where
@@ -12,7 +12,7 @@
 //! It is held while all of its members are; once one is lost, the others are given back at once, in the background, whatever
 //! becomes of the guard. Giving it back gives back every one, whatever becomes of the others.
 //!
-//! What Redisson's does and this does not (protocol §8.5): members have the lease that was asked for from the start, not twice
+//! What Redisson's does and this does not: members have the lease that was asked for from the start, not twice
 //! the wait; the counter of a fenced member, and the queue of a fair one, get no end; an unlock does not stop at the first
 //! error.
 //!

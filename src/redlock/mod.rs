@@ -1,6 +1,6 @@
 //! RedLock: one lock over independent servers, held by who holds most of them.
 //!
-//! Antirez's algorithm, as Redisson's `RedissonRedLock` (protocol §8), with every server asked at the same time. A server is
+//! Antirez's algorithm, as Redisson's `RedissonRedLock`, with every server asked at the same time. A server is
 //! *independent* when nothing that happens to one takes data from another: no replica of another, not on the same host.
 //!
 //! # What is promised

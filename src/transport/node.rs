@@ -1,6 +1,6 @@
 //! One Redis server over fred: a pool of connections for commands, one for messages. The only place that imports fred.
 //!
-//! fred 10.1 is used around its traps (`rust-ground.md` §B.2; `tests/client/traps.rs` has a test for each): scripts go out by
+//! fred 10.1 is used around its traps (`tests/client/traps.rs` has a test for each): scripts go out by
 //! `custom`, at most once; a subscription is confirmed by a `PING` behind it; silent connections are noticed by counting
 //! timeouts; connections are closed by hand.
 

@@ -1,55 +1,22 @@
 //! All that happens to a queue, as the server itself tells it (`MONITOR`, commands inside scripts included).
 
-use std::sync::Arc;
-
 use distlock_support::RedisServer;
-use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 
 use crate::rig::queue_key;
-use bed::{Bed, eventually, secs};
+use bed::Bed;
+use bed::wire::Wire;
 
 /// Watches a server; ends when dropped.
-pub struct Monitor {
-    heard: Arc<Mutex<Vec<Vec<String>>>>,
-    task: JoinHandle<()>,
-}
+pub struct Monitor(Wire);
 
 impl Monitor {
     pub async fn start(server: &RedisServer) -> Self {
-        let mut stream = TcpStream::connect(server.addr()).await.unwrap();
-        stream.write_all(b"MONITOR\r\n").await.unwrap();
-        let mut lines = BufReader::new(stream).lines();
-        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("+OK"));
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&heard);
-        let task = tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                // Scripts' sources and hashes are of no interest.
-                let words: Vec<String> = line.split('"').skip(1).step_by(2).map(str::to_owned).collect();
-                let wanted = ["rpush", "lpop", "lrem", "hset", "echo"];
-                if words.first().is_some_and(|word| wanted.contains(&word.to_lowercase().as_str())) {
-                    told.lock().push(words);
-                }
-            }
-        });
-        Self { heard, task }
+        Self(Wire::hear(server, &["rpush", "lpop", "lrem", "hset"]).await)
     }
 
     /// What has happened to a lock up to now.
     pub async fn story(&self, bed: &Bed, name: &str) -> Story {
-        let _: String = bed.admin.cmd(&["ECHO", "all told"]).await;
-        let all = async || self.heard.lock().iter().any(|words| words.last().is_some_and(|word| word == "all told"));
-        eventually("the monitor has told all", secs(10), all).await;
-        Story::read(&self.heard.lock(), name)
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        self.task.abort();
+        Story::read(&self.0.calls(bed).await, name)
     }
 }
 

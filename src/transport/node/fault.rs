@@ -6,7 +6,7 @@ use fred::error::{Error, ErrorKind};
 
 use crate::transport::{Fault, FaultKind};
 
-/// What is known of a command by the error that it brought (`rust-ground.md` §B.2, last paragraph).
+/// What is known of a command by the error that it brought.
 pub(super) fn fault(error: Error) -> Fault {
     let text = error.details();
     let code = text.split(' ').next().unwrap_or_default();

@@ -10,14 +10,23 @@ use tokio::task::JoinHandle;
 
 use super::{Bed, eventually, secs};
 
-/// Writes down every script call of clients; ends when dropped.
+/// What tells that everything before it was heard.
+const MARK: &str = "ECHO";
+
+/// Writes down commands, those inside scripts included; ends when dropped.
 pub struct Wire {
     calls: Arc<Mutex<Vec<Vec<String>>>>,
     task: JoinHandle<()>,
 }
 
 impl Wire {
+    /// Every script call of clients.
     pub async fn tap(server: &RedisServer) -> Self {
+        Self::hear(server, &["EVALSHA"]).await
+    }
+
+    /// Every command of these names.
+    pub async fn hear(server: &RedisServer, wanted: &'static [&'static str]) -> Self {
         let mut stream = TcpStream::connect(server.addr()).await.unwrap();
         stream.write_all(b"MONITOR\r\n").await.unwrap();
         let mut lines = BufReader::new(stream).lines();
@@ -27,8 +36,8 @@ impl Wire {
         let task = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let words: Vec<String> = line.split('"').skip(1).step_by(2).map(str::to_owned).collect();
-                let wanted = ["EVALSHA", "ECHO"];
-                if words.first().is_some_and(|word| wanted.contains(&word.to_uppercase().as_str())) {
+                let is_wanted = |word: &String| [MARK].iter().chain(wanted).any(|one| word.eq_ignore_ascii_case(one));
+                if words.first().is_some_and(is_wanted) {
                     told.lock().push(words);
                 }
             }
@@ -36,18 +45,18 @@ impl Wire {
         Self { calls, task }
     }
 
-    /// The script calls up to now.
+    /// The commands up to now.
     pub async fn calls(&self, bed: &Bed) -> Vec<Vec<String>> {
         let mark = format!("all told {}", self.calls.lock().len());
-        let _: String = bed.admin.cmd(&["ECHO", &mark]).await;
+        let _: String = bed.admin.cmd(&[MARK, &mark]).await;
         let all = async || self.calls.lock().iter().any(|words| words.last() == Some(&mark));
         eventually("the monitor has told all", secs(10), all).await;
         let mut calls = self.calls.lock().clone();
-        calls.retain(|words| words[0].eq_ignore_ascii_case("EVALSHA"));
+        calls.retain(|words| !words[0].eq_ignore_ascii_case(MARK));
         calls
     }
 
-    /// The last script call, to be sent again.
+    /// The last of them, to be sent again.
     pub async fn last(&self, bed: &Bed) -> Vec<String> {
         self.calls(bed).await.pop().expect("a script was called")
     }
