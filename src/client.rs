@@ -208,6 +208,8 @@ impl Builder {
         handoff_limit: u32,
         /// How long a lock is handed over inside this process. Defaults to 50 ms.
         handoff_time: Duration,
+        /// Let the processes that a release told have the lock first, for 10 ms each at the most. Defaults to true.
+        take_turns: bool,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,
         /// Fair locks: Redisson's `fairLockWaitTimeout`, as the Java processes at the same locks have it. Defaults to 5 min.

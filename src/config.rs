@@ -47,6 +47,8 @@ pub struct Options {
     pub handoff_limit: u32,
     /// How long a lock is handed over inside this process before other processes get a turn. 50 ms.
     pub handoff_time: Duration,
+    /// Let the processes that a release told have the lock before this one has it again, for 10 ms each at the most. true.
+    pub take_turns: bool,
     /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
     pub fair_wait: Duration,
     /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; where Java has another value,
@@ -95,6 +97,7 @@ impl Default for Options {
             ping_interval: Duration::from_secs(30),
             handoff_limit: 16,
             handoff_time: Duration::from_millis(50),
+            take_turns: true,
             fair_wait: Duration::from_secs(5),
             java_fair_wait: Duration::from_secs(300),
             prefer: Prefer::Readers,
@@ -141,6 +144,7 @@ impl Options {
             ping_interval,
             handoff_limit: _,
             handoff_time: _,
+            take_turns: _,
             fair_wait,
             java_fair_wait,
             prefer: _,
@@ -205,7 +209,7 @@ impl Options {
     }
 }
 
-/// How those who wait for a spin lock sleep between two looks. A random part of up to a half is taken off every pause, so
+/// How those who wait for a spin lock, or behind another library's holder of a plain one, sleep between two looks. A random part of up to a half is taken off every pause, so
 /// that those who began together do not go on together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
@@ -232,6 +236,11 @@ impl Backoff {
             )));
         }
         Ok(Self { first, times, most })
+    }
+
+    /// As [`exponential`](Self::exponential), of pauses that can be.
+    pub(crate) const fn of(first: Duration, times: f64, most: Duration) -> Self {
+        Self { first, times, most }
     }
 
     /// Pauses of one length.

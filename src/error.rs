@@ -127,7 +127,8 @@ pub enum Deadlock {
     /// It holds the lock for reading and asked to write. Give the read hold back first, or take the lock for writing from
     /// the start and [downgrade](crate::Guard::downgrade).
     Upgrade,
-    /// It asked [not to come in again](crate::Acquire::not_reentrant).
+    /// It asked [not to come in again](crate::Acquire::not_reentrant), or the lock is one that nobody comes into again: a
+    /// [plain](mod@crate::plain) one.
     NotReentrant,
 }
 
@@ -137,7 +138,7 @@ impl fmt::Display for Deadlock {
             Self::Upgrade => {
                 "it holds it for reading and wants to write; give the read hold back first, or begin by writing and downgrade"
             }
-            Self::NotReentrant => "it holds it already, and asked not to come in again",
+            Self::NotReentrant => "it holds it already, and was not to come in again, which a plain lock never allows",
         })
     }
 }

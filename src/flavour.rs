@@ -13,7 +13,7 @@ use crate::multi::MultiLock;
 use crate::object::Lock;
 use crate::redlock::RedLock;
 use crate::striped::Striped;
-use crate::{fair, fenced, reentrant, rwlock, spin};
+use crate::{fair, fenced, plain, reentrant, rwlock, spin};
 
 /// The flavours of lock, to pick one at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,8 @@ pub enum Flavour {
     Fenced,
     /// Redisson's spin lock: as `Reentrant`, but nobody is told of a release; those who wait look from time to time.
     Spin,
+    /// No lock of Redisson's, but the one that most other libraries have: `SET key value NX PX lease`. No re-entry.
+    Plain,
 }
 
 /// A flavour's name, and how its locks are made and known again.
@@ -44,7 +46,8 @@ struct Entry {
 
 impl Flavour {
     /// Every flavour.
-    pub const ALL: &'static [Self] = &[Self::Reentrant, Self::Fair, Self::Read, Self::Write, Self::Fenced, Self::Spin];
+    pub const ALL: &'static [Self] =
+        &[Self::Reentrant, Self::Fair, Self::Read, Self::Write, Self::Fenced, Self::Spin, Self::Plain];
 
     const fn entry(self) -> Entry {
         match self {
@@ -73,6 +76,9 @@ impl Flavour {
             },
             Self::Spin => {
                 Entry { name: "spin", make: |client, name| Arc::new(client.spin(name)), part: part::<spin::Spin> }
+            }
+            Self::Plain => {
+                Entry { name: "plain", make: |client, name| Arc::new(client.plain(name)), part: part::<plain::Plain> }
             }
         }
     }

@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, Either};
 
 use crate::engine::Handle;
 use crate::engine::hold::Grant;
+use crate::engine::suspend::LOOK;
 use crate::error::{Error, Result};
 use crate::group::Held;
 use crate::owner::Owner;
@@ -125,6 +126,23 @@ impl Guard {
         }
     }
 
+    /// The fencing token, where there has to be one: an error for a lock that has none, rather than a number that is left out.
+    ///
+    /// *Errors*: [`Error::Unsupported`] for every flavour but [fenced](mod@crate::fenced), and for locks made of others.
+    pub fn fencing_token(&self) -> Result<u64> {
+        self.token().ok_or_else(|| {
+            let what = match self.inner() {
+                Inner::One(one) => format!("held as {}", one.flavour()),
+                Inner::Many(_) => "made of several locks".to_owned(),
+            };
+            let what = format!(
+                "the lock {:?} is {what}, which has no fencing token: use client.fenced(..) where the storage is to check one",
+                self.name()
+            );
+            Error::Unsupported { what }
+        })
+    }
+
     /// The locks behind this guard: one, or for a multi lock or a RedLock those of its members that were granted.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
@@ -194,7 +212,8 @@ impl Guard {
     ) -> impl Future<Output = Error> + Send + 'static {
         match self.inner() {
             Inner::One(one) => {
-                let (brought, here) = (one.home().bring(one.watch(early)), one.watch(early));
+                let brought = one.home().bring(one.watch(early, Duration::MAX));
+                let here = one.watch(early, LOOK);
                 Either::Left(async move {
                     match brought.await {
                         // Nobody renews it any more, but its lease may run still: a clock is to be had here as well.

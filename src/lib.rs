@@ -25,6 +25,7 @@
 //! | many readers or one writer | [read, write](mod@rwlock) | here |
 //! | a number that the storage can check | [fenced](mod@fenced) | here |
 //! | no messages, many short holds | [spin](mod@spin) | here |
+//! | one holder at a time, also of other languages' libraries | [plain](mod@plain) | here |
 //! | several names at once, all or none | [multi](mod@multi) | here |
 //! | a majority of independent servers | [RedLock](mod@redlock) | here |
 //! | one hot resource, cut into parts | [striped](mod@striped) | here |
@@ -44,7 +45,7 @@
 //!
 //! - [`DistLock`]: what every lock can do, with the cost of each call. [`Guard`]: what a held lock can do.
 //! - [`Builder`]: the options. [`Error`]: what can go wrong.
-//! - [`guide`]: semantics, wire format, observability, performance, writing a flavour.
+//! - [`guide`]: semantics, wire format, other libraries, observability, performance, writing a flavour.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -66,6 +67,7 @@ pub mod multi;
 mod names;
 mod object;
 mod owner;
+pub mod plain;
 pub mod redlock;
 pub mod reentrant;
 mod runtime;
@@ -92,6 +94,7 @@ pub use lock::DistLock;
 pub use multi::MultiLock;
 pub use object::Lock;
 pub use owner::Owner;
+pub use plain::{PlainLock, PlainValue};
 pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;
 pub use rwlock::{ReadLock, RwLock, WriteLock};

@@ -1,6 +1,6 @@
 //! Every key and channel name, the hash-tag rule, and the limits of names: the only place that spells `redisson_`.
 //!
-//! They are Redisson's, but for one: `docs/wire-format.md`.
+//! They are Redisson's, but for two: `docs/wire-format.md`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,13 +14,17 @@ use crate::hash::seeded;
 /// The longest name, in bytes of UTF-8, prefix included.
 pub(crate) const LONGEST: usize = 4096;
 
-/// The channel on which releases of plain locks are announced.
+/// The channel on which releases of Redisson's locks are announced, but for read-write locks.
 const LOCK_CHANNEL: &str = "redisson_lock__channel";
 
 /// The channel on which releases of read-write locks are announced.
 const RW_CHANNEL: &str = "redisson_rwlock";
 
-/// Set the halves of a lock apart in tables.
+/// The channel on which our releases of plain locks are announced: other libraries have none.
+const PLAIN_CHANNEL: &str = "distlock_plain";
+
+/// Set the halves of a lock, and a plain lock, apart in tables.
+const PLAIN_SALT: u64 = 0x3c3c_2468_ace0_1357;
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
 
@@ -39,12 +43,12 @@ pub(crate) struct LockName {
     pub(crate) channel: Bytes,
     /// For a waiter's own channel: the lock it waits for.
     pub(crate) lock: Option<Arc<LockName>>,
-    /// Which part of the lock this stands for: each has waiters and holds of its own.
+    /// Which of those under this name it stands for: each has waiters and holds of its own.
     pub(crate) half: Half,
     hash: u64,
 }
 
-/// A part of a lock that is acquired for itself.
+/// Which of those that stand under one name: a part of a lock that is acquired for itself, or a lock of another dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// There is but one.
@@ -53,6 +57,8 @@ pub(crate) enum Half {
     Read,
     /// Of a read-write lock.
     Write,
+    /// None of those under this name: a lock of the plain dialect, with a channel of its own.
+    Plain,
 }
 
 /// The counter of a fenced lock's sections.
@@ -60,13 +66,22 @@ const LOCK_TOKEN: &str = "redisson_lock_token";
 
 impl LockName {
     pub(crate) fn new(prefix: &str, plain: &str) -> Arc<Self> {
+        Arc::new(Self::on(LOCK_CHANNEL, prefix, plain, Half::Whole, 0))
+    }
+
+    /// Of a plain lock.
+    pub(crate) fn of_plain(prefix: &str, plain: &str) -> Arc<Self> {
+        Arc::new(Self::on(PLAIN_CHANNEL, prefix, plain, Half::Plain, PLAIN_SALT))
+    }
+
+    fn on(channel: &str, prefix: &str, plain: &str, half: Half, salt: u64) -> Self {
         let key = format!("{prefix}{plain}");
-        let hash = seeded(key.as_bytes());
-        let channel = Bytes::from(tagged(LOCK_CHANNEL, &key));
+        let hash = seeded(key.as_bytes()) ^ salt;
+        let channel = Bytes::from(tagged(channel, &key));
         // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
         let end = channel.len() - usize::from(!key.contains('{'));
         let key = channel.slice(end - key.len()..end);
-        Arc::new(Self { plain: Arc::from(plain), key, channel, lock: None, half: Half::Whole, hash })
+        Self { plain: Arc::from(plain), key, channel, lock: None, half, hash }
     }
 
     /// The two halves of a read-write lock, reading first: one key, one channel.
@@ -208,8 +223,12 @@ mod tests {
             assert_eq!(name.deadlines(), format!("redisson_lock_timeout{suffix}"));
             assert_eq!(name.counter(), format!("redisson_lock_token{suffix}"));
             assert_eq!(name.inbox("u:1").channel, format!("{channel}:u:1"));
+            let own = LockName::of_plain(prefix, plain);
+            assert_eq!((&own.key, &*own.plain), (&name.key, plain));
+            assert_eq!(own.channel, format!("distlock_plain{suffix}"));
             let (read, write) = LockName::halves(prefix, plain);
             assert!(read != write && read != name && write != name);
+            assert!([&name, &read, &write].into_iter().all(|other| *other != own));
             for half in [&read, &write] {
                 assert_eq!(half.key, key);
                 assert_eq!(half.channel, format!("redisson_rwlock{suffix}"));

@@ -19,8 +19,8 @@ use crate::state::{Released, State};
 use crate::transport::{Call, Reply};
 
 /// A lock of one flavour, which `F` names: [`ReentrantLock`](crate::ReentrantLock), [`FairLock`](crate::FairLock),
-/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`FencedLock`](crate::FencedLock) and
-/// [`SpinLock`](crate::SpinLock) are its names in use. Made by a [`Client`]; cheap to clone and to throw away.
+/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`FencedLock`](crate::FencedLock),
+/// [`SpinLock`](crate::SpinLock) and [`PlainLock`](crate::PlainLock) are its names in use. Made by a [`Client`]; cheap to clone and to throw away.
 ///
 /// What every lock can do is [`DistLock`]'s; the calls that acquire are here too, without the trait and its boxed futures.
 pub struct Lock<F> {

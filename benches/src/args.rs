@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use crate::subject::Who;
 
 /// The benches.
-const BENCHES: [&str; 12] = [
+const BENCHES: [&str; 13] = [
     "uncontended",
     "contended",
     "processes",
@@ -16,6 +16,7 @@ const BENCHES: [&str; 12] = [
     "rw",
     "fenced",
     "spin",
+    "plain",
     "multi",
     "striped",
     "red",

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use distlock_support::peer::Peer;
 use distlock_support::{Admin, RedisServer};
+use serde_json::json;
 
 use crate::args::Args;
 use crate::benches::HOLD;
 use crate::cpu;
 use crate::drive::{Kind, Plan, Sample, Timed};
-use crate::java::Java;
+use crate::java::{Java, told};
 use crate::report::Row;
-use crate::subject::{Any, Who};
+use crate::subject::{Any, LEASE, Who};
 use crate::worker::Worker;
 
 /// How many processes the benches of several processes have.
@@ -28,6 +30,8 @@ pub enum Side {
     Apart(Vec<Worker>),
     /// Java processes.
     Java(Java),
+    /// A process of another language.
+    Peer(Box<Peer>),
 }
 
 impl Side {
@@ -36,6 +40,7 @@ impl Side {
             Self::Here(client) => client.run(plan).await,
             Self::Apart(workers) => Worker::run_all(workers, plan).await,
             Self::Java(java) => java.run(plan).await,
+            Self::Peer(peer) => ask(peer, plan).await,
         }
     }
 
@@ -45,6 +50,7 @@ impl Side {
             Self::Here(_) => vec![std::process::id()],
             Self::Apart(workers) => workers.iter().filter_map(Worker::pid).collect(),
             Self::Java(java) => java.0.iter().map(|agent| agent.pid()).collect(),
+            Self::Peer(peer) => peer.pid().into_iter().collect(),
         }
     }
 
@@ -57,8 +63,21 @@ impl Side {
                 }
             }
             Self::Java(java) => java.close().await,
+            Self::Peer(peer) => peer.end().await,
         }
     }
+}
+
+/// Measures pairs on names of their own in another language's process.
+async fn ask(peer: &Peer, plan: &Plan) -> Sample {
+    assert!(plan.own && plan.timed == Timed::Pair && plan.kind == Kind::Plain, "the agent cannot do that");
+    let request = json!({
+        "name": format!("{}:", plan.name),
+        "tasks": plan.tasks,
+        "seconds": plan.length.as_secs_f64(),
+        "ttl_ms": LEASE.as_millis(),
+    });
+    told(&peer.call("bench", request).await)
 }
 
 pub type Sides = Vec<(Who, Side)>;
@@ -139,7 +158,8 @@ impl Bed {
 
     /// Clients of all subjects that are asked for, in this process; Redisson in one of its own.
     pub async fn sides(&self) -> Sides {
-        self.here(&self.args.subjects, &[Kind::Reentrant]).await
+        let subjects: Vec<Who> = self.args.subjects.iter().copied().filter(|who| who.peer().is_none()).collect();
+        self.here(&subjects, &[Kind::Reentrant]).await
     }
 
     /// Clients of these subjects in processes of their own, for benches of locks of these kinds.
@@ -182,6 +202,11 @@ impl Bed {
                     java.warm_up(kind, Duration::from_secs(if self.args.quick { 2 } else { 4 })).await;
                 }
                 Side::Java(java)
+            } else if let Some(library) = who.peer() {
+                if !library.is_here() {
+                    continue;
+                }
+                Side::Peer(Box::new(Peer::start(library, &self.urls).await))
             } else {
                 Side::Here(Any::connect(who, &self.url(), self.args.pool).await)
             };
@@ -372,11 +397,13 @@ pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<Strin
     ];
     let mut sum = 0;
     match who {
-        // They take a lock by SET and use it in no script of ours.
-        Who::Rslock | Who::Rlock => names.push("set"),
+        // They take a lock by SET and use it in no script.
+        Who::Rslock | Who::Rlock | Who::Redsync | Who::RedisPy => names.push("set"),
         // It deletes its latch after each release, whose script deletes once and publishes once.
         Who::Redisson => sum += calls("del").saturating_sub(calls("publish")),
-        Who::Distlock | Who::Raw | Who::Reentrant => {}
+        // So does our plain lock, but for those who wait.
+        Who::Distlock if calls("set") > 0 => names.push("set"),
+        Who::Distlock | Who::Raw | Who::Reentrant | Who::Redlock => {}
     }
     sum + names.iter().map(|name| calls(name)).sum::<u64>()
 }

@@ -89,7 +89,7 @@ pub async fn held(bed: &Bed) -> Vec<Row> {
             Who::Raw | Who::Rlock => rows.push(held_apart(bed, who).await),
             Who::Redisson => rows.push(held_java(bed).await),
             // It keeps no lock alive.
-            Who::Rslock | Who::Reentrant => {}
+            Who::Rslock | Who::Redsync | Who::Redlock | Who::RedisPy | Who::Reentrant => {}
         }
     }
     let ours = rows.iter().find(|row| row.subject == Who::Distlock).map(|row| row.ops_per_s);

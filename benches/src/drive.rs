@@ -28,6 +28,7 @@ pub enum Kind {
     Mix(u8),
     Fenced,
     Spin,
+    Plain,
     /// A multi lock over so many names of one slot; every other task lists them the other way round.
     Multi(usize),
     /// A RedLock over so many servers.
@@ -47,6 +48,7 @@ impl Kind {
             Self::Mix(_) => "mix",
             Self::Fenced => "fenced",
             Self::Spin => "spin",
+            Self::Plain => "plain",
             Self::Multi(_) => "multi",
             Self::Red(_) => "red",
             Self::Striped(_) => "striped",

@@ -70,7 +70,7 @@ impl Java {
         let mut parts = Vec::with_capacity(calls.len());
         for call in calls {
             let reply = call.await.unwrap_or_else(|error| panic!("redisson: {error}"));
-            parts.push(sample(&reply.value));
+            parts.push(told(&reply.value));
         }
         Sample::together(parts)
     }
@@ -80,7 +80,8 @@ impl Java {
     }
 }
 
-fn sample(answer: &Value) -> Sample {
+/// A sample, as agents tell it.
+pub fn told(answer: &Value) -> Sample {
     let number = |name: &str| answer[name].as_f64().unwrap_or_else(|| panic!("no {name} in {answer}"));
     let counts = answer["counts"].as_array().map(|counts| counts.iter().filter_map(Value::as_u64).collect());
     Sample {

@@ -1,5 +1,5 @@
-//! Measures distlock beside the raw commands and its peers: Redisson, `rslock`, `rlock`; all in one run on one private
-//! redis-server. Prints a table and writes it as JSON.
+//! Measures distlock beside the raw commands and its peers: Redisson, `rslock`, `rlock`, and for the plain lock `redsync`,
+//! `redlock` and `redis-py`; all in one run on one private redis-server. Prints a table and writes it as JSON.
 
 mod args;
 mod bed;
@@ -16,6 +16,7 @@ mod raw;
 mod red;
 mod report;
 mod rwlock;
+mod simple;
 mod striped;
 mod subject;
 mod verdict;
@@ -68,7 +69,13 @@ async fn run(args: Args) -> ExitCode {
         }
         bed.close(sides).await;
     }
-    let (plain, fair, rw) = (args.wants("processes"), args.wants("fair"), args.wants("rw"));
+    if args.wants("plain") {
+        step("plain");
+        rows.extend(plain::uncontended(&bed).await);
+        step("plain, contended");
+        rows.extend(plain::contended(&bed).await);
+    }
+    let (processes, fair, rw) = (args.wants("processes"), args.wants("fair"), args.wants("rw"));
     let (fenced, spin, multi) = (args.wants("fenced"), args.wants("spin"), args.wants("multi"));
     if fair && args.subjects.contains(&Who::Distlock) {
         step("fair, alone");
@@ -80,22 +87,22 @@ async fn run(args: Args) -> ExitCode {
     }
     if fenced && args.subjects.contains(&Who::Distlock) {
         step("fenced, alone");
-        rows.extend(plain::alone(&bed, "fenced", Kind::Fenced).await);
+        rows.extend(simple::alone(&bed, "fenced", Kind::Fenced).await);
     }
     if spin && args.subjects.contains(&Who::Distlock) {
         step("spin, alone");
-        rows.extend(plain::alone(&bed, "spin", Kind::Spin).await);
+        rows.extend(simple::alone(&bed, "spin", Kind::Spin).await);
     }
     if multi {
         step("multi, many names");
         rows.extend(multi::many(&bed).await);
     }
-    if plain || fair || rw || fenced || spin || multi {
+    if processes || fair || rw || fenced || spin || multi {
         // One set of processes for all: eight Java processes take long to start.
-        let here = |who: &Who| (plain && *who != Who::Raw) || fair::WITH.contains(who);
+        let here = |who: &Who| (processes && *who != Who::Raw && who.peer().is_none()) || fair::WITH.contains(who);
         let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
         let kinds = [
-            (plain, Kind::Reentrant),
+            (processes, Kind::Reentrant),
             (fair, Kind::Fair),
             (rw, rwlock::KIND),
             (fenced, Kind::Fenced),
@@ -103,7 +110,7 @@ async fn run(args: Args) -> ExitCode {
         ];
         let kinds: Vec<Kind> = kinds.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
         let mut sides = bed.apart(&subjects, &kinds).await;
-        if plain {
+        if processes {
             step("processes");
             rows.extend(benches::processes(&bed, &mut sides).await);
         }
@@ -117,11 +124,11 @@ async fn run(args: Args) -> ExitCode {
         }
         if fenced {
             step("fenced");
-            rows.extend(plain::together(&bed, &mut sides, "fenced", Kind::Fenced).await);
+            rows.extend(simple::together(&bed, &mut sides, "fenced", Kind::Fenced).await);
         }
         if spin {
             step("spin");
-            rows.extend(plain::together(&bed, &mut sides, "spin", Kind::Spin).await);
+            rows.extend(simple::together(&bed, &mut sides, "spin", Kind::Spin).await);
         }
         if multi {
             step("multi, reversed");

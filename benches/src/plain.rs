@@ -1,25 +1,56 @@
-//! The fenced and the spin lock: beside Redisson's, and beside our reentrant lock.
+//! The plain lock: beside the libraries that write the same, and beside our reentrant lock.
 
 use std::time::Duration;
 
-use crate::bed::{Bed, Sides};
-use crate::drive::Kind;
-use crate::fair::WITH;
+use crate::bed::{Bed, By};
+use crate::benches::HOLD;
+use crate::drive::{Kind, Plan, Timed};
 use crate::report::Row;
 use crate::subject::Who;
 
-/// One task with nobody else.
-pub async fn alone(bed: &Bed, bench: &'static str, kind: Kind) -> Vec<Row> {
-    let mut subjects = vec![Who::Distlock, Who::Reentrant];
-    subjects.extend(bed.args.subjects.contains(&Who::Redisson).then_some(Who::Redisson));
-    let mut sides = bed.here(&subjects, &[kind]).await;
-    let rows = bed.pairs(&[(bench, kind)], &mut sides).await;
+/// Those that are asked for and have such a lock.
+fn subjects(bed: &Bed, with: &[Who]) -> Vec<Who> {
+    let mut subjects: Vec<Who> = bed.args.subjects.iter().copied().filter(|who| with.contains(who)).collect();
+    subjects.extend(subjects.contains(&Who::Distlock).then_some(Who::Reentrant));
+    subjects
+}
+
+/// Lock and unlock, every task on its own name.
+pub async fn uncontended(bed: &Bed) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (5, 150) } else { (13, 350) };
+    let with = [Who::Distlock, Who::Rslock, Who::Rlock, Who::Redsync, Who::Redlock, Who::RedisPy];
+    let mut sides = bed.here(&subjects(bed, &with), &[]).await;
+    let mut rows = Vec::new();
+    for tasks in [1, 64, 1024] {
+        let plan = Plan {
+            tasks,
+            kind: Kind::Plain,
+            name: String::new(),
+            own: true,
+            timed: Timed::Pair,
+            hold: Duration::ZERO,
+            length: Duration::from_millis(length),
+        };
+        rows.extend(bed.rounds("plain", 1, &mut sides, &plan, rounds, By::Rate).await);
+    }
     bed.close(sides).await;
     rows
 }
 
-/// Eight processes of eight tasks on one name.
-pub async fn together(bed: &Bed, sides: &mut Sides, bench: &'static str, kind: Kind) -> Vec<Row> {
-    let (rounds, length) = if bed.args.quick { (1, 2500) } else { (5, 4000) };
-    bed.together(sides, &WITH, &[(bench, 8, kind)], (rounds, Duration::from_millis(length))).await
+/// Eight tasks of one process on one name: of those that wait in this process.
+pub async fn contended(bed: &Bed) -> Vec<Row> {
+    let (rounds, length) = if bed.args.quick { (1, 1200) } else { (5, 3000) };
+    let mut sides = bed.here(&subjects(bed, &[Who::Distlock, Who::Rslock, Who::Rlock]), &[]).await;
+    let plan = Plan {
+        tasks: 8,
+        kind: Kind::Plain,
+        name: String::new(),
+        own: false,
+        timed: Timed::Wait,
+        hold: HOLD,
+        length: Duration::from_millis(length),
+    };
+    let rows = bed.rounds("plain, contended", 1, &mut sides, &plan, rounds, By::Rate).await;
+    bed.close(sides).await;
+    rows
 }

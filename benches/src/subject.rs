@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use distlock::DistLock;
 use distlock_support::Numbers;
+use distlock_support::peer::Library;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +26,39 @@ pub enum Who {
     Redisson,
     Rslock,
     Rlock,
+    /// Plain locks only.
+    Redsync,
+    /// Plain locks only.
+    Redlock,
+    /// Plain locks only.
+    #[value(name = "redis-py")]
+    RedisPy,
     /// Our own reentrant lock, where `Distlock` is another of ours. Not to be asked for.
     #[value(skip)]
     Reentrant,
 }
 
 impl Who {
-    pub const ALL: [Self; 5] = [Self::Distlock, Self::Raw, Self::Redisson, Self::Rslock, Self::Rlock];
+    pub const ALL: [Self; 8] = [
+        Self::Distlock,
+        Self::Raw,
+        Self::Redisson,
+        Self::Rslock,
+        Self::Rlock,
+        Self::Redsync,
+        Self::Redlock,
+        Self::RedisPy,
+    ];
+
+    /// The library of another language, in a process of its own that knows plain locks.
+    pub const fn peer(self) -> Option<Library> {
+        match self {
+            Self::Redsync => Some(Library::Redsync),
+            Self::Redlock => Some(Library::Redlock),
+            Self::RedisPy => Some(Library::RedisPy),
+            _ => None,
+        }
+    }
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,6 +67,9 @@ impl Who {
             Self::Redisson => "redisson",
             Self::Rslock => "rslock",
             Self::Rlock => "rlock",
+            Self::Redsync => "redsync",
+            Self::Redlock => "redlock",
+            Self::RedisPy => "redis-py",
             Self::Reentrant => "reentrant",
         }
     }
@@ -82,6 +112,29 @@ impl Lock for distlock::ReentrantLock {
 
     async fn release(&mut self, guard: Self::Guard) {
         guard.unlock().await.map_or_else(|error| panic!("distlock: unlock: {error}"), drop);
+    }
+}
+
+/// Makes plain locks.
+struct Plain(distlock::Client);
+
+impl Subject for Plain {
+    type Lock = distlock::PlainLock;
+
+    fn lock(&self, name: String) -> Self::Lock {
+        self.0.plain(&name)
+    }
+}
+
+impl Lock for distlock::PlainLock {
+    type Guard = distlock::Guard;
+
+    async fn acquire(&mut self) -> Self::Guard {
+        Self::lock(self).await.unwrap_or_else(|error| panic!("distlock: plain lock: {error}"))
+    }
+
+    async fn release(&mut self, guard: Self::Guard) {
+        guard.unlock().await.map_or_else(|error| panic!("distlock: plain unlock: {error}"), drop);
     }
 }
 
@@ -247,7 +300,9 @@ impl Any {
                     options: options.unwrap_or_else(|error| panic!("rlock: {error}")),
                 })
             }
-            Who::Redisson => unreachable!("Redisson is driven through its agent"),
+            Who::Redisson | Who::Redsync | Who::Redlock | Who::RedisPy => {
+                unreachable!("{} is driven through its agent", who.name())
+            }
         }
     }
 
@@ -257,6 +312,7 @@ impl Any {
             Self::Distlock(client) => match plan.kind {
                 Kind::Reentrant => drive::run(client, plan).await,
                 Kind::Fair => drive::run(&Fair(client.clone()), plan).await,
+                Kind::Plain => drive::run(&Plain(client.clone()), plan).await,
                 Kind::Read => drive::run(&Mixed(client.clone(), 100), plan).await,
                 Kind::Write => drive::run(&Mixed(client.clone(), 0), plan).await,
                 Kind::Mix(reads) => drive::run(&Mixed(client.clone(), reads), plan).await,
@@ -295,7 +351,8 @@ impl Any {
                 let make = move |name: &str, _| Arc::new(distlock::RedLock::new(clients.clone(), name)) as _;
                 drive::run(&Made(make), plan).await
             }
-            _ if plan.kind != Kind::Reentrant => panic!("only plain locks here"),
+            Self::Raw(_) if plan.kind == Kind::Plain => panic!("its commands are a reentrant lock's"),
+            _ if !matches!(plan.kind, Kind::Reentrant | Kind::Plain) => panic!("only simple locks here"),
             Self::Raw(client) => drive::run(client, plan).await,
             Self::Rslock(client) => drive::run(client, plan).await,
             Self::Rlock(client) => drive::run(client, plan).await,

@@ -22,7 +22,7 @@ const FAIR_ALONE: f64 = 0.85;
 const RW_ALONE: f64 = 0.85;
 
 /// A fenced or a spin lock alone: of the reentrant lock's rate.
-const PLAIN_ALONE: f64 = 0.9;
+const SIMPLE_ALONE: f64 = 0.9;
 
 /// A multi lock over so many names, in µs.
 const MULTI_1000: f64 = 1e5;
@@ -119,9 +119,9 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 let ratio = row.distlock_ahead.unwrap_or(0.0);
                 judge(
                     true,
-                    ratio >= PLAIN_ALONE,
+                    ratio >= SIMPLE_ALONE,
                     row,
-                    format!("{ratio:.3} of our {peer} lock's rate (>= {PLAIN_ALONE})"),
+                    format!("{ratio:.3} of our {peer} lock's rate (>= {SIMPLE_ALONE})"),
                 );
             }
             ("spin", Who::Redisson) if row.processes > 1 => {
@@ -186,6 +186,10 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 let (our, its) = (time(ours.worst_us), time(row.worst_us));
                 judge(false, ours.worst_us < row.worst_us, row, format!("worst wait {our}, {peer} {its}"));
             }
+            ("plain" | "plain, contended", Who::Reentrant) => {
+                let ahead = row.distlock_ahead.unwrap_or(0.0);
+                judge(row.bench == "plain", ahead > 1.0, row, format!("{ahead:.2} of our {peer} lock's rate (> 1)"));
+            }
             (_, Who::Distlock) => {}
             ("held", Who::Raw) => {}
             ("held", _) => {
@@ -217,10 +221,10 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
             (bench, _) => {
                 let ahead = row.distlock_ahead.unwrap_or(0.0);
                 judge(true, ahead > 1.0, row, format!("{ahead:.2} of {peer}'s rate (> 1)"));
-                if bench != "uncontended" && row.processes * row.tasks > 1 {
+                if !matches!(bench, "uncontended" | "plain") && row.processes * row.tasks > 1 {
                     let (our, its) = (ours.worst_us, row.worst_us);
                     // Among processes an unfair lock promises no order.
-                    let target = bench == "contended";
+                    let target = bench.ends_with("contended");
                     judge(target, our < its, row, format!("worst wait {}, {peer} {}", time(our), time(its)));
                     let spread = |row: &Row| row.share_max - row.share_min;
                     let (our, its) = (spread(ours), spread(row));

@@ -2,7 +2,7 @@
 -- what it may have got unseen.
 -- KEYS   1 the lock's hash   2 the owner's first cover   3 the writers of ours that wait
 -- ARGV   as for the release
--- Idempotent. Done for itself, should what follows fail: a repeat finds the mark gone.
+-- Idempotent. Done for itself, should what follows fail: a repeat finds the mark gone. O(log writers that wait).
 
 -- Where that is refused, the mark runs out.
 if redis.pcall('zrem', KEYS[3], ARGV[1]) == 1 and redis.call('exists', KEYS[3]) == 0

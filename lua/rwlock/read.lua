@@ -14,7 +14,8 @@
 --        -5        held back: a writer waits
 --        -6        the owner holds one of the halves already (only for ARGV 6)
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
--- Idempotent: a repeat finds its hold counted and at most starts the lease anew.
+-- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(1); O(holds of this owner) for one that was
+-- given.
 -- Same state as Redisson's read lock (protocol 10.1), but for the list of holds.
 
 local hash, owner, lease, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]

@@ -19,9 +19,11 @@
 --        {-2, n}   the hold is not there, but n others of this owner for reading are
 -- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
 -- moment.
+-- O(holds of this owner), and O(1) for the other readers: a sample of them, or all of up to SEARCH. Only where hardly any of
+-- them lives O(readers), once for each of ours that died.
 -- Same state and message as Redisson's read lock (protocol 10.3), without its latch key, but: under the owner's own write
 -- hold the hash's lease stays, for it is the writer's. Otherwise it becomes what the readers that are left are covered for,
--- and if that is sooner by a second or more, a waiter of every client is woken.
+-- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer (`outlook`).
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
@@ -51,7 +53,8 @@ if hold ~= '' then
   ids, left = holds.give_back(before, count, hold, ARGV[5])
   if not ids then return left end
 end
-if left == 0 and count == 1 and mode == 'read' and redis.call('hlen', hash) == (before == '' and 2 or 3) then
+local fields = mode == 'read' and redis.call('hlen', hash)
+if left == 0 and count == 1 and fields == (before == '' and 2 or 3) then
   return free(hash, cover(tag, owner, 1))
 end
 -- From here to the first write, all that must be read (`covers.lua`).
@@ -68,12 +71,11 @@ if left > 0 then
 end
 -- Those that go and are not in KEYS, because others act as this owner.
 for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.call('exists', cover(tag, owner, n)) end
-local now, live
+local now, live, dead
 if mode == 'read' then
   now = redis.call('pttl', hash)
   if anew then now = math.max(now, lease) end
-  local own = {owner = owner, left = left, anew = anew and lease}
-  live = longest(hash, tag, now < 0 and math.huge or math.max(now, 1), own)
+  live, dead = outlook(hash, tag, fields, now, {owner = owner, count = count, left = left, anew = anew and lease})
 end
 -- A script is not rolled back: what may be refused comes first, or is undone.
 if left == 0 then
@@ -93,8 +95,9 @@ if anew then
   redis.call('set', cover(tag, owner, left), '1', 'px', lease)
   if redis.call('pttl', hash) < lease then redis.call('pexpire', hash, lease) end
 end
+if live and live <= 0 then return free(hash) end
+bury(hash, dead)
 if live then
-  if live <= 0 then return free(hash) end
   -- Asked anew: a millisecond may have gone by, and the hash must not end before the covers.
   if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
   -- Whoever waits was told of a later end.

@@ -9,7 +9,8 @@
 -- Reply  as of `common/renew.lua`
 -- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
 -- others. As Redisson's renewal (protocol 6), but it cuts nobody short.
--- A lock whose covers cannot all be read is not said to be lost: its entry is the server's reason.
+-- A lock whose covers cannot all be read is not said to be lost: its entry is the server's reason. O(holds renewed), whoever else
+-- reads; where a lease is made shorter, as a release.
 
 local lease = tonumber(ARGV[1])
 local exactly = lease < 0
@@ -22,18 +23,15 @@ end
 
 -- For one lock, what is to be written: each a key and the lease that it gets; nil = it is not held. Nothing is written before
 -- everything was read (`covers.lua`).
-local function write(hash, owner, tag, exactly)
-  local found = redis.call('hmget', hash, owner .. ':write', owner)
-  if not found[1] then return nil end
+-- `count`: the owner's holds for reading.
+local function write(hash, owner, tag, count, exactly)
   if exactly then
-    return {{hash, math.max(lease, covered(tag, owner, tonumber(found[2]) or 0, math.huge))}}
+    return {{hash, math.max(lease, covered(tag, owner, count, math.huge))}}
   end
   return redis.call('pttl', hash) < lease and {{hash, lease}} or {}
 end
 
-local function read(hash, owner, tag, exactly, keep)
-  local found = redis.call('hmget', hash, 'mode', owner)
-  local mode, count = found[1], tonumber(found[2]) or 0
+local function read(hash, owner, tag, count, exactly, mode, keep)
   if not mode or count == 0 then return nil end
   local best, todo = 0, {}
   for n = 1, math.min(count, MOST) do
@@ -49,10 +47,12 @@ local function read(hash, owner, tag, exactly, keep)
     end
   end
   if best == 0 then return nil end
-  local shared = exactly and mode == 'read'
-  if shared then best = math.max(best, longest(hash, tag, math.huge, {owner = owner, left = 0})) end
-  if shared or redis.call('pttl', hash) < best then todo[#todo + 1] = {hash, best} end
-  return todo
+  local left, others, dead = redis.call('pttl', hash), nil, nil
+  if exactly and mode == 'read' then
+    others, dead = outlook(hash, tag, redis.call('hlen', hash), left, {owner = owner, count = count, left = 0})
+  end
+  if others or left < best then todo[#todo + 1] = {hash, math.max(best, others or 0)} end
+  return todo, dead
 end
 
 local out, key, arg = {}, 1, 3
@@ -61,7 +61,7 @@ while arg <= #ARGV do
   key, arg = key + 1 + tonumber(ARGV[arg + 4]), arg + 5
   local field, gone = half == 'write' and owner .. ':write' or owner, nil
   local ok, answer = pcall(function()
-    local found, way, list = redis.call('hmget', hash, field, field .. ':holds'), 'longer', nil
+    local found, way, list = redis.call('hmget', hash, field, field .. ':holds', owner, 'mode'), 'longer', nil
     if not found[1] then return 0 end
     if exactly or wanted ~= '' or found[2] then
       load_holds()
@@ -69,11 +69,13 @@ while arg <= #ARGV do
       held, gone, way, list = holds.relied(found[1], found[2] or '', wanted, exactly)
       if held == 0 or way == 'leave' then return held end
     end
-    local todo = (half == 'write' and write or read)(hash, owner, tag, way == 'set', half == 'keep')
+    local half_of, count = half == 'write' and write or read, tonumber(found[3]) or 0
+    local todo, dead = half_of(hash, owner, tag, count, way == 'set', found[4], half == 'keep')
     local no = list and holds.note(hash, field, list)
     if no then error(no) end
     if not todo then return 0 end
     for i = 1, #todo do redis.call('pexpire', todo[i][1], todo[i][2]) end
+    bury(hash, dead)
     return 1
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end

@@ -4,7 +4,7 @@
 --        2 tag
 -- Reply  {ms, owner, count, owner, count, ...}; ms -2 = not held in this mode, -1 = held without end. Readers that are
 --        dead are not told.
--- Reads only.
+-- Reads only. O(readers): all are told.
 
 local hash, tag = KEYS[1], ARGV[2]
 local mode = redis.call('hget', hash, 'mode')

@@ -9,11 +9,13 @@
 --        7 tag
 --        8 0, or for how many ms from now a writer that has to wait holds back readers that come
 -- Reply  nil       held; the hold is counted and the lease runs from now
---        n         busy: n ms are left of the lease of the writer, or of the reader whose lease is the longest; -1 = no end
+--        n         busy: n ms are left of the lease of the writer, or of the reader whose lease is the longest; -1 = no end. Of
+--                  many readers: n at the most
 --        -3        the owner has not got the hold of ARGV 4 any more
 --        -6        the owner holds it for reading: it would wait for itself; or for writing (only for ARGV 6)
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
--- Idempotent: a repeat finds its hold counted and at most starts the lease anew.
+-- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(holds of this owner), and O(1) for readers:
+-- a sample of them; O(readers) only where hardly any of them lives, once for each of ours that died.
 -- Same state as Redisson's write lock (protocol 10.2), but for the list of holds; coming in again takes the longer of both
 -- leases, not their sum; where every reader is dead nobody is waited for.
 
@@ -46,9 +48,11 @@ if not fresh then
     return foreign()
   elseif found[1] == 'read' then
     if found[3] and covered(tag, owner, tonumber(found[3]) or 0, 1) > 0 then return -6 end
-    local left = redis.call('pttl', hash)
-    local live = longest(hash, tag, left < 0 and math.huge or math.max(left, 1))
-    if live > 0 then return busy(left < 0 and live or math.min(left, live)) end
+    local keep, dead = readers_keep(hash, tag, redis.call('pttl', hash))
+    if keep then
+      bury(hash, dead)
+      return busy(keep)
+    end
     if earlier ~= '' then return -3 end
     redis.call('del', hash)
     fresh, count = true, 0

@@ -7,6 +7,7 @@ pub(crate) mod config {
     pub(crate) struct Options {
         pub(crate) handoff_limit: u32,
         pub(crate) handoff_time: Duration,
+        pub(crate) take_turns: bool,
         pub(crate) subscription_linger: Duration,
     }
 }
@@ -155,6 +156,11 @@ pub(crate) mod topology {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct MemberId;
 
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Place {
+        pub(crate) member: MemberId,
+    }
+
     #[allow(dead_code, reason = "the same trait as the crate's")]
     pub(crate) trait MemberListener: Send + Sync {
         fn message(&self, channel: &[u8], payload: &[u8]);
@@ -174,8 +180,8 @@ pub(crate) mod topology {
             self.0.unsubscribe();
         }
 
-        pub(crate) fn place(&self, _: &LockName) -> MemberId {
-            MemberId
+        pub(crate) fn place(&self, _: &LockName) -> Place {
+            Place { member: MemberId }
         }
 
         /// Time stands still: what lingers is over at once.
@@ -193,6 +199,11 @@ pub(crate) mod world {
     pub(crate) struct Moment(pub(crate) u64);
 
     impl Moment {
+        #[cfg(test)]
+        pub(crate) const fn from_nanos(nanos: u64) -> Self {
+            Self(nanos)
+        }
+
         pub(crate) const fn since(self, earlier: Self) -> Duration {
             Duration::from_nanos(self.0.saturating_sub(earlier.0))
         }

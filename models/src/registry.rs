@@ -127,6 +127,26 @@ fn a_message_reaches_every_name_of_its_channel() {
     });
 }
 
+/// Others are told of the release: whoever comes next lets them go first, and they are forgotten once nobody comes.
+#[test]
+fn others_are_let_go_first_and_forgotten() {
+    explore(2, || {
+        let client = Client::new(0);
+        client.server.tells(1);
+        let name = name("a");
+        drop(block_on(client.lock(&name)));
+        let sleepers = {
+            let client = Arc::clone(&client);
+            thread::spawn(move || client.reaper.run_sleepers())
+        };
+        drop(block_on(client.lock(&name)));
+        sleepers.join().unwrap();
+        client.reaper.join();
+        client.reaper.run_sleepers();
+        client.assert_clean();
+    });
+}
+
 #[test]
 fn a_subscription_that_fails_leaves_nothing() {
     explore(2, || {

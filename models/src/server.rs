@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::config::Options;
 use crate::engine::hold::{FLAVOUR, Grant, Hold, Protocol};
-use crate::engine::registry::{HeldAs, Registry, Until};
+use crate::engine::registry::{Courtesy, HeldAs, Registry, Until};
 use crate::names::LockName;
 use crate::runtime::reaper::Reaper;
 use crate::sync::Mutex;
@@ -32,6 +32,8 @@ struct State {
     /// And ended behind that: whoever asked for the second one was cut off.
     cut_off: bool,
     refuses: bool,
+    /// How many other clients are told of every release.
+    others: u32,
 }
 
 /// One lock with one channel.
@@ -43,11 +45,16 @@ impl Server {
         !std::mem::replace(&mut self.0.lock().held, true)
     }
 
-    /// Frees the lock. True when the client is told by a message.
-    fn free(&self) -> bool {
+    /// Frees the lock. Whether the client is told by a message, and how many are in all.
+    fn free(&self) -> (bool, u32) {
         let mut state = self.0.lock();
         assert!(std::mem::replace(&mut state.held, false), "released what nobody held");
-        state.subscribed
+        (state.subscribed, u32::from(state.subscribed) + state.others)
+    }
+
+    /// From here on so many other clients are told of every release.
+    pub(crate) fn tells(&self, others: u32) {
+        self.0.lock().others = others;
     }
 
     pub(crate) fn subscribe(&self) -> Result<(), &'static str> {
@@ -101,7 +108,12 @@ impl Client {
     /// `handoffs`: how often it hands a lock over to its own.
     pub(crate) fn new(handoffs: u32) -> Arc<Self> {
         let (server, reaper) = (Arc::new(Server::default()), Reaper::default());
-        let options = Options { handoff_limit: handoffs, handoff_time: FOREVER, subscription_linger: Duration::ZERO };
+        let options = Options {
+            handoff_limit: handoffs,
+            handoff_time: FOREVER,
+            take_turns: true,
+            subscription_linger: Duration::ZERO,
+        };
         let (closing, closes) = watch::channel(false);
         let topology = Topology(Arc::clone(&server));
         let registry = Arc::new(Registry::new(&options, topology, reaper.clone(), Arc::default(), closes));
@@ -119,7 +131,7 @@ impl Client {
             waiter.park(FOREVER, Until::Turn).await;
         }
         loop {
-            waiter.give_way().await;
+            waiter.give_way(FOREVER).await;
             let got = match waiter.handed() {
                 Some(grant) => Some(grant),
                 None => self.server.try_acquire().then(|| self.grant(name)),
@@ -150,17 +162,17 @@ impl Client {
     }
 
     /// The lock becomes free, and whoever listens is told.
-    pub(crate) fn freed(&self, name: &LockName) {
-        let told = self.server.free();
-        if told {
+    pub(crate) fn freed(&self, name: &Arc<LockName>) {
+        let (heard, told) = self.server.free();
+        if heard {
             self.registry.message(&name.channel, b"0");
         }
-        self.registry.released(name, u32::from(told));
+        self.registry.released(name, told, Courtesy::Told);
     }
 
     /// Another client, which holds the lock, frees it: a message is all that comes of it here.
     pub(crate) fn freed_elsewhere(&self) {
-        if self.server.free() {
+        if self.server.free().0 {
             self.registry.message(CHANNEL, b"0");
         }
     }

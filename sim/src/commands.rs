@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::number;
 use super::reply::SimReply;
 use super::store::{Failure, Store};
+use distlock::transport::Arg;
 
 pub(super) type Answer = Result<SimReply, Failure>;
 
@@ -99,6 +100,19 @@ pub(super) fn direct(store: &mut Store, words: &Words<'_>) -> SimReply {
     }
 }
 
+/// Runs one command for a client, the name and what is behind it apart.
+pub(super) fn of_client(store: &mut Store, name: &str, words: &[Arg]) -> SimReply {
+    let (mut bytes, mut ends) = (name.as_bytes().to_vec(), vec![name.len()]);
+    for word in words {
+        match word {
+            Arg::Text(text) => bytes.extend_from_slice(text),
+            Arg::Int(int) => bytes.extend_from_slice(&number::int_text(*int)),
+        }
+        ends.push(bytes.len());
+    }
+    direct(store, &Words::new(&bytes, &ends))
+}
+
 fn wrong_arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command")
 }
@@ -126,6 +140,7 @@ fn find(name: &[u8]) -> Option<(isize, Handler)> {
         b"hkeys" => (2, hashes::hkeys),
         b"hlen" => (2, hashes::hlen),
         b"hgetall" => (2, hashes::hgetall),
+        b"hrandfield" => (-2, hashes::hrandfield),
         b"hmget" => (-3, hashes::hmget),
         b"rpush" => (-3, lists::rpush),
         b"lpush" => (-3, lists::lpush),

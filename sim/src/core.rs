@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::commands;
 use super::events::{Event, What};
 use super::faults::{LinkOptions, Mishap};
 use super::line::Line;
@@ -80,7 +81,8 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(seed: u64, start: Instant) -> Self {
         Self {
-            store: Store::default(),
+            // Lines have the streams from 1 on.
+            store: Store::with(Random::new(seed, 0)),
             seed,
             start,
             offset_ms: 0,
@@ -267,8 +269,13 @@ impl Core {
                 self.scripts += 1;
                 self.tick(now);
                 let (keys, args) = call.words.split_at(call.keys.min(call.words.len()));
-                let (keys, args) = (keys.iter().map(Word::from), args.iter().map(Word::from));
-                let reply = lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args);
+                let reply = match call.script.command {
+                    Some(command) => commands::of_client(&mut self.store, command, &call.words),
+                    None => {
+                        let (keys, args) = (keys.iter().map(Word::from), args.iter().map(Word::from));
+                        lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args)
+                    }
+                };
                 self.spread(now);
                 tracing::trace!(link = index, script = call.script.name, words = ?call.words, ?reply, "the server ran");
                 reply.into_engine()

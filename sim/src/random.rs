@@ -8,6 +8,12 @@ use rand_xoshiro::rand_core::{RngCore as _, SeedableRng as _};
 #[derive(Clone, Debug)]
 pub(super) struct Random(SplitMix64);
 
+impl Default for Random {
+    fn default() -> Self {
+        Self::new(0, 0)
+    }
+}
+
 impl Random {
     /// A stream of its own for each `lane` of a seed.
     pub(super) fn new(seed: u64, lane: u64) -> Self {
@@ -18,6 +24,11 @@ impl Random {
 
     pub(super) fn next(&mut self) -> u64 {
         self.0.next_u64()
+    }
+
+    /// A number below `n`, which is not 0.
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).unwrap_or_default()
     }
 
     /// True with this probability. Draws nothing at 0, so that a fault that is off changes no other decision.

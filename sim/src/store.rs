@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
 
+use super::random::Random;
 use super::zset::Zset;
 
 /// What an error reply says.
@@ -91,11 +92,17 @@ pub(super) struct Store {
     micros: i64,
     /// How many subscribers each channel has.
     pub(super) audience: FxMap<Bytes, usize>,
+    /// What the server itself leaves to chance.
+    pub(super) random: Random,
     /// Published and not yet handed to the subscribers' connections.
     pub(super) outbox: Vec<(Bytes, Bytes)>,
 }
 
 impl Store {
+    pub(super) fn with(random: Random) -> Self {
+        Self { random, ..Self::default() }
+    }
+
     pub(super) const fn set_clock(&mut self, micros: i64) {
         self.micros = micros;
     }

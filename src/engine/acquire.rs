@@ -97,7 +97,7 @@ impl Request {
             owner,
             lease: how.lease,
             fresh,
-            not_reentrant: how.not_reentrant,
+            not_reentrant: how.not_reentrant || !protocol.nature().reentrant,
             holds_nothing: fresh || how.holds_nothing,
             number: if listed { engine.hold_number() } else { 0 },
             inbox,
@@ -140,7 +140,7 @@ impl Request {
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
         let queueing = if goes_first { Queueing::Stay } else { Queueing::Ask };
         loop {
-            match self.bounded(self.attempt(&self.target(), false, queueing)).await {
+            match self.bounded(self.attempt(&self.target(), false, queueing, false)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(
                     Tried::Busy(_)

@@ -93,7 +93,11 @@ impl Extension {
         // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a renewal that
         // is under way may have promised that one more.
         let now_left = lease_until(sent, all);
-        let shorter = armed < now_left + now_left / 50 + Duration::from_millis(5);
+        let notes_cuts = hold.protocol.nature().renewal.notes_cuts;
+        // By so much the server's may be longer than is known here. Where a copy is not told from the command itself, it may
+        // stay so.
+        let unknown = if notes_cuts { now_left / 50 + Duration::from_millis(5) } else { Duration::ZERO };
+        let shorter = armed < now_left + unknown;
         // Where every hold has a lease of its own, the lock's may be longer than any of them.
         let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
         let asked = (sent + armed).as_nanos();
@@ -119,6 +123,10 @@ impl Extension {
             }
             fault.to_error(&hold.name().plain)
         })?;
+        if cuts && !notes_cuts {
+            // A copy of it that comes late shortens whatever was set meanwhile: nothing is, until its last moment.
+            hold.book().may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
+        }
         Ok(Asked { numbers, sent, before, reply })
     }
 

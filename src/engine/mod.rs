@@ -19,7 +19,6 @@ pub(crate) mod extend;
 pub(crate) mod hold;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
-pub(crate) mod plain;
 pub(crate) mod preflight;
 pub(crate) mod protocol;
 pub(crate) mod queue;
@@ -27,6 +26,8 @@ pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod replies;
+pub(crate) mod simple;
+pub(crate) mod suspend;
 pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
@@ -136,6 +137,7 @@ impl Engine {
             closed: AtomicBool::new(false),
         });
         tokio::spawn(queue::run(Arc::downgrade(&engine), queues, closed.clone()));
+        tokio::spawn(suspend::run(Arc::downgrade(&engine), closed.clone()));
         tokio::spawn(renewal::run(Arc::downgrade(&engine), kick, closed, watchdog));
         engine
     }
@@ -309,9 +311,15 @@ impl Engine {
     }
 
     /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
-    pub(crate) fn released_elsewhere(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, owner: &Owner, number: u64) {
+    pub(crate) fn released_elsewhere(
+        self: &Arc<Self>,
+        protocol: &Arc<dyn Protocol>,
+        owner: &Owner,
+        which: impl FnOnce(&Hold) -> Vec<u64>,
+    ) {
         if let Some(hold) = self.holds.get(&(Arc::clone(protocol.name()), owner.clone())) {
-            self.gone(&hold, &[number]);
+            let numbers = which(&hold);
+            self.gone(&hold, &numbers);
         }
     }
 
@@ -348,9 +356,7 @@ impl Engine {
             // Itself not counted: it runs outside the reaper's account.
             let drained = tokio::time::timeout(within, engine.reaper.drained()).await.is_ok();
             let rest = until.since(engine.now()).max(Duration::from_millis(100));
-            for transport in engine.topology.transports() {
-                transport.close(rest).await;
-            }
+            futures::future::join_all(engine.topology.transports().map(|transport| transport.close(rest))).await;
             engine.reaper.stop();
             if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
         };

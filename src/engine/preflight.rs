@@ -7,11 +7,20 @@ use crate::transport::{Arg, Call, Reply};
 
 static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../../lua/common/preflight.lua"));
 
-/// Tries on a throw-away key whether this login may do all that locks need; what is refused is logged.
+/// How many names are looked at, so that each server has one of its own: enough for hundreds of servers.
+const NAMES: u32 = 16_384;
+
+/// Tries on a throw-away key of each server, all at once, whether this login may do all that locks need; what is refused is
+/// logged.
 pub(crate) async fn probe(engine: &Engine) {
-    let probe = LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}", engine.id));
-    let words = [probe.key.clone(), engine.topology.publish(&probe), probe.channel.clone()].map(Arg::Text).into();
-    let reply = engine.topology.run(&probe, Call { script: &PREFLIGHT, keys: 1, words }).await;
+    let name = |n: u32| LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}:{n}", engine.id));
+    let names = engine.topology.one_each((0..NAMES).map(name));
+    futures::future::join_all(names.iter().map(|name| probe_at(engine, name))).await;
+}
+
+async fn probe_at(engine: &Engine, probe: &LockName) {
+    let words = [probe.key.clone(), engine.topology.publish(probe), probe.channel.clone()].map(Arg::Text).into();
+    let reply = engine.topology.run(probe, Call { script: &PREFLIGHT, keys: 1, words }).await;
     let refused = |reason: &str| {
         tracing::warn!(
             reason,

@@ -1,5 +1,6 @@
 //! What differs between flavours. Pure: builds calls and reads replies; no I/O, no clock, no task.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -49,6 +50,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) last_ms: i64,
     /// True when the owner must have no other hold.
     pub(crate) alone: bool,
+    /// True when a refusal is to say for how long, where that is not to be had for nothing.
+    pub(crate) looks: bool,
     pub(crate) queueing: Queueing,
     /// What a waiter is registered by, where the flavour keeps a queue in Redis.
     pub(crate) nonce: &'a Bytes,
@@ -123,9 +126,8 @@ pub(crate) enum Answer {
     Passed,
     /// The owner holds the lock, and this is its section's fencing token.
     Fenced(u64),
-    /// Somebody else does. `Some`: the lease ends in so many ms at the latest; `None`: it has no end. With a queue: the
-    /// server's time, in ms.
-    Busy(Option<u64>, i64),
+    /// Somebody else does.
+    Busy(Busy),
     /// The owner was to come in again, but holds nothing any more.
     Gone,
     /// The owner has no place in the queue any more.
@@ -136,6 +138,17 @@ pub(crate) enum Answer {
     Deadlock,
     /// Its last moment had passed: nothing was done. The server's time, in ms.
     TooLate(i64),
+}
+
+/// Somebody else holds the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy {
+    /// The lease ends in so many ms at the latest; None: it has no end, or that was not asked.
+    pub(crate) ttl: Option<u64>,
+    /// With a queue: the server's time, in ms.
+    pub(crate) at: i64,
+    /// True when its release will be announced.
+    pub(crate) told: bool,
 }
 
 /// The queue that a flavour keeps in Redis: how waiters are kept in it.
@@ -198,10 +211,12 @@ pub(crate) enum Release {
 }
 
 /// What freeing a lock by force came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Forced {
     /// It was held.
     Freed,
+    /// It was held, but waiters could not be told: the server's reason.
+    Untold(String),
     /// It was free.
     Free,
     /// Its other half is held, which was left alone.
@@ -224,17 +239,26 @@ pub(crate) struct Renewed<'a> {
 #[derive(Debug)]
 pub(crate) struct Renewal {
     /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now), the
-    /// last moment, then owner, holds and what `about` says of each. Replies as `lua/common/renew.lua`.
+    /// last moment, then what `about` says of each. Replies as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
     pub(crate) about: fn(&Renewed<'_>, About<'_>),
+    /// True when the server notes the number of a command that makes a lease shorter, so that a copy of it does nothing.
+    pub(crate) notes_cuts: bool,
 }
 
-/// What a flavour adds to a renewal about one of the holds.
+/// What a flavour says in a renewal about one of the holds, behind the name of its lock.
 pub(crate) struct About<'a> {
     /// True when the lease is to be set even if it is longer now.
     pub(crate) exactly: bool,
     pub(crate) keys: &'a mut Vec<Arg>,
     pub(crate) words: &'a mut Vec<Arg>,
+}
+
+impl About<'_> {
+    /// Tells the hold by its owner, and by the list of those that are relied on.
+    pub(crate) fn by_owner(&mut self, hold: &Renewed<'_>) {
+        self.words.extend([Arg::Text(hold.owner.bytes()), Arg::Text(hold.holds.clone())]);
+    }
 }
 
 impl Renewal {
@@ -249,7 +273,6 @@ impl Renewal {
         let mut about = Vec::with_capacity(2 * holds.len());
         for hold in holds {
             words.push(Arg::Text(hold.name.key.clone()));
-            about.extend([Arg::Text(hold.owner.bytes()), Arg::Text(hold.holds.clone())]);
             (self.about)(&hold, About { exactly: lease_ms < 0, keys: &mut words, words: &mut about });
         }
         let keys = words.len();
@@ -268,6 +291,10 @@ pub(crate) struct Nature {
     pub(crate) shared: bool,
     /// True when one who waits leaves a mark, which the release of a waiter takes back.
     pub(crate) marks: bool,
+    /// True when its owner may come in again, so that holds of known owners are listed in Redis.
+    pub(crate) reentrant: bool,
+    /// True when it is taken by `SET`, whose answers to an acquire mean the opposite of a script's: nil, that somebody has it.
+    pub(crate) by_set: bool,
     /// True when every section of it has a fencing token: a number that grows.
     pub(crate) fenced: bool,
     /// True when many of it may be taken by one script ([`super::acquire::batch`]).
@@ -280,9 +307,19 @@ pub(crate) struct Nature {
 }
 
 impl Nature {
-    /// One holder at a time, as simple as can be.
-    pub(crate) const fn plain(flavour: &'static str, renewal: &'static Renewal) -> Self {
-        Self { flavour, shared: false, marks: false, fenced: false, in_batch: false, leases_apart: false, renewal }
+    /// One holder at a time, who may come in again, as simple as can be.
+    pub(crate) const fn simple(flavour: &'static str, renewal: &'static Renewal) -> Self {
+        Self {
+            flavour,
+            shared: false,
+            marks: false,
+            reentrant: true,
+            by_set: false,
+            fenced: false,
+            in_batch: false,
+            leases_apart: false,
+            renewal,
+        }
     }
 }
 
@@ -300,7 +337,7 @@ pub(crate) trait Halves {
 
 /// One flavour's way of speaking to Redis about one lock: the calls. What scripts answer is the same for all
 /// ([`super::replies`]).
-pub(crate) trait Protocol: Debug + Send + Sync + 'static {
+pub(crate) trait Protocol: Any + Debug + Send + Sync {
     /// The lock's name.
     fn name(&self) -> &Arc<LockName>;
 
@@ -329,7 +366,12 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         None
     }
 
-    /// For a lock whose releases nobody is told of: how one who waits sleeps between two looks.
+    /// Who a holder is, by what stands in Redis.
+    fn holder(&self, text: &[u8]) -> String {
+        String::from_utf8_lossy(text).into_owned()
+    }
+
+    /// For a lock whose releases nobody may be told of ([`Busy::told`]): how one who waits sleeps between two looks then.
     fn backoff(&self) -> Option<Backoff> {
         None
     }

@@ -19,6 +19,7 @@ use super::clock::{Refusals, harmless_from};
 use super::hold::{Grant, Hold, lease_until, valid_until};
 use super::ledger::{Book, End, Entry as _};
 use super::protocol::{Forced, Giving, HoldId, LeaseLeft, Protocol, Release};
+use super::registry::Courtesy;
 use crate::config::millis;
 use crate::error::{Error, NotHeld, Result};
 use crate::names::LockName;
@@ -212,9 +213,7 @@ fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: 
             Ok(Released::Free)
         }
         Release::Untold(reason) => {
-            let channel = String::from_utf8_lossy(&hold.name().channel);
-            tracing::warn!(lock.name = %name, reason, %channel, "released, but waiters could not be told: they poll; \
-                            where the reason is NOPERM, grant this login the channel");
+            warn_untold(hold.name(), &reason);
             freed(engine, hold, 0);
             Ok(Released::Free)
         }
@@ -286,12 +285,20 @@ fn nothing_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     }
 }
 
+/// For how long a lock is left free at the most for those who look for themselves.
+const LEFT_FREE: Duration = Duration::from_millis(1);
+
 /// Has those who wait here for a lock that may be free look, unless a message will: the server told so many clients; 0 where
 /// that is not known.
 fn tell(engine: &Engine, protocol: &Arc<dyn Protocol>, told: u32) {
-    engine.registry.released(protocol.name(), told);
+    let courtesy = match protocol.backoff() {
+        _ if protocol.nature().shared || protocol.queue().is_some() => Courtesy::None,
+        Some(backoff) => Courtesy::Looking(backoff.rest(0, engine.random()).min(LEFT_FREE)),
+        None => Courtesy::Told,
+    };
+    engine.registry.released(protocol.name(), told, courtesy);
     if let Some(other) = protocol.other() {
-        engine.registry.released(other, told);
+        engine.registry.released(other, told, Courtesy::None);
     }
 }
 
@@ -401,6 +408,12 @@ async fn in_time<T>(
     }
 }
 
+fn warn_untold(name: &LockName, reason: &str) {
+    let channel = String::from_utf8_lossy(&name.channel);
+    tracing::warn!(lock.name = %name.plain, reason, %channel, "released, but waiters could not be told: they poll; \
+                    where the reason is NOPERM, grant this login the channel");
+}
+
 /// Frees the lock whoever holds it. Guards of this client learn of it at once.
 pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<bool> {
     protocol.name().check()?;
@@ -427,7 +440,10 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
         }
         tell(&engine, &protocol, 0);
         engine.queues.look_after(&protocol, engine.now());
-        Ok(forced == Forced::Freed)
+        if let Forced::Untold(reason) = &forced {
+            warn_untold(protocol.name(), reason);
+        }
+        Ok(matches!(forced, Forced::Freed | Forced::Untold(_)))
     })
     .await
 }

@@ -124,19 +124,24 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
     });
     let place = |hold: &Hold| engine.topology.place(hold.name());
     if let Which::At(members) = which {
-        holds.retain(|hold| members.contains(&place(hold)));
+        holds.retain(|hold| members.contains(&place(hold).member));
     }
     let mut round = Round { lost: holds.iter().map(|hold| engine.expire(hold)).sum(), ..Round::default() };
     holds.retain(|hold| {
         let book = hold.book();
         book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle()
     });
-    // A command renews holds of one kind at one server.
+    // A command renews holds of one kind at one server. Where each is, is read once: names may move meanwhile.
     let kind = |hold: &Hold| (place(hold), std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
-    holds.sort_by_key(|hold| kind(hold));
+    let mut placed: Vec<_> = holds.into_iter().map(|hold| (kind(&hold), hold)).collect();
+    placed.sort_by_key(|(kind, _)| *kind);
+    let (kinds, holds): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
     let mut batches = FuturesUnordered::new();
-    for kind in holds.chunk_by(|a, b| kind(a) == kind(b)) {
-        for chunk in kind.chunks(engine.options.watchdog_batch) {
+    let mut rest = &holds[..];
+    for same in kinds.chunk_by(|a, b| a == b) {
+        let (part, behind) = rest.split_at(same.len());
+        rest = behind;
+        for chunk in part.chunks(engine.options.watchdog_batch) {
             batches.push(batch(engine, chunk));
         }
     }
@@ -178,6 +183,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         extend: asked.watched,
     });
     let call = first.protocol.nature().renewal.call(millis(watchdog), 0, each);
+    let asked_at = engine.topology.place(first.name());
     let sent = engine.now();
     let reply = engine.topology.run(first.name(), call).await.map_err(|fault| fault.to_error(&first.name().plain))?;
     let entries = match reply {
@@ -188,6 +194,11 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     let mut round = Round::default();
     for ((hold, asked), entry) in holds.iter().zip(asked).zip(entries) {
         let tenure = asked.tenure;
+        if engine.topology.place(hold.name()) != asked_at {
+            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            round.failed += 1;
+            continue;
+        }
         let entry = match entry {
             // Somebody else gave back some of these holds.
             Reply::List(gone) => {

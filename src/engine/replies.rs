@@ -1,6 +1,6 @@
 //! What scripts answer, for all flavours: one table a kind of command.
 
-use super::protocol::{Answer, Forced, Protocol, Release};
+use super::protocol::{Answer, Busy, Forced, Nature, Protocol, Release};
 use crate::error::{Error, Result};
 use crate::transport::Reply;
 
@@ -25,8 +25,9 @@ impl dyn Protocol {
     ///
     /// | reply | meaning |
     /// |---|---|
-    /// | nil; `[token]` where sections have fencing tokens | held |
+    /// | nil; `[token]` where sections have fencing tokens; `OK` where it is taken by `SET` | held |
     /// | ms; -1; with the server's time behind it where there is a queue | busy, until then; without an end |
+    /// | nil where it is taken by `SET`; `[ms, 0 or 1]` | busy; until then, and 1 where its release will be announced |
     /// | -2 | held: it was passed on before |
     /// | -3 | the hold beside which it was to come in is gone |
     /// | -4 | no place in the queue any more |
@@ -34,21 +35,25 @@ impl dyn Protocol {
     /// | -6 | the owner would wait for itself |
     /// | `[-7, time]` | came too late |
     pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
-        let fenced = self.nature().fenced;
+        let Nature { fenced, by_set, .. } = *self.nature();
+        // Where it can be looked at whether the lock is free, that is because nobody may be told.
+        let busy = |ttl: i64, at, told| Some(Answer::Busy(Busy { ttl: u64::try_from(ttl).ok(), at, told }));
+        let told = self.backoff().is_none();
         let attempt = match reply {
+            Reply::Nil if by_set => busy(-1, 0, true),
+            Reply::Text(ok) if by_set && ok == "OK" => Some(Answer::Held),
             Reply::Nil if !fenced => Some(Answer::Held),
-            Reply::Int(-1) => Some(Answer::Busy(None, 0)),
+            Reply::Int(-1) => busy(-1, 0, told),
             Reply::Int(-2) => Some(Answer::Passed),
             Reply::Int(-3) => Some(Answer::Gone),
             Reply::Int(-4) => Some(Answer::Displaced),
             Reply::Int(-5) => Some(Answer::HeldBack),
             Reply::Int(-6) => Some(Answer::Deadlock),
-            Reply::Int(ms @ 0..) => Some(Answer::Busy(Some(ms.unsigned_abs()), 0)),
+            Reply::Int(ms @ 0..) => busy(*ms, 0, told),
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Answer::TooLate(*at)),
-                [Reply::Int(ms), Reply::Int(at)] if self.queue().is_some() => {
-                    Some(Answer::Busy(u64::try_from(*ms).ok(), *at))
-                }
+                [Reply::Int(ms), Reply::Int(at)] if self.queue().is_some() => busy(*ms, *at, true),
+                [Reply::Int(ms @ -1..), Reply::Int(told @ 0..=1)] if by_set => busy(*ms, 0, *told == 1),
                 [token] if fenced => token_of(token).map(Answer::Fenced),
                 _ => None,
             },
@@ -72,7 +77,7 @@ impl dyn Protocol {
     pub(crate) fn released(&self, reply: Reply) -> Result<Release> {
         let release = match &reply {
             Reply::Nil => Some(Release::NotHeld(None)),
-            Reply::Text(owner) => Some(Release::NotHeld(Some(String::from_utf8_lossy(owner).into_owned()))),
+            Reply::Text(owner) => Some(Release::NotHeld(Some(self.holder(owner)))),
             Reply::Int(left) => match (u32::try_from(*left), u32::try_from(left.saturating_neg())) {
                 (_, Ok(told)) => Some(Release::Free(told)),
                 (Ok(left), _) => Some(Release::Left(left)),
@@ -102,7 +107,9 @@ impl dyn Protocol {
             Reply::Int(1) => Ok(Forced::Freed),
             Reply::Int(2) => Ok(Forced::Other),
             Reply::List(parts) => match parts.as_slice() {
-                [Reply::Int(1), Reply::Text(_)] => Ok(Forced::Freed),
+                [Reply::Int(1), Reply::Text(reason)] => {
+                    Ok(Forced::Untold(String::from_utf8_lossy(reason).into_owned()))
+                }
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Forced::TooLate(*at)),
                 _ => Err(self.odd("force", reply)),
             },
@@ -120,7 +127,7 @@ impl dyn Protocol {
             let [Reply::Text(owner), Reply::Text(count)] = pair else { return Err(odd()) };
             // A count that is no number is somebody's forgery; the lock is held all the same.
             let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
-            holders.push((String::from_utf8_lossy(owner).into_owned(), count));
+            holders.push((self.holder(owner), count));
         }
         Ok((*ttl, holders))
     }

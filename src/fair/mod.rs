@@ -41,8 +41,8 @@ use bytes::Bytes;
 
 use crate::client::Client;
 use crate::config::{Options, millis};
-use crate::engine::plain::{PLAIN_RENEWAL, plain_state};
 use crate::engine::protocol::{self, Ask, Giving, Nature, Protocol, Queueing};
+use crate::engine::simple::{HASH_RENEWAL, hash_state};
 use crate::names::LockName;
 use crate::object::Lock;
 use crate::transport::script::Script;
@@ -81,7 +81,7 @@ static ACQUIRE: Script = Script::step("fair/acquire", script!("acquire"), &MANY,
 static RELEASE: Script = Script::step("fair/release", script!("release"), &MANY, 2);
 static LEAVE: Script = Script::step("fair/leave", script!("leave"), &MANY, 3);
 static FORCE: Script = Script::new("fair/force", script!("force"));
-static NATURE: Nature = Nature::plain("fair", &PLAIN_RENEWAL);
+static NATURE: Nature = Nature::simple("fair", &HASH_RENEWAL);
 static REFRESH: Script = Script::new("fair/refresh", script!("refresh"));
 
 /// # Fair locks
@@ -181,6 +181,6 @@ impl Protocol for Queued {
     }
 
     fn state(&self) -> Call {
-        plain_state(&self.name)
+        hash_state(&self.name)
     }
 }

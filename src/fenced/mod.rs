@@ -45,9 +45,9 @@
 //! Redisson counts when the holder comes in again, too.
 
 use crate::client::Client;
-use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
 use crate::engine::protocol::Nature;
 use crate::engine::replies::token_of;
+use crate::engine::simple::{HASH_RENEWAL, Kind, Simple};
 use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::object::Lock;
@@ -84,7 +84,7 @@ static FORCE: Script = Script::new("fenced/force", script!("force"));
 static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua"));
 
 static KIND: Kind = Kind {
-    nature: Nature { fenced: true, ..Nature::plain("fenced", &PLAIN_RENEWAL) },
+    nature: Nature { fenced: true, ..Nature::simple("fenced", &HASH_RENEWAL) },
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
@@ -100,7 +100,7 @@ impl Client {
     pub fn fenced(&self, name: &str) -> FencedLock {
         let name = LockName::new(&self.options().name_prefix, name);
         let counter = name.counter();
-        Lock::new(self, Plain::new(name, &KIND).fenced(counter))
+        Lock::new(self, Simple::new(name, &KIND).fenced(counter))
     }
 }
 

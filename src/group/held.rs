@@ -152,6 +152,8 @@ impl Held {
         let mut inside = self.inside.lock();
         if let Some(guards) = inside.guards.as_mut().filter(|guards| self.counts(guards)) {
             guards.push(guard);
+            drop(inside);
+            // A waker is somebody else's code, and may look at the guards right there.
             self.changed.notify_waiters();
         }
     }

@@ -46,6 +46,10 @@ impl Single {
         self.grant.token
     }
 
+    pub(super) fn flavour(&self) -> &'static str {
+        self.grant.hold.protocol.flavour()
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.grant.until().is_some()
     }
@@ -59,10 +63,12 @@ impl Single {
         self.grant.engine.home()
     }
 
-    /// Done when the hold has ended, or only `early` of its lease is left.
+    /// Done when the hold has ended, or only `early` of its lease is left. After a suspend whoever watches is told to look at
+    /// the clock anew for as long as the client's runtime goes on; `look`: looks so often by itself.
     pub(super) fn watch(
         &self,
         early: impl Fn(Duration) -> Duration + Send + 'static,
+        look: Duration,
     ) -> impl Future<Output = Error> + Send + 'static {
         let (hold, level) = (Arc::clone(&self.grant.hold), self.grant.level);
         let clock = self.grant.engine.topology.clone();
@@ -90,7 +96,7 @@ impl Single {
                 tokio::select! {
                     biased;
                     () = changed => {}
-                    () = tokio::time::sleep(left) => {}
+                    () = tokio::time::sleep(left.min(look)) => {}
                 }
             }
         }

@@ -222,7 +222,7 @@ impl MultiLock {
         }
     }
 
-    /// The plain locks that may be taken by scripts for many, client by client; taken out of `missing`.
+    /// The simple locks that may be taken by scripts for many, client by client; taken out of `missing`.
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
         let mut clients: Vec<(*const (), Vec<usize>)> = Vec::new();
         for at in missing.iter().filter(|at| !past.contains(at)) {

@@ -15,8 +15,8 @@
 //! | last release, force | deleted | `0` on `redisson_lock__channel:{<name>}` |
 
 use crate::client::Client;
-use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
 use crate::engine::protocol::Nature;
+use crate::engine::simple::{HASH_RENEWAL, Kind, Simple};
 use crate::names::LockName;
 use crate::object::Lock;
 use crate::transport::script::Script;
@@ -48,7 +48,7 @@ pub(crate) static RELEASE: Script = Script::step("reentrant/release", script!("r
 pub(crate) static FORCE: Script = Script::new("reentrant/force", script!("force"));
 
 static KIND: Kind = Kind {
-    nature: Nature { in_batch: true, ..Nature::plain("reentrant", &PLAIN_RENEWAL) },
+    nature: Nature { in_batch: true, ..Nature::simple("reentrant", &HASH_RENEWAL) },
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
@@ -63,7 +63,7 @@ impl Client {
     #[must_use]
     pub fn reentrant(&self, name: &str) -> ReentrantLock {
         let name = LockName::new(&self.options().name_prefix, name);
-        Lock::new(self, Plain::new(name, &KIND))
+        Lock::new(self, Simple::new(name, &KIND))
     }
 }
 

@@ -39,8 +39,12 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/run.lua"),
     ),
 );
-static READ: Script = Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1);
-static READ_RELEASE: Script = Script::step("rwlock/read_release", concat!(covers!(), part!("read_release")), &MANY, 2);
+/// Readers have a key more than other holders, and look at others.
+const WORK: usize = 2;
+
+static READ: Script = Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1).working(WORK);
+static READ_RELEASE: Script =
+    Script::step("rwlock/read_release", concat!(covers!(), part!("read_release")), &MANY, 2).working(WORK);
 static WRITE: Script = Script::step("rwlock/write", concat!(covers!(), part!("write")), &MANY, 3);
 static WRITE_RELEASE: Script =
     Script::step("rwlock/write_release", concat!(covers!(), part!("write_release")), &MANY, 4);
@@ -53,11 +57,14 @@ static RENEW: Script = Script::new("rwlock/renew", concat!(covers!(), part!("ren
 /// that a reader's longer one has to be kept up.
 static RENEWAL: Renewal = Renewal {
     script: &RENEW,
-    about: |hold, About { exactly, keys, words }| {
+    notes_cuts: true,
+    about: |hold, mut about| {
+        about.by_owner(hold);
+        let About { exactly, keys, words } = about;
         let half = match (hold.name.half, hold.extend) {
             (Half::Read, true) => "read",
             (Half::Read, false) => "keep",
-            (Half::Write | Half::Whole, _) => "write",
+            (Half::Write | Half::Whole | Half::Plain, _) => "write",
         };
         // A writer's lease is the hash's alone; only one that is made shorter must not end before its own holds for reading.
         let known = match half {
@@ -71,9 +78,9 @@ static RENEWAL: Renewal = Renewal {
     },
 };
 
-static READS: Nature = Nature { shared: true, leases_apart: true, ..Nature::plain("read", &RENEWAL) };
-static WRITES: Nature = Nature::plain("write", &RENEWAL);
-static WRITES_AND_MARKS: Nature = Nature { marks: true, ..Nature::plain("write", &RENEWAL) };
+static READS: Nature = Nature { shared: true, leases_apart: true, ..Nature::simple("read", &RENEWAL) };
+static WRITES: Nature = Nature::simple("write", &RENEWAL);
+static WRITES_AND_MARKS: Nature = Nature { marks: true, ..Nature::simple("write", &RENEWAL) };
 
 /// So many covers of an owner are named as keys at the most: it may have thousands. Scripts look for the others before they
 /// write.

@@ -107,7 +107,8 @@ impl RwLock {
 /// rules and its wire format, and [`DistLock`](crate::DistLock) for what it can do.
 ///
 /// *Cost*: lock and unlock are one command each. Tasks of one process that come while one of them asks wait for its answer;
-/// if it comes in they all ask together, up to 64 with one command.
+/// if it comes in they all ask together, up to 32 with one command. A release looks at a few of the other readers, not at all of
+/// them, however many read: `docs/performance.md`, *What each script costs*.
 pub type ReadLock = Lock<Read>;
 
 /// The flavour of [`ReadLock`].

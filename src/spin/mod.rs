@@ -15,14 +15,14 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::config::Backoff;
-use crate::engine::plain::{Kind, PLAIN_RENEWAL, Plain};
 use crate::engine::protocol::Nature;
+use crate::engine::simple::{HASH_RENEWAL, Kind, Simple};
 use crate::names::LockName;
 use crate::object::Lock;
 use crate::reentrant::{ACQUIRE, FORCE, RELEASE};
 
 static KIND: Kind = Kind {
-    nature: Nature { in_batch: true, ..Nature::plain("spin", &PLAIN_RENEWAL) },
+    nature: Nature { in_batch: true, ..Nature::simple("spin", &HASH_RENEWAL) },
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
@@ -37,7 +37,7 @@ impl Client {
     #[must_use]
     pub fn spin(&self, name: &str) -> SpinLock {
         let name = LockName::new(&self.options().name_prefix, name);
-        let protocol = Plain::new(name, &KIND).spinning(Backoff::default());
+        let protocol = Simple::new(name, &KIND).spinning(Backoff::default());
         Lock::new(self, protocol)
     }
 }
@@ -57,6 +57,6 @@ impl SpinLock {
     #[must_use]
     pub fn backoff(self, backoff: Backoff) -> Self {
         let name = Arc::clone(self.protocol().name());
-        Self::new(self.client(), Plain::new(name, &KIND).spinning(backoff))
+        Self::new(self.client(), Simple::new(name, &KIND).spinning(backoff))
     }
 }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::acquire::Acquire;
+use crate::engine::suspend::LOOK;
 use crate::engine::wait::Deadline;
 use crate::error::Result;
 use crate::group::{Asking, ask, cut_off};
@@ -85,10 +86,12 @@ impl Lines {
     ) -> Result<Option<Grant>> {
         loop {
             let mut ticket = self.enter(segments, begin, lease, deadline);
-            let told = match deadline.left() {
-                None => (&mut ticket.told).await,
-                Some(rest) => match within(rest, &mut ticket.told).await {
-                    Some(told) => told,
+            let told = loop {
+                let Some(rest) = deadline.left() else { break (&mut ticket.told).await };
+                // Timers know nothing of a suspend.
+                match within(rest.min(LOOK), &mut ticket.told).await {
+                    Some(told) => break told,
+                    None if !deadline.is_over() => {}
                     None => {
                         let outcome = cut_off(segments, deadline).await;
                         ticket.told.close();
@@ -98,7 +101,7 @@ impl Lines {
                             Err(_) => outcome.map(|()| None),
                         };
                     }
-                },
+                }
             };
             // Told nothing: who asked for this line went with its runtime.
             if let Ok(told) = told {

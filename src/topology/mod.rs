@@ -23,14 +23,22 @@ pub(crate) struct Topology {
     world: Arc<dyn World>,
 }
 
+/// Where a name lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) member: MemberId,
+    /// How often the name has moved. What a server said of a name that has moved since it was asked says nothing about now.
+    generation: usize,
+}
+
 /// Which of the members a name lives on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Rule {
     /// The only one.
     Single,
-    /// For tests of several: the one whose number the name ends in.
+    /// For tests of several: the one whose number the name ends in, or so many further on as names have moved.
     #[cfg(test)]
-    LastDigit,
+    LastDigit(Arc<std::sync::atomic::AtomicUsize>),
 }
 
 impl Topology {
@@ -42,7 +50,14 @@ impl Topology {
     /// Several servers, each with the names that end in its number.
     #[cfg(test)]
     pub(crate) fn by_last_digit(transports: Vec<Arc<dyn Transport>>, world: Arc<dyn World>) -> Self {
-        Self::of(transports, Rule::LastDigit, world)
+        Self::of(transports, Rule::LastDigit(Arc::default()), world)
+    }
+
+    /// Moves every name to the next server.
+    #[cfg(test)]
+    pub(crate) fn move_on(&self) {
+        let Rule::LastDigit(moved) = &self.rule else { panic!("nothing moves where there is one server") };
+        moved.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
 
     fn of(transports: Vec<Arc<dyn Transport>>, rule: Rule, world: Arc<dyn World>) -> Self {
@@ -51,22 +66,48 @@ impl Topology {
         Self { members, rule, world }
     }
 
-    /// Which server a name lives on. So far no name ever moves.
-    pub(crate) fn place(&self, _name: &LockName) -> MemberId {
-        MemberId::new(match self.rule {
-            Rule::Single => 0,
+    /// Where a name lives now. So far no name ever moves.
+    pub(crate) fn place(&self, _name: &LockName) -> Place {
+        match &self.rule {
+            Rule::Single => Place { member: MemberId::new(0), generation: 0 },
             #[cfg(test)]
-            Rule::LastDigit => usize::from(_name.key.last().unwrap_or(&b'0') - b'0') % self.members.len(),
-        })
+            Rule::LastDigit(moved) => {
+                let generation = moved.load(std::sync::atomic::Ordering::SeqCst);
+                let digit = usize::from(_name.key.last().unwrap_or(&b'0') - b'0');
+                Place { member: MemberId::new((digit + generation) % self.members.len()), generation }
+            }
+        }
+    }
+
+    /// For each server one of these names that lives there: as many are looked at as that takes.
+    pub(crate) fn one_each(&self, names: impl IntoIterator<Item = Arc<LockName>>) -> Vec<Arc<LockName>> {
+        let mut found = Vec::new();
+        let mut without: Vec<MemberId> = self.members().collect();
+        for name in names {
+            let member = self.place(&name).member;
+            if let Some(at) = without.iter().position(|other| *other == member) {
+                without.swap_remove(at);
+                found.push(name);
+            }
+            if without.is_empty() {
+                break;
+            }
+        }
+        found
     }
 
     fn member(&self, name: &LockName) -> &Arc<Member> {
-        &self.members[self.place(name).index()]
+        &self.members[self.place(name).member.index()]
+    }
+
+    /// Every server.
+    pub(crate) fn members(&self) -> impl Iterator<Item = MemberId> {
+        (0..self.members.len()).map(MemberId::new)
     }
 
     /// True when these are all there are.
     pub(crate) fn is_all(&self, members: &[MemberId]) -> bool {
-        (0..self.members.len()).all(|index| members.contains(&MemberId::new(index)))
+        self.members().all(|member| members.contains(&member))
     }
 
     /// Runs a script at the server of a name, as [`Transport::run`] does.

@@ -25,8 +25,12 @@ use crate::world::World;
 /// Commands under way at a time before calls collect, for each connection.
 const WINDOW: usize = 3;
 
-/// The most calls in a command: a script blocks the server for as long as it runs, some 4 µs a call.
+/// The most work in a command, in calls of the reentrant lock: a script blocks the server for as long as it runs, some 4 to 10 µs
+/// a call.
 const MOST: usize = 64;
+
+/// So many bytes of arguments are as much work again: lists of holds are read word by word.
+const BYTES: usize = 512;
 
 /// After so long a waiting call no longer counts the commands before it as under way: one that is sent on its caller's own
 /// behalf makes room only when that caller is polled, which may be never.
@@ -60,6 +64,7 @@ struct State {
 struct Queued {
     call: Call,
     many: &'static Script,
+    work: usize,
     answer: oneshot::Sender<Outcome>,
 }
 
@@ -122,12 +127,15 @@ impl Core {
         if state.under_way.len() >= self.window {
             return None;
         }
-        let mut batch: Vec<Queued> = Vec::new();
+        let (mut batch, mut work): (Vec<Queued>, usize) = (Vec::new(), 0);
         while let Some(queued) = state.queue.front() {
-            if batch.len() == MOST || batch.first().is_some_and(|first| !std::ptr::eq(first.many, queued.many)) {
+            let fits = |first: &Queued| work + queued.work <= MOST && std::ptr::eq(first.many, queued.many);
+            if !batch.first().is_none_or(fits) {
                 break;
             }
-            batch.extend(state.queue.pop_front().filter(|queued| !queued.answer.is_closed()));
+            let Some(queued) = state.queue.pop_front().filter(|queued| !queued.answer.is_closed()) else { continue };
+            work += queued.work;
+            batch.push(queued);
         }
         if batch.is_empty() {
             return None;
@@ -181,6 +189,12 @@ impl Core {
     }
 }
 
+/// How much work a call is to the server.
+fn work(call: &Call) -> usize {
+    let bytes = call.words.iter().map(|word| if let Arg::Text(text) = word { text.len() } else { 0 });
+    call.script.work + bytes.sum::<usize>() / BYTES
+}
+
 /// One call that runs all of `batch`.
 fn together(many: &'static Script, batch: &[Queued]) -> Call {
     let keys = batch.iter().map(|queued| queued.call.keys).sum();
@@ -231,7 +245,8 @@ impl Transport for Coalesced {
         }
         Box::pin(async move {
             let (answer, mut outcome) = oneshot::channel();
-            let sent = Core::change(&core, |state| state.queue.push_back(Queued { call, many, answer }));
+            let work = work(&call);
+            let sent = Core::change(&core, |state| state.queue.push_back(Queued { call, many, work, answer }));
             let mut answered = tokio::time::timeout(STALL, &mut outcome).await.ok();
             if answered.is_none() {
                 Core::change(&core, |state| state.under_way.retain(|number| *number > sent));

@@ -74,10 +74,18 @@ impl fmt::Debug for Node {
 }
 
 impl Line {
-    async fn send(&self, command: &'static str, head: Bytes, call: &Call) -> Result<Value, fred::error::Error> {
+    /// Sends a command once. `script`: what it is told of one, in front of what that is told.
+    async fn send(
+        &self,
+        command: &'static str,
+        script: Option<Bytes>,
+        call: &Call,
+    ) -> Result<Value, fred::error::Error> {
         let mut words = Vec::with_capacity(call.words.len() + 2);
-        words.push(Value::Bytes(head));
-        words.push(Value::Integer(i64::try_from(call.keys).unwrap_or(i64::MAX)));
+        if let Some(script) = script {
+            words.push(Value::Bytes(script));
+            words.push(Value::Integer(i64::try_from(call.keys).unwrap_or(i64::MAX)));
+        }
         words.extend(call.words.iter().map(|word| match word {
             Arg::Text(text) => Value::Bytes(text.clone()),
             Arg::Int(int) => Value::Integer(*int),
@@ -88,19 +96,27 @@ impl Line {
         unhurried(sent, self.timeout + OVERDUE).await
     }
 
-    async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
+    async fn run_script(&self, call: &Call, script_cache: bool) -> Result<Value, fred::error::Error> {
         let began = Instant::now();
         let mut outcome = Err(fred::error::Error::new(ErrorKind::Unknown, "NOSCRIPT"));
         if script_cache {
-            outcome = self.send("EVALSHA", call.script.sha(), &call).await;
+            outcome = self.send("EVALSHA", Some(call.script.sha()), call).await;
         }
         if outcome.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT")) {
-            let eval = self.send("EVAL", Bytes::from_static(call.script.source.as_bytes()), &call);
+            let eval = self.send("EVAL", Some(Bytes::from_static(call.script.source.as_bytes())), call);
             // Both together have the time of one.
             outcome = within(self.timeout.saturating_sub(began.elapsed()), eval)
                 .await
                 .unwrap_or_else(|| Err(fred::error::Error::new(ErrorKind::Timeout, "no answer in time")));
         }
+        outcome
+    }
+
+    async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
+        let outcome = match call.script.command {
+            Some(command) => self.send(command, None, &call).await,
+            None => self.run_script(&call, script_cache).await,
+        };
         match outcome {
             Ok(value) => {
                 self.timeouts.store(0, Ordering::Relaxed);
@@ -281,7 +297,15 @@ async fn keep_listening(
                     let all: Vec<String> = channels.lock().iter().map(text).collect();
                     if !all.is_empty() {
                         let made = async {
-                            subscriber.subscribe(all).await?;
+                            subscriber.subscribe(all.clone()).await?;
+                            // One that was ended meanwhile, by a command that went out before this one, is not wanted.
+                            let ended: Vec<String> = {
+                                let wanted = channels.lock();
+                                all.into_iter().filter(|channel| !wanted.contains(channel.as_bytes())).collect()
+                            };
+                            if !ended.is_empty() {
+                                subscriber.unsubscribe(ended).await?;
+                            }
                             subscriber.ping::<Value>(None).await
                         };
                         if let Err(error) = made.await {

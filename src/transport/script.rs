@@ -7,25 +7,50 @@ use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
 /// One Lua script. Sent as `EVALSHA`; only when the server does not know it, once more as `EVAL` to the same server.
+///
+/// A script that does no more than one command (its field `command`) may be sent as that instead, once: whether the
+/// server runs the command or its script comes to the same.
 pub struct Script {
     /// Its file below `lua/`, for logs.
     pub name: &'static str,
     /// Its text.
     pub source: &'static str,
+    /// The one command that does the same, with the script's keys and arguments behind its name. A transport that knows
+    /// nothing but scripts need not heed it.
+    pub command: Option<&'static str>,
     /// The script that runs many calls of this one and its like at once, and this one's number in it.
     pub(crate) many: Option<(&'static Script, i64)>,
+    /// How much work a call of it is to the server, where a call of the reentrant lock is 1.
+    pub(crate) work: usize,
     sha: OnceLock<Bytes>,
 }
 
 impl Script {
     /// A script of this name and text.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
-        Self { name, source, many: None, sha: OnceLock::new() }
+        Self { name, source, command: None, many: None, work: 1, sha: OnceLock::new() }
     }
 
     /// As `new`, for a script that is step `number` of `many`.
     pub(crate) const fn step(name: &'static str, source: &'static str, many: &'static Self, number: i64) -> Self {
-        Self { name, source, many: Some((many, number)), sha: OnceLock::new() }
+        Self { name, source, command: None, many: Some((many, number)), work: 1, sha: OnceLock::new() }
+    }
+
+    /// As `step`, for a script that does what `command` does with its keys and arguments.
+    pub(crate) const fn command(
+        name: &'static str,
+        source: &'static str,
+        command: &'static str,
+        many: &'static Self,
+        number: i64,
+    ) -> Self {
+        Self { name, source, command: Some(command), many: Some((many, number)), work: 1, sha: OnceLock::new() }
+    }
+
+    /// The same script, a call of which is so much work.
+    pub(crate) const fn working(mut self, work: usize) -> Self {
+        self.work = work;
+        self
     }
 
     /// The SHA-1 of the text in lower-case hex, as `EVALSHA` wants it.

@@ -66,6 +66,14 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     let me = first.owner().clone();
     let again = mine.read().acquire(Acquire::new().owner(&me)).await?;
     let beside = theirs.read().lock().await?;
+    // More than are looked at one by one.
+    let crowd = theirs.read();
+    let mut crowd = futures::future::try_join_all((0..20).map(|_| crowd.lock())).await?;
+    if let Some(guard) = crowd.pop() {
+        guard.unlock().await?;
+    }
+    drop(crowd);
+    eventually("they left", secs(5), async || two.stats().under_way == 0).await;
     one.renew_now().await;
     first.extend(secs(10)).await?;
     theirs.read().state().await?;
@@ -174,6 +182,66 @@ async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines()
     .await;
 }
 
+/// All that a plain lock does.
+async fn plain_turns(one: &Client, two: &Client) -> distlock::Result<()> {
+    let (mine, theirs) = (one.plain("x"), two.plain("x"));
+    let me = one.owner();
+    let guard = mine.lock().await?;
+    one.renew_now().await;
+    guard.extend(secs(10)).await?;
+    theirs.state().await?;
+    let waiter = tokio::spawn(async move { theirs.lock_for(secs(10)).await });
+    eventually("it waits", secs(5), async || two.stats().waiting == 1 || waiter.is_finished()).await;
+    tokio::time::sleep(ms(50)).await;
+    guard.unlock().await?;
+    drop(waiter.await.expect("it ends")?);
+    eventually("it is given back", secs(5), async || two.stats().under_way + two.stats().holds == 0).await;
+    let guard = mine.acquire(Acquire::new().owner(&me)).await?;
+    mine.force_unlock().await?;
+    drop(guard);
+    Ok(())
+}
+
+/// A login for plain locks alone: two commands beside some of the common lines.
+#[tokio::test]
+async fn plain_locks_need_get_and_set_and_their_channel() {
+    reentrant(async |bed| {
+        let mut rules = lines(&[]);
+        rules.retain(|rule| !rule.starts_with("+h") || rule == "+hello");
+        rules.retain(|rule| !["+exists", "+type"].contains(&rule.as_str()) && !rule.starts_with("&redisson"));
+        rules.extend(["+get", "+set"].map(str::to_owned));
+        assert!(rules.iter().any(|rule| rule.starts_with("&distlock_plain")));
+        // What else is tried at connect is not allowed.
+        let login = |rules: &[String]| {
+            let rules: Vec<String> = rules.to_vec();
+            async move {
+                let setuser: Vec<&str> =
+                    ["ACL", "SETUSER"].into_iter().chain(rules.iter().map(String::as_str)).collect();
+                let () = bed.admin.cmd(&setuser).await;
+                let builder =
+                    || bed.builder().username("locks").password("SECRET").name_prefix("app:").preflight(false);
+                let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
+                let () = bed.admin.cmd(&["ACL", "LOG", "RESET"]).await;
+                clients
+            }
+        };
+        let [one, two] = login(&rules).await;
+        plain_turns(&one, &two).await.unwrap();
+        assert_eq!(refusals(bed).await, "");
+        leave(bed, [one, two]).await;
+        for without in
+            ["+get", "+set", "+del", "+pexpire", "+pttl", "+publish", "+subscribe", "+time", "&distlock_plain:{app:*}"]
+        {
+            let rules: Vec<String> = rules.iter().filter(|rule| *rule != without).cloned().collect();
+            let [one, two] = login(&rules).await;
+            drop(plain_turns(&one, &two).await);
+            assert_ne!(refusals(bed).await, "", "{without} is not needed");
+            leave(bed, [one, two]).await;
+        }
+    })
+    .await;
+}
+
 /// A channel is no key: with a right to it (`&`), and none to a key of its name (`~`), messages are sent and heard.
 #[tokio::test]
 async fn channels_need_no_right_to_a_key() {
@@ -213,7 +281,7 @@ async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
         let count = line.split_once("```acl").expect("the page has the list").1.split_whitespace().count();
         let rules = rules()[..count - 1].to_vec();
         assert_eq!(rules.last().map(String::as_str), Some("+zcount"), "that line is the last");
-        let commands = ["+hlen", "+set", "+zadd", "+zrem", "+zcount"];
+        let commands = ["+hlen", "+set", "+hrandfield", "+zadd", "+zrem", "+zcount"];
         let both = async |one: &Client, two: &Client| read_and_write(bed, one, two).await;
         enough_and_each_is_needed(bed, &rules, &commands, both, async |held_back, _| {
             assert!(held_back, "no reader was held back");

@@ -58,22 +58,27 @@ mod conformance {
     const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
     const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
 
-    conformance!(reentrant: alone patient beside told dying queued crowded swarming endless, REENTRANT);
-    conformance!(fair: alone patient beside told dying queued crowded swarming endless, FAIR);
-    conformance!(write: alone patient beside told dying queued crowded swarming endless, WRITE);
+    conformance!(reentrant: alone again patient again_patient beside again_beside told dying queued crowded swarming endless, REENTRANT);
+    conformance!(fair: alone again patient again_patient beside again_beside told dying queued crowded swarming endless, FAIR);
+    conformance!(write: alone again patient again_patient beside again_beside told dying queued crowded swarming endless, WRITE);
     // A reader, whom a writer waits for. Not `queued` to `swarming`, whose holders must all keep each other out
     // (`rwlock::upstream` has crowds of both halves); not `endless`, since a reader without a lease of its own is dead, and keeps
     // nobody out (`rwlock::dead`).
-    conformance!(read: alone patient beside told dying, READ.against(WRITE.lock));
+    conformance!(read: alone again patient again_patient beside again_beside told dying, READ.against(WRITE.lock));
     // A writer, whom readers wait for. What is `alone` is `write`'s; a crowd of readers comes in all at once.
-    conformance!(reader_waits: beside told dying endless, WRITE.against(READ.lock));
+    conformance!(reader_waits: beside again_beside told dying endless, WRITE.against(READ.lock));
 
     // Not `patient` or `dying`: leases and renewals are the reentrant lock's, by the same code. Crowds of many clients are in
     // `tests/fenced`, with what their numbers must be.
-    conformance!(fenced: alone beside told queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
+    conformance!(fenced: alone again beside again_beside told queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
     // The holder is the reentrant lock's, script for script. Nobody is `told`: `tests/spin` looks that nobody listens.
-    conformance!(spin: beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)).untold());
+    conformance!(spin: beside again_beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)).untold());
+
+    const PLAIN: Kind = Kind::mutex(|client, name| client.lock(Flavour::Plain, name)).as_text();
+
+    // Not what comes in again.
+    conformance!(plain: alone patient beside told dying queued crowded swarming endless, PLAIN);
 
     const BOTH: Kind = Kind::mutex(|client, name| {
         let lock = |name: &str| client.lock(Flavour::Reentrant, name);
@@ -81,7 +86,7 @@ mod conformance {
     });
 
     // Not `queued` or crowds: what keeps them apart are the members; `tests/multi` has them with lists in all orders.
-    conformance!(multi: alone patient beside told dying endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
+    conformance!(multi: alone again patient again_patient beside again_beside told dying endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
     // Over one server, 1 of 1: what a bed knows about is one server, its keys and its clients. `tests/redlock` has five. A guard
     // of several holds, for longer than leases last, is `multi`'s.
@@ -90,8 +95,8 @@ mod conformance {
         Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::secs(3)))
     });
 
-    conformance!(redlock: alone beside told endless, MAJORITY.of_several());
+    conformance!(redlock: alone again beside again_beside told endless, MAJORITY.of_several());
 
     // One segment, for more of them are no mutex. Its guards are those of the segment.
-    conformance!(striped: beside told, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
+    conformance!(striped: beside again_beside told, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
 }

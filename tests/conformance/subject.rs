@@ -16,7 +16,11 @@ pub struct Kind {
     pub rival: Make,
     /// What stands in the hash when this one holds the lock.
     pub held_by: fn(&str) -> Vec<(String, String)>,
-    /// The hashes of a lock of this name: several of one that is made of others.
+    /// True when its owner may come in again.
+    pub comes_in_again: bool,
+    /// True when a text stands under its name, and no hash.
+    pub is_text: bool,
+    /// The main keys of a lock of this name: several of one that is made of others.
     pub keys: fn(&str) -> Vec<String>,
     /// What such a lock says that its name is, and what its guard says.
     pub called: fn(&str) -> (String, String),
@@ -39,6 +43,8 @@ impl Kind {
             lock,
             rival: lock,
             held_by: |holder| vec![(holder.to_owned(), "no number".to_owned())],
+            comes_in_again: true,
+            is_text: false,
             keys: |name| vec![name.to_owned()],
             called: |name| (name.to_owned(), name.to_owned()),
             tells_holder: true,
@@ -63,6 +69,20 @@ impl Kind {
             vec![mode, (format!("{holder}:write"), "no number".to_owned())]
         };
         self
+    }
+
+    /// With its one holder, who may not come in again, as a text under its name. Others than our own tell nobody: one who
+    /// waits behind them looks after pauses that grow from 5 ms, each up to a half shorter.
+    pub const fn as_text(mut self) -> Self {
+        self.comes_in_again = false;
+        self.is_text = true;
+        self.looks = (6, 16);
+        self
+    }
+
+    /// How many holds an owner may have, of so many.
+    pub const fn most_holds(&self, wanted: u32) -> u32 {
+        if self.comes_in_again { wanted } else { 1 }
     }
 
     /// With others waiting for it than its own kind.
@@ -121,9 +141,14 @@ impl<'a> Subject<'a> {
         &self.kind
     }
 
-    /// The hashes of the lock of this name, in order.
+    /// The main keys of the lock of this name, in order.
     pub fn keys_of(&self, name: &str) -> Vec<String> {
         (self.kind.keys)(name)
+    }
+
+    /// The main keys of all locks that are held.
+    pub async fn main_keys(&self) -> Vec<String> {
+        if self.kind.is_text { self.bed.admin.keys().await } else { self.bed.admin.hash_keys().await }
     }
 
     /// How much longer its longest key is than a name.
@@ -140,6 +165,10 @@ impl<'a> Subject<'a> {
     /// Has a stranger hold a lock, without end.
     pub async fn give_to(&self, holder: &str, name: &str) {
         for key in self.keys_of(name) {
+            if self.kind.is_text {
+                let () = self.bed.admin.cmd(&["SET", &key, holder]).await;
+                continue;
+            }
             for (field, value) in (self.kind.held_by)(holder) {
                 let _: u64 = self.bed.admin.cmd(&["HSET", &key, &field, &value]).await;
             }

@@ -92,6 +92,7 @@ async fn a_server_that_is_away_is_tried_until_the_time_is_up() {
     let cases = [
         (gone.url(), Some("refused")),
         ("unix:///no/such.sock".to_owned(), Some("No such file")),
+        ("unix:///no/at@such.sock".to_owned(), Some("No such file")),
         (full.url(), Some("max number of clients")),
         (frozen.url(), None),
     ];
@@ -114,6 +115,22 @@ async fn a_server_that_is_away_is_tried_until_the_time_is_up() {
     frozen.cont();
     let ended = async || distlock_support::leak::alive_tasks() <= tasks;
     eventually("every task has ended", secs(2), ended).await;
+}
+
+#[tokio::test]
+async fn a_unix_socket_has_a_path_and_no_query() {
+    let dir = std::env::temp_dir().join(format!("distlock @ {}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let socket = dir.join("r?.sock");
+    let server = RedisServer::builder().arg("--unixsocket", socket.to_str().unwrap()).start();
+    let path = socket.to_str().unwrap().replace(' ', "%20").replace('?', "%3F");
+    let client = brisk(&format!("unix://{path}")).connect().await.unwrap();
+    client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
+    client.shutdown(secs(5)).await.unwrap();
+    let error = brisk(&format!("unix://{path}?db=1")).connect().await.unwrap_err();
+    assert!(matches!(&error, Error::Config { what } if what.contains("query")), "{error:?}");
+    drop(server);
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// A server that comes up while a client connects to it.

@@ -48,7 +48,8 @@ async fn finding_9_who_waits_as_the_owner_that_came_in_comes_in_too() {
     reentrant(async |bed| {
         let (ours, theirs) = (bed.client().await, bed.client().await);
         let mut left = Vec::new();
-        for flavour in Flavour::ALL {
+        // A plain lock is not had twice.
+        for flavour in Flavour::ALL.iter().filter(|flavour| **flavour != Flavour::Plain) {
             let name = format!("job {flavour}");
             let held = theirs.lock(opposite(*flavour), &name).lock().await.unwrap();
             let (lock, me) = (ours.lock(*flavour, &name), ours.owner());

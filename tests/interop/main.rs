@@ -23,6 +23,7 @@ mod fenced_quirks;
 mod fleet;
 mod fleet_parts;
 mod fleet_processes;
+mod fleet_shares;
 mod force;
 mod group_kills;
 mod mapper;
@@ -120,6 +121,8 @@ beside!(redisson_4_7_0, "4.7.0":
     group_kills::killed_java_holders_are_succeeded, group_kills::our_killed_holders_are_succeeded,
     fleet::fleet_of_reentrant_locks, fleet::fleet_of_fair_locks, fleet::fleet_of_read_write_locks,
     fleet::fleet_of_fenced_locks, fleet::fleet_of_spin_locks, fleet::fleet_of_multi_locks,
+    fleet_shares::fleet_of_reentrant_neighbours, fleet_shares::fleet_of_write_neighbours,
+    fleet_shares::fleet_of_fenced_neighbours, fleet_shares::fleet_of_spin_neighbours,
 );
 
 beside!(redisson_3_52_0, "3.52.0":

@@ -93,9 +93,11 @@ impl Rig {
     }
 
     /// The options of our clients: what wakes a waiter within a minute is never its own impatience. A subscription
-    /// outlives a round of a test, but not the test.
+    /// outlives a round of a test, but not the test. Whoever waits asks at once, and lets nobody go first: its questions are
+    /// counted.
     pub fn builder(&self) -> Builder {
-        Client::builder(&self.server.url()).poll_cap(Duration::from_secs(60)).subscription_linger(ms(300))
+        let builder = Client::builder(&self.server.url()).poll_cap(Duration::from_secs(60));
+        builder.subscription_linger(ms(300)).take_turns(false)
     }
 
     /// A client of ours.

@@ -26,7 +26,8 @@ const EACH: Duration = Duration::from_secs(5);
 /// Eight tasks of ours on one name; Java wants it as well.
 pub async fn java_is_not_starved(version: &str) {
     let rig = Rig::alone_with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let client = rig.builder().take_turns(true).connect().await.expect("the server");
+    let ear = Ear::open(&rig.server).await;
     let (name, taken, enough) = ("busy", Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| tokio::spawn(hammer(client.clone(), name, Arc::clone(&taken), Arc::clone(&enough))))
@@ -50,7 +51,8 @@ pub async fn java_is_not_starved(version: &str) {
     kept.tell(&format!("{version}: from one release that all hear of to the next"));
     println!("{version}: meanwhile {ours} times ours in {took:?}: {:.0} a second", ours as f64 / took.as_secs_f64());
     assert!(times.median() < THEIRS, "Java waited for too long");
-    assert!(ours > 10 * ROUNDS as u64, "we were not at it");
+    // A few of ours for each of theirs: nobody is left out.
+    assert!(ours >= ROUNDS as u64 / 2, "we were not at it");
     assert!(kept.median() < TO_OURSELVES.0 && kept.worst() < TO_OURSELVES.1, "kept to ourselves for too long");
     drop(ear);
     rig.end([client]).await;

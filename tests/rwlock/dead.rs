@@ -66,8 +66,8 @@ async fn a_killed_reader_is_gone_within_its_lease() {
             assert!(!writer.is_finished() && first.is_held() && last.is_held());
             first.unlock().await.unwrap();
             assert!(!writer.is_finished());
-            // The dead stand in the hash still.
-            assert!(readers(bed, name).await.len() > 1);
+            // Of few readers the dead stand in the hash still; of many some may have been taken out.
+            assert!(name == "many" || readers(bed, name).await.len() > 1);
             let start = Instant::now();
             last.unlock().await.unwrap();
             let (guard, granted) = writer.await.unwrap();

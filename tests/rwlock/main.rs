@@ -3,13 +3,16 @@
 
 mod cancel;
 mod cost;
+mod crowd;
 mod dead;
 mod downgrade;
 mod extend;
 mod faults;
 mod force;
+mod growth;
 mod kills;
 mod leases;
+mod many;
 mod marks;
 mod owners;
 mod peer;
@@ -21,6 +24,7 @@ mod renewal;
 mod rig;
 mod state;
 mod stream;
+mod thousands;
 mod together;
 mod upgrade;
 mod upstream;

@@ -135,8 +135,10 @@ impl Actor {
                 }
                 None
             }
-            // RW2: somebody who acts as the same owner reads.
-            Err(Error::WouldDeadlock { .. }) if owner.is_some() && half == Flavour::Write => None,
+            // RW2: somebody who acts as the same owner reads; or holds a plain lock.
+            Err(Error::WouldDeadlock { .. }) if owner.is_some() && matches!(half, Flavour::Write | Flavour::Plain) => {
+                None
+            }
             Err(error) => {
                 if !self.rough() || matches!(error, Error::WouldDeadlock { .. }) {
                     stage.wrong(format!("an acquire failed in calm weather: {error}"));

@@ -245,7 +245,8 @@ each! {
         c1_acquire_as_a_shared_owner: FirstShared;
         c1_acquire_again_as_a_shared_owner: AgainShared;
         c1_downgrade: Downgrade;
-    }    fenced Fenced Readers {
+    }
+    fenced Fenced Readers {
         c1_acquire_again: Again;
         c1_acquire_again_as_a_shared_owner: AgainShared;
         c1_shutdown: Shutdown;
@@ -253,5 +254,24 @@ each! {
     spin Spin Readers {
         c1_lock: Lock;
         c1_unlock: Unlock;
+    }
+    plain Plain Readers {
+        c1_lock: Lock;
+        c1_try_lock: TryLock;
+        c1_lock_for: LockFor;
+        c1_lock_leased: LockLeased;
+        c1_acquire_as_an_owner: First;
+        c1_acquire_as_a_shared_owner: FirstShared;
+        c1_scope: Scope;
+        c1_unlock: Unlock;
+        c1_unlock_leased: UnlockLeased;
+        c1_extend: Extend;
+        c1_extend_to_less: ExtendShort;
+        c1_state: State;
+        c1_force_unlock: ForceUnlock;
+        c1_release: Release;
+        c1_run_of_work_that_outlasts_the_lease: RunLost;
+        c1_shutdown: Shutdown;
+        c1_renew_now: RenewNow;
     }
 }

@@ -7,6 +7,7 @@ mod batch;
 mod cases;
 mod company;
 mod copies;
+mod crowd;
 mod enumeration;
 mod flood;
 mod found;

@@ -165,6 +165,12 @@ macro_rules! weathers {
             $(#[test] fn $test() { runs(Flavour::Spin, Kind::$kind); })*
         }
 
+        mod plain {
+            use super::{Flavour, Kind, runs};
+
+            $(#[test] fn $test() { runs(Flavour::Plain, Kind::$kind); })*
+        }
+
         /// Both halves.
         mod rw {
             use super::{Flavour, Kind, runs};

@@ -20,6 +20,7 @@ pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> 
         Flavour::Write => Box::new(client.rw(name).write()),
         Flavour::Fenced => Box::new(client.fenced(name)),
         Flavour::Spin => Box::new(client.spin(name)),
+        Flavour::Plain => Box::new(client.plain(name)),
         other => panic!("no simulated locks of flavour {other}"),
     }
 }
@@ -114,9 +115,21 @@ pub fn field(flavour: Flavour, owner: &str) -> String {
 
 /// An owner's hold count as the server has it.
 pub fn count(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> u64 {
+    if flavour == Flavour::Plain {
+        return u64::from(value(server, name).is_some_and(|value| value.split('/').next() == Some(owner)));
+    }
     match server.command(&[b"hget", name.as_bytes(), field(flavour, owner).as_bytes()]) {
         SimReply::Text(text) => std::str::from_utf8(&text).unwrap().parse().unwrap(),
         SimReply::Nil => 0,
+        odd => panic!("{odd:?}"),
+    }
+}
+
+/// What stands in Redis for a plain lock.
+pub fn value(server: &SimServer, name: &str) -> Option<String> {
+    match server.command(&[b"get", name.as_bytes()]) {
+        SimReply::Text(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+        SimReply::Nil => None,
         odd => panic!("{odd:?}"),
     }
 }

@@ -67,6 +67,8 @@ flavours! {
     rw: Rw, 125;
     fenced: Fenced, 50;
     spin: Spin, 50;
+    plain: Plain, 85;
     multi: Multi, 85;
     red: Red, 35;
+    red_plain: RedPlain, 20;
 }

@@ -5,6 +5,7 @@ mod fair;
 mod group;
 mod plain;
 mod rwlock;
+mod simple;
 
 use std::time::{Duration, Instant};
 
@@ -273,7 +274,7 @@ fn random_commands_get_the_same_answers_from_both() {
     let mut pair = Pair::new(seed);
     let mut dice = Dice(Numbers::new(seed));
     for n in 1..=from_env("OPS", 20_000) {
-        let (how, words) = plain::draw(&mut dice);
+        let (how, words) = simple::draw(&mut dice);
         pair.both(how, &words);
         if n % 200 == 0 {
             pair.state();
@@ -305,7 +306,7 @@ fn ends_alike(keys: &[&'static str], mut draw: impl FnMut(&mut Dice) -> (Agree, 
 
 #[test]
 fn leases_end_alike_and_leave_the_same_behind() {
-    ends_alike(&plain::KEYS, plain::draw);
+    ends_alike(&simple::KEYS, simple::draw);
 }
 
 #[test]
@@ -350,6 +351,16 @@ fn fair_scripts_do_the_same_on_both() {
 #[test]
 fn fenced_spin_and_multi_scripts_do_the_same_on_both() {
     scripts_do_the_same(|dice, _| group::draw(dice));
+}
+
+#[test]
+fn plain_scripts_do_the_same_on_both() {
+    scripts_do_the_same(|dice, _| plain::draw(dice));
+}
+
+#[test]
+fn plain_locks_end_alike() {
+    ends_alike(&plain::KEYS, plain::draw);
 }
 
 #[test]

@@ -1,99 +1,99 @@
-//! Random commands, and the scripts of the reentrant lock.
+//! The scripts of the plain lock, and the commands of others at the same keys.
 
 use crate::{Agree, Dice, LEASES, NOW, script, told};
 
-pub(crate) const KEYS: [&str; 6] = ["lock:0", "lock:1", "lock:2", "x", "y", "z"];
-const OWNERS: [&str; 4] = ["a:1", "a:2", "b:1", "c:7"];
-const NUMBERS: [&str; 14] =
-    ["0", "1", "-1", "2", "5", "-3", "9223372036854775807", "-9223372036854775808", "01", "+1", "1.5", "x", "", " 1"];
-const SCORES: [&str; 11] = ["0", "1", "2", "2.5", "-1", "1e3", "0.1", "inf", "-inf", "nan", "x"];
-const BOUNDS: [&str; 8] = ["-inf", "+inf", "0", "(1", "2", "(2.5", "x", "1000"];
-
-/// A script with what those that take and give back holds share in front, as it is put together at build time.
-macro_rules! holds {
+/// A script with what all of them share in front, as it is put together at build time.
+macro_rules! part {
     ($($file:literal),+) => {
-        concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
+        concat!(
+            include_str!("../../lua/common/holds.lua"),
+            include_str!("../../lua/plain/values.lua")
+            $(, include_str!(concat!("../../lua/", $file, ".lua")))+
+        )
     };
 }
 
-const ACQUIRE: &str = holds!("reentrant/acquire");
-const RELEASE: &str = holds!("reentrant/release");
-const RENEW: &str = holds!("common/renew");
-const FORCE: &str = holds!("reentrant/force");
-const STATE: &str = include_str!("../../lua/common/state.lua");
+const ACQUIRE: &str = part!("plain/acquire");
+const RELEASE: &str = part!("plain/release");
+const FORCE: &str = part!("plain/force");
+const RENEW: &str = part!("plain/renew");
+const STATE: &str = include_str!("../../lua/plain/state.lua");
+const SET: &str = include_str!("../../lua/plain/set.lua");
+const MANY: &str = part!(
+    "common/many/begin",
+    "plain/set",
+    "common/many/next",
+    "plain/acquire",
+    "common/many/next",
+    "plain/release",
+    "common/many/run"
+);
 
-/// One random command.
+pub(crate) const KEYS: [&str; 3] = ["p", "q", "r"];
+
+/// Of ours, in all forms, with ids and without; of others.
+const VALUES: [&str; 12] = [
+    "71b96ce8-2746-8c3a-9d0e-0123456789ab:7",
+    "71b96ce8-2746-8c3a-9d0e-0123456789ab:7/71b96ce82746.1",
+    "71b96ce8-2746-8c3a-9d0e-0123456789ab:70",
+    "71b96ce827468c3a9d0e0123456789ab0000000000000007",
+    "71b96ce827468c3a9d0e0123456789ab000000000000000771b96ce827460000000000000102",
+    "cbls6CdGjDqdDgEjRWeJqwAAAAAAAAAH",
+    "cbls6CdGjDqdDgEjRWeJqwAAAAAAAAAHcbls6CdGAAAAAAAAAQI=",
+    "71b96ce827464c3a9d0e0123456789ab0000000000000007",
+    "PpQbmd7PO+5LjbGwDPnMPA==",
+    "7be4a1a69a6b4a4c8b9f1c1f6f8f6f8f",
+    "x",
+    "",
+];
+
+/// What all values of an owner begin with.
+const OWNERS: [&str; 5] = [
+    "",
+    "71b96ce8-2746-8c3a-9d0e-0123456789ab:7/",
+    "71b96ce827468c3a9d0e0123456789ab0000000000000007",
+    "cbls6CdGjDqdDgEjRWeJqwAAAAAAAAAH",
+    "nobody's/",
+];
+
+/// One random call of a script, or something that somebody else does.
 pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
-    let key = d.of(&KEYS);
-    let lock = d.of(&KEYS[..4]);
-    let owner = d.of(&OWNERS);
-    let number = d.mostly(&NUMBERS, 6);
-    let lease = d.mostly(&LEASES, 4);
-    let score = d.mostly(&SCORES, 7);
-    let count = ["0", "1", "2", "3"][d.roll(4)].to_owned();
-    let publish = d.of(&["publish", "publish", "spublish", "nosuchcommand"]);
-    let channel = format!("channel:{{{lock}}}");
+    let key = KEYS[if d.roll(3) > 0 { 0 } else { d.roll(KEYS.len()) }].to_owned();
     let s = |text: &str| text.to_owned();
-    let plain = |name: &str, rest: &[&String]| {
-        let mut words = vec![name.to_owned(), key.clone()];
-        words.extend(rest.iter().map(|word| (*word).clone()));
-        words
-    };
-    let words = match d.roll(52) {
-        0..6 => {
-            let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
-            return script(&told(ACQUIRE, NOW), &[lock], &args[..d.said(2, args.len())]);
-        }
+    let value = if d.roll(3) > 0 { d.of(&VALUES[..3]) } else { d.of(&VALUES) };
+    let lease = d.mostly(&LEASES, 4);
+    let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
+    let channel = format!("c:{{{key}}}");
+    let owner = d.of(&OWNERS);
+    let call = |source: &str, keys: &[String], args: &[String]| script(&told(source, NOW), keys, args);
+    let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
+    match d.roll(30) {
+        0..6 => call(SET, &[key], &[value, s("NX"), s("PX"), lease]),
         6..11 => {
-            let left = ["-1", "0", "1", "2"][d.roll(4)].to_owned();
-            let args = [owner, lease, publish, channel, d.given_back(), left, d.last(NOW)];
-            return script(&told(RELEASE, NOW), &[lock], &args[..d.said(4, args.len())]);
+            let args = [value, lease, owner, d.last(NOW)];
+            call(ACQUIRE, &[key], &args[..d.said(2, args.len())])
         }
-        11..13 => {
-            // A negative lease is set exactly so: one long enough not to end while the answers are compared.
+        11..16 => call(RELEASE, &[key], &[publish, channel, value, d.of(&VALUES)]),
+        16 => call(RELEASE, &[key], &[publish, channel, value]),
+        17..19 => call(RELEASE, &[key], &[publish, channel, String::new(), owner]),
+        19..22 => {
             let lease = if lease == "-5" { s("-40000") } else { lease };
-            let mut args = vec![lease, d.last(NOW)];
-            for owner in [s("a:1"), owner, s("b:1")] {
-                args.extend([owner, d.relied_on()]);
-            }
-            return script(&told(RENEW, NOW), &[s(KEYS[0]), key, s(KEYS[2])], &args);
+            call(RENEW, &[key, s("q"), s("r")], &[lease, d.last(NOW), value, d.of(&VALUES), d.of(&VALUES)])
         }
-        13 => return script(&told(FORCE, NOW), &[lock], &[d.last(NOW), publish, channel]),
-        14..16 => return script(STATE, &[lock], &[]),
-        16 => return (Agree::Lease, plain("pttl", &[])),
-        17 => plain("exists", &[&lock]),
-        18 => plain("del", &[]),
-        19 => plain("get", &[]),
-        20 => plain("set", &[&number]),
-        21 => plain("set", &[&number, &s("px"), &lease]),
-        22 => plain("set", &[&number, &s("bad")]),
-        23 => plain("incr", &[]),
-        24 => plain("pexpire", &[&lease]),
-        25 => plain("persist", &[]),
-        26 => plain("type", &[]),
-        27 => plain("hset", &[&owner, &number]),
-        28 => plain("hset", &[&owner, &number, &s("f"), &count]),
-        29 => plain("hset", &[&owner, &number, &s("f")]),
-        30 => plain("hget", &[&owner]),
-        31 => plain("hdel", &[&owner, &s("f")]),
-        32 => plain("hexists", &[&owner]),
-        33 => plain("hincrby", &[&owner, &number]),
-        34 => plain(&d.of(&["hkeys", "hlen", "hgetall"]), &[]),
-        35 => plain("hmget", &[&owner, &s("f"), &s("nope")]),
-        36..38 => plain(&d.of(&["rpush", "lpush"]), &[&owner, &count]),
-        38 => plain("lpop", &[]),
-        39 => plain("lindex", &[&number]),
-        40 => plain("lrange", &[&number, &d.mostly(&NUMBERS, 6)]),
-        41 => plain("lrem", &[&number, &owner]),
-        42..44 => plain("zadd", &[&score, &owner]),
-        44 => plain("zadd", &[&score, &owner, &d.mostly(&SCORES, 7), &s("m")]),
-        45 => plain("zscore", &[&owner]),
-        46 => plain("zrem", &[&owner]),
-        47 => plain("zrange", &[&number, &d.mostly(&NUMBERS, 6), &d.of(&["withscores", "bad"])]),
-        48 => plain("zrange", &[&number, &s("-1")]),
-        49 => plain("zcount", &[&d.of(&BOUNDS), &d.of(&BOUNDS)]),
-        50 => plain("zincrby", &[&score, &owner]),
-        _ => plain(&d.of(&["zcard", "publish", "hget", "nosuch", "lrem", "set"]), &[]),
-    };
-    (Agree::Exactly, words)
+        22 => call(FORCE, &[key], &[d.last(NOW), publish, channel]),
+        23..25 => call(STATE, &[key], &[]),
+        25..27 => {
+            let (one, two) = (d.of(&KEYS), d.of(&KEYS));
+            let mut args = [s("1"), s("1"), s("4"), value.clone(), s("NX"), s("PX"), s("20000")].to_vec();
+            args.extend([s("2"), s("1"), s("2"), d.of(&VALUES), s("20000")]);
+            args.extend([s("3"), s("1"), s("3"), publish, channel, value]);
+            call(MANY, &[one.clone(), two, one], &args)
+        }
+        27 => plain(&["set", &key, &value, "PX", "20000", "NX"]),
+        28 => plain(&["set", &key, &value]),
+        _ => match d.roll(3) {
+            0 => plain(&["hset", &key, "f", "1"]),
+            _ => plain(&["del", &key]),
+        },
+    }
 }

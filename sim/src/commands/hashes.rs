@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Answer, OVERFLOW, Words, count, flag, wrong_arity};
+use super::{Answer, OVERFLOW, SYNTAX, Words, count, flag, wrong_arity};
 use crate::number;
+use crate::random::Random;
 use crate::reply::SimReply;
 use crate::store::{Failure, Store, Value, WRONG_TYPE};
 
@@ -100,6 +101,46 @@ pub(super) fn hgetall(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(SimReply::List(all))
 }
 
+pub(super) fn hrandfield(store: &mut Store, words: &Words<'_>) -> Answer {
+    let many = if words.len() > 2 { Some(words.int(2)?) } else { None };
+    let values = words.len() > 3;
+    if words.len() > 4 || values && !words.is(3, "withvalues") {
+        return Err(SYNTAX.into());
+    }
+    let mut random = std::mem::take(&mut store.random);
+    let hash = store.hash(words.at(1));
+    let drawn = hash.map(|hash| match (hash, many) {
+        (None, None) => SimReply::Nil,
+        (None, Some(_)) => SimReply::List(Vec::new()),
+        (Some(hash), None) => SimReply::Text(hash[random.below(hash.len())].0.clone()),
+        (Some(hash), Some(many)) => {
+            let told = |at: &usize| {
+                let (name, value) = &hash[*at];
+                std::iter::once(name).chain(values.then_some(value)).map(|word| SimReply::Text(word.clone()))
+            };
+            SimReply::List(draw(&mut random, hash.len(), many).iter().flat_map(told).collect())
+        }
+    });
+    store.random = random;
+    drawn
+}
+
+/// Places of so many fields among `all`: each once at the most, or, where `many` is below 0, each as often as chance has it.
+fn draw(random: &mut Random, all: usize, many: i64) -> Vec<usize> {
+    let asked = usize::try_from(many.unsigned_abs()).unwrap_or(usize::MAX);
+    if many < 0 {
+        return (0..asked).map(|_| random.below(all)).collect();
+    }
+    let mut places: Vec<usize> = (0..all).collect();
+    if asked < all {
+        for at in 0..asked {
+            places.swap(at, at + random.below(all - at));
+        }
+        places.truncate(asked);
+    }
+    places
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::run;
@@ -121,5 +162,29 @@ mod tests {
         run(&mut store, &["hset", "h", "f", "x"]);
         assert_eq!(run(&mut store, &["hdel", "h", "f", "g"]), SimReply::Int(1));
         assert_eq!(run(&mut store, &["exists", "h"]), SimReply::Int(0));
+    }
+
+    #[test]
+    fn fields_are_drawn_each_once_or_as_chance_has_it() {
+        let mut store = Store::default();
+        run(&mut store, &["hset", "h", "a", "1", "b", "2", "c", "3"]);
+        let mut drawn = |words: &[&str]| match run(&mut store, words) {
+            SimReply::List(mut items) => {
+                items.sort_by_key(|item| format!("{item:?}"));
+                items.into_iter().map(|item| format!("{item:?}")).collect::<Vec<_>>()
+            }
+            odd => vec![format!("{odd:?}")],
+        };
+        let two = drawn(&["hrandfield", "h", "2"]);
+        assert!(two.len() == 2 && two[0] != two[1], "{two:?}");
+        assert_eq!(drawn(&["hrandfield", "h", "9", "withvalues"]).len(), 6);
+        assert_eq!(drawn(&["hrandfield", "h", "-9"]).len(), 9);
+        assert_eq!(drawn(&["hrandfield", "h"]).len(), 1);
+        assert_eq!(drawn(&["hrandfield", "none", "2"]).len(), 0);
+        assert_eq!(run(&mut store, &["hrandfield", "none"]), SimReply::Nil);
+        assert_eq!(run(&mut store, &["hrandfield", "h", "2", "x"]).error(), Some(SYNTAX));
+        let met: std::collections::BTreeSet<_> =
+            (0..100).map(|_| format!("{:?}", run(&mut store, &["hrandfield", "h"]))).collect();
+        assert_eq!(met.len(), 3);
     }
 }

@@ -11,16 +11,24 @@ pub(super) fn get(store: &mut Store, words: &Words<'_>) -> Answer {
 }
 
 pub(super) fn set(store: &mut Store, words: &Words<'_>) -> Answer {
-    let until = match words.len() {
-        3 => None,
-        5 if words.is(3, "px") => {
-            if words.int(4)? <= 0 {
+    let (mut until, mut only_new, mut at) = (None, false, 3);
+    while at < words.len() {
+        if words.is(at, "nx") && !only_new {
+            only_new = true;
+            at += 1;
+        } else if words.is(at, "px") && until.is_none() && at + 1 < words.len() {
+            if words.int(at + 1)? <= 0 {
                 return Err("ERR invalid expire time in 'set' command".into());
             }
-            Some(deadline(words.at(4), "set", store.now_ms())?)
+            until = Some(deadline(words.at(at + 1), "set", store.now_ms())?);
+            at += 2;
+        } else {
+            return Err(SYNTAX.into());
         }
-        _ => return Err(SYNTAX.into()),
-    };
+    }
+    if only_new && store.entry(words.at(1)).is_some() {
+        return Ok(SimReply::Nil);
+    }
     store.put(words.at(1), Value::Text(words.bytes_at(2)), until);
     Ok(SimReply::ok())
 }
@@ -50,7 +58,22 @@ mod tests {
         assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(-1));
         let zero = run(&mut store, &["set", "k", "2", "px", "0"]);
         assert_eq!(zero.error(), Some("ERR invalid expire time in 'set' command"));
-        assert_eq!(run(&mut store, &["set", "k", "2", "nx"]).error(), Some(SYNTAX));
+        for odd in [&["px"][..], &["nx", "px"], &["px", "5", "px", "5"], &["xx"]] {
+            assert_eq!(run(&mut store, &[&["set", "k", "2"], odd].concat()).error(), Some(SYNTAX), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_set_where_there_is_none() {
+        let mut store = Store::default();
+        let words = ["set", "k", "1", "NX", "PX", "50"];
+        assert_eq!(run(&mut store, &words), SimReply::ok());
+        assert_eq!(run(&mut store, &words), SimReply::Nil);
+        assert_eq!(run(&mut store, &["set", "k", "2", "px", "70", "nx"]), SimReply::Nil);
+        assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(50));
+        run(&mut store, &["hset", "h", "f", "v"]);
+        assert_eq!(run(&mut store, &["set", "h", "2", "nx"]), SimReply::Nil, "whatever it is");
+        assert_eq!(run(&mut store, &["set", "h", "2"]), SimReply::ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::config::millis;
 use crate::engine::clock::Refusals;
 use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
-use crate::engine::protocol::{Answer, Ask, HoldId, Protocol, Queueing};
+use crate::engine::protocol::{Answer, Ask, Busy, HoldId, Protocol, Queueing};
 use crate::engine::queue::EntryHandle;
 use crate::engine::release;
 use crate::engine::wait::GRACE;
@@ -25,11 +25,11 @@ pub(super) enum Tried {
     Held(Grant),
     /// As `Held`: the server had passed it on before.
     Passed(Grant),
-    Busy(Option<u64>),
+    Busy(Busy),
     /// Busy, and the owner has a place in the queue.
     Queued(InQueue),
     /// Busy, and the owner has left a mark that it waits.
-    Marked(Option<u64>, Undo),
+    Marked(Busy, Undo),
     /// Others are to come first.
     HeldBack,
     /// The owner's earlier hold is ending: ask again.
@@ -95,6 +95,7 @@ impl Request {
         target: &Arc<Target>,
         doubted: bool,
         queueing: Queueing,
+        looks: bool,
     ) -> Finished<Result<Tried, Failed>> {
         let attempt = Attempt {
             target: Arc::clone(target),
@@ -107,6 +108,7 @@ impl Request {
             used_again: self.fresh && self.number > 0,
             doubted,
             queueing,
+            looks: looks || doubted,
         };
         Finished::at_home(&self.engine.reaper, attempt.make())
     }
@@ -150,6 +152,8 @@ struct Attempt {
     /// True when an attempt before this one for the same hold may have been carried out.
     doubted: bool,
     queueing: Queueing,
+    /// True when it is worth while to hear for how long the lock is held.
+    looks: bool,
 }
 
 /// What the book says of the owner's holds before an attempt.
@@ -263,6 +267,7 @@ impl Attempt {
                 // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
                 alone: self.not_reentrant || self.used_again,
                 queueing: self.queueing,
+                looks: self.looks,
                 nonce: &self.target.nonce,
                 publish: engine.topology.publish(protocol.name()),
             });
@@ -283,17 +288,17 @@ impl Attempt {
         let protocol = self.protocol();
         let waits = self.queueing != Queueing::Ask;
         match answer {
-            Answer::Busy(ttl, at) if waits && protocol.queue().is_some() => {
-                let queued = self.keep_entry(ttl, at, sent)?;
+            Answer::Busy(busy) if waits && protocol.queue().is_some() => {
+                let queued = self.keep_entry(busy, sent)?;
                 Ok(Tried::Queued(queued))
             }
-            Answer::Busy(ttl, _) if waits && release::waits_in_redis(protocol) => {
+            Answer::Busy(busy) if waits && release::waits_in_redis(protocol) => {
                 let mark = Undo::mark(&self.target);
                 // Closing takes back the marks that it finds; what comes in behind it is taken back here.
                 self.target.engine.check_open()?;
-                Ok(Tried::Marked(ttl, mark))
+                Ok(Tried::Marked(busy, mark))
             }
-            Answer::Busy(ttl, _) => Ok(Tried::Busy(ttl)),
+            Answer::Busy(busy) => Ok(Tried::Busy(busy)),
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::Met),
@@ -305,7 +310,7 @@ impl Attempt {
     }
 
     /// The owner has a place in the queue.
-    fn keep_entry(&self, ttl: Option<u64>, at: i64, sent: Moment) -> Result<InQueue, Failed> {
+    fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         if !engine.clock.is_known(engine.now()) {
             // So that what comes after has a last moment.

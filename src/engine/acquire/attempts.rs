@@ -23,6 +23,11 @@ pub(super) struct Attempts<'a> {
     /// A mark in Redis that this waits.
     mark: Option<Undo>,
     pub(super) queueing: Queueing,
+    /// True when it is worth while to hear for how long the lock is held: the first attempt of one who does not know of
+    /// others just asks for it.
+    pub(super) looks: bool,
+    /// True when the release of whoever holds the lock will be announced.
+    pub(super) told: bool,
     /// The place in a queue in Redis.
     pub(super) entry: Option<InQueue>,
     pub(super) found: Found,
@@ -35,7 +40,7 @@ pub(super) struct Attempts<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing special: the lock is had, or somebody else holds it.
-    Plain,
+    Usual,
     /// An earlier hold of the owner is ending, or gone: the next attempt takes another.
     Gone,
     Passed,
@@ -53,8 +58,11 @@ impl<'a> Attempts<'a> {
             doubt: None,
             mark: None,
             queueing: Queueing::Join,
+            looks: false,
+            // Taken by `SET`, it tells whether anybody will be told only by a look.
+            told: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
-            found: Found::Plain,
+            found: Found::Usual,
             patience: Patience::new(request.engine.patience()),
             failed: None,
         }
@@ -63,13 +71,15 @@ impl<'a> Attempts<'a> {
     /// Makes one attempt. Where it brings nothing, [`Attempts::pause`] says how to wait for the next.
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
         let request = self.request;
-        self.found = Found::Plain;
+        self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
             // Long enough: those who wait for the other half are not let go first any more.
             self.queueing = Queueing::Stay;
         }
-        let tried = request.bounded(request.attempt(&self.target, self.doubt.is_some(), self.queueing)).await;
+        let attempt = request.attempt(&self.target, self.doubt.is_some(), self.queueing, self.looks);
+        let tried = request.bounded(attempt).await;
+        self.looks = true;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
             self.failed = None;
             self.patience.answered();
@@ -88,8 +98,8 @@ impl<'a> Attempts<'a> {
                 self.pause_for = request.engine.options.poll_cap;
                 self.stands(queued);
             }
-            Ok(Tried::Marked(ttl, mark)) => {
-                self.pause_for = request.until_free(ttl);
+            Ok(Tried::Marked(busy, mark)) => {
+                self.pause_for = request.until_free(busy.ttl);
                 Undo::keep(&mut self.mark, mark);
             }
             Ok(Tried::HeldBack) => {
@@ -104,8 +114,9 @@ impl<'a> Attempts<'a> {
                 self.entry = None;
                 self.found = Found::Displaced;
             }
-            Ok(Tried::Busy(ttl)) => {
-                self.pause_for = request.until_free(ttl);
+            Ok(Tried::Busy(busy)) => {
+                self.told = busy.told;
+                self.pause_for = request.until_free(busy.ttl);
             }
             Ok(Tried::Gone) => {
                 // Even a fresh owner is known by now: its release may still be under way.

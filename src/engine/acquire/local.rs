@@ -63,10 +63,11 @@ impl Request {
 }
 
 impl LockWait<'_> {
-    /// The pause; where nobody announces that the lock is free, one that grows.
+    /// The pause; where nobody will announce that the lock is free, one that grows.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
-        let Some(backoff) = request.protocol.backoff().filter(|_| pause.news != News::Connection) else { return pause };
+        let untold = !self.attempts.told && pause.news != News::Connection;
+        let Some(backoff) = request.protocol.backoff().filter(|_| untold) else { return pause };
         let looks = self.looks;
         self.looks = looks.saturating_add(1);
         Pause { most: pause.most.min(backoff.rest(looks, request.engine.random())), news: News::Never }
@@ -112,9 +113,14 @@ impl Awaited for LockWait<'_> {
         Some(self.backed_off(pause))
     }
 
-    async fn ask(&mut self, waiter: &mut Waiter, _listening: bool) -> Result<Asked<Grant>> {
+    async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
+        // Who listens knows of others, and does not ask again when the subscription stands.
+        self.attempts.looks |= listening;
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
+        }
+        if self.request.protocol.backoff().is_some() {
+            waiter.note_held();
         }
         if self.request.protocol.nature().shared {
             waiter.note_held_back(self.attempts.found == Found::HeldBack);

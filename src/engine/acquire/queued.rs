@@ -119,7 +119,7 @@ impl Awaited for QueueWait<'_> {
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         if let Some(grant) = self.attempts.ask().await? {
             // No message for this owner may come later: it was never passed the lock, or the message is here.
-            let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Plain);
+            let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Usual);
             if clear && !grant.hold.book().doubted() {
                 let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
             }

@@ -33,7 +33,7 @@
 //!   to listen is repaired by subscribing again, and waking it.
 //!
 //! A lock that this process holds may be handed to the contender without a word to Redis, a bounded number of times (cohort
-//! locking: Dice, Marathe and Shavit, PPoPP 2012); then other processes come first.
+//! locking: Dice, Marathe and Shavit, PPoPP 2012); then other processes come first (`turns`).
 //!
 //! Checked by `models/src/registry.rs`, which runs this source under loom, and by `src/engine/tests/seats.rs` and
 //! `registry.rs` there. State machines and lock order: `docs/architecture.md`.
@@ -61,10 +61,13 @@ use crate::world::Moment;
 mod slot;
 mod spare;
 mod subscription;
+mod turns;
 mod waiter;
 
 use slot::{Listening, Seat, Slot};
 pub(crate) use slot::{Passed, Wakes};
+pub(crate) use turns::Courtesy;
+use turns::Given;
 pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
 
 const SHARDS: usize = 16;
@@ -82,6 +85,7 @@ pub(crate) struct Registry {
     reaper: Reaper,
     limit: u32,
     time: Duration,
+    take_turns: bool,
     linger: Duration,
     waiting: AtomicUsize,
     kick: Arc<Kick>,
@@ -104,6 +108,7 @@ impl Registry {
             reaper,
             limit: options.handoff_limit,
             time: options.handoff_time,
+            take_turns: options.take_turns,
             linger: options.subscription_linger,
             waiting: AtomicUsize::new(0),
             kick,
@@ -154,9 +159,13 @@ impl Registry {
         let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
-        let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else { return false };
+        let time = slot.turns.turn(self.time);
+        let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else {
+            slot.turns.release_begins(false, now);
+            return false;
+        };
         if local.handoffs < self.limit
-            && now.since(local.since) < self.time
+            && now.since(local.since) < time
             && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
         {
             let mut state = seat.state.lock();
@@ -171,8 +180,7 @@ impl Registry {
                 return true;
             }
         }
-        // After a series of hand-offs, others come first.
-        slot.yielding = local.handoffs > 0 && slot.turn;
+        slot.turns.release_begins(true, now);
         slot.local = None;
         if slot.is_vacant() {
             shard.remove(name);
@@ -197,19 +205,26 @@ impl Registry {
     }
 
     /// The lock of a name was released here, and the server told so many clients, or nobody knows how many: 0. Wakes the
-    /// contender, unless a message will, and has it give way no longer if it was the only one who was told.
-    pub(crate) fn released(&self, name: &LockName, told: u32) {
+    /// contender, unless a message will; those of other processes are let go first, if that is how those who wait learn of it.
+    pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, told: u32, courtesy: Courtesy) {
+        let courtesy = if self.take_turns { courtesy } else { Courtesy::None };
         let mut wakes = Wakes::default();
+        let now = self.topology.now();
         let mut shard = self.shard(name).lock();
+        if courtesy == Courtesy::Told && told > 0 {
+            shard.entry(Arc::clone(name)).or_default();
+        }
         let Some(slot) = shard.get_mut(name) else { return };
-        if told <= u32::from(slot.listening == Listening::Live) && std::mem::take(&mut slot.yielding) {
+        let listens = slot.listening == Listening::Live;
+        if slot.turns.released(Given { told, listens, wanted: slot.turn, courtesy }, now) {
             slot.change(&mut wakes);
         }
-        if (slot.listening != Listening::Live || told == 0)
+        if (!listens || told == 0)
             && let Some(seat) = &slot.contender
         {
             seat.wake(&mut wakes);
         }
+        self.settle(shard, name);
     }
 
     /// The server has passed the lock on to whoever waits at an inbox. The waiter is notified when what this returns is dropped,

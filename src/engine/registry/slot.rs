@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::turns::Turns;
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::sync::{Mutex, Notify};
 use crate::world::Moment;
@@ -28,8 +29,10 @@ pub(super) struct Slot {
     pub(super) local: Option<Local>,
     /// True when the contender was told that others come first.
     pub(super) held_back: bool,
-    /// True after this process has handed the lock over as often as it may: the next turn is other processes'.
-    pub(super) yielding: bool,
+    /// Whether other processes are let go first.
+    pub(super) turns: Turns,
+    /// True while a job waits to forget that.
+    pub(super) forgetting: bool,
 }
 
 /// By what a waiter stands among those who wait as an owner that was given: the owner's text, and a number.
@@ -96,7 +99,7 @@ pub(crate) struct Passed {
 impl Slot {
     pub(super) fn is_vacant(&self) -> bool {
         let waited_for = self.turn || !self.queue.is_empty() || !self.by_owner.is_empty();
-        !waited_for && self.local.is_none() && self.listening == Listening::Off
+        !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.matters()
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -55,6 +55,10 @@ impl Registry {
             && self.is_spare(inbox)
         {
             self.spares.0.lock().entry(Arc::clone(name)).or_default().push((owner.clone(), Arc::clone(inbox)));
+            if !self.is_spare(inbox) {
+                // Its subscription was ended between, and whoever did that found no owner to forget.
+                self.spares.forget(inbox);
+            }
         }
     }
 }

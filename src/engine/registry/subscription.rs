@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::slot::{Listening, Passed, Seat, Wakes};
+use super::turns::WAY;
 use super::{Registry, Shard};
 use crate::engine::sync::sleep;
 use crate::names::LockName;
@@ -73,6 +74,10 @@ impl Registry {
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return };
         slot.listening = listening;
+        if listening == Listening::Off {
+            // Turns are counted by messages.
+            slot.turns.forget();
+        }
         slot.change(&mut wakes);
         self.settle(shard, name);
     }
@@ -84,13 +89,49 @@ impl Registry {
             shard.remove(name);
             return;
         }
-        if slot.listening != Listening::Live || !slot.is_idle() {
+        if !slot.is_idle() {
+            return;
+        }
+        if slot.listening == Listening::Off && slot.turns.matters() && !std::mem::replace(&mut slot.forgetting, true) {
+            drop(shard);
+            return self.reaper.finish_whenever(Box::pin(Arc::clone(self).forget_turns(Arc::clone(name))));
+        }
+        if slot.listening != Listening::Live {
             return;
         }
         slot.idle_since.get_or_insert(self.topology.now());
         if !std::mem::replace(&mut slot.retiring, true) {
             drop(shard);
             self.reaper.finish_whenever(Box::pin(Arc::clone(self).retire(Arc::clone(name))));
+        }
+    }
+
+    /// Forgets whom to let go first at a name, when nobody has come for that long.
+    async fn forget_turns(self: Arc<Self>, name: Arc<LockName>) {
+        let mut closing = self.closing.clone();
+        let (mut rest, mut before) = (WAY, None);
+        loop {
+            let closed = tokio::select! {
+                biased;
+                _ = closing.wait_for(|closing| *closing) => true,
+                () = sleep(rest) => false,
+            };
+            let now = self.topology.now();
+            let mut shard = self.shard(&name).lock();
+            let Some(slot) = shard.get_mut(&name) else { return };
+            match slot.turns.way(now) {
+                // As long as others are heard of they have their turns.
+                Some((left, heard)) if !closed && slot.is_idle() && before != Some(heard) => {
+                    (rest, before) = (left, Some(heard));
+                }
+                _ => {
+                    slot.forgetting = false;
+                    if slot.is_idle() && slot.listening == Listening::Off {
+                        slot.turns.forget();
+                    }
+                    return self.settle(shard, &name);
+                }
+            }
         }
     }
 
@@ -134,22 +175,28 @@ impl Registry {
 impl MemberListener for Registry {
     fn message(&self, channel: &[u8], payload: &[u8]) {
         let Some(names) = self.channels.names(channel) else { return };
+        let now = self.topology.now();
         for name in names.iter() {
-            self.seat(name, |seat, wakes| {
-                // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
-                let mut state = seat.state.lock();
-                if let Some(lease) = passed(payload, &state.nonce) {
-                    state.passed = Some(Passed { lease, since: None });
-                    state.heard = true;
-                }
-                drop(state);
-                seat.wake(wakes);
-            });
+            let mut wakes = Wakes::default();
+            let mut shard = self.shard(name).lock();
+            let Some(slot) = shard.get_mut(name) else { continue };
+            if slot.turns.heard(now) {
+                slot.change(&mut wakes);
+            }
+            let Some(seat) = &slot.contender else { continue };
+            // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
+            let mut state = seat.state.lock();
+            if let Some(lease) = passed(payload, &state.nonce) {
+                state.passed = Some(Passed { lease, since: None });
+                state.heard = true;
+            }
+            drop(state);
+            seat.wake(&mut wakes);
         }
     }
 
     fn missed(&self, member: MemberId) {
-        self.wake_where(|name| self.topology.place(name) == member);
+        self.wake_where(|name| self.topology.place(name).member == member);
     }
 
     fn reconnected(&self, member: MemberId) {

@@ -16,10 +16,6 @@ use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::Moment;
 
-/// How long others have a lock for themselves that this process had many times in a row: a message and an attempt take
-/// some 0.3 ms on a quiet machine, and several times that on a busy one.
-const WAY: Duration = Duration::from_millis(3);
-
 /// Why a parked waiter goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parked {
@@ -232,20 +228,52 @@ impl Waiter {
         let _ = timeout(limit, settled).await;
     }
 
-    /// Lets other processes have the lock first, if this one had it many times in a row and others were told that it is
-    /// free.
-    pub(crate) async fn give_way(&self) {
-        {
-            let shard = self.registry.shard(&self.name).lock();
-            let Some(seat) = &self.seat else { return };
-            if !shard.get(&self.name).is_some_and(|slot| slot.yielding) {
-                return;
+    /// Lets other processes have the lock first, where this one had it last and they were told that it is free; for `limit` at
+    /// the most.
+    pub(crate) async fn give_way(&self, limit: Duration) {
+        // Where there was something to know of others, it has a seat from the start.
+        let Some(seat) = &self.seat else { return };
+        let Some((mut left, mut heard)) = self.way() else { return };
+        let waited = async {
+            loop {
+                let is_deaf = {
+                    let shard = self.registry.shard(&self.name).lock();
+                    let Some(slot) = shard.get(&self.name) else { return };
+                    let Some(way) = slot.turns.way(self.registry.topology.now()) else { return };
+                    (left, heard) = way;
+                    seat.state.lock().changed = false;
+                    slot.turns.is_told() && slot.listening != Listening::Live
+                };
+                if is_deaf {
+                    self.listen(left).await;
+                    if self.is_listening() {
+                        continue;
+                    }
+                }
+                let parked = self.park(left, Until::Way).await;
+                if parked == Parked::Woken && seat.state.lock().handed.is_some() {
+                    return;
+                }
+                // Quiet for as long as that: nobody comes.
+                let quiet = self.way().is_none_or(|(_, now)| now == heard);
+                if parked == Parked::TimedOut && quiet {
+                    return;
+                }
             }
-            seat.state.lock().changed = false;
-        }
-        self.park(WAY, Until::Way).await;
+        };
+        let _ = timeout(limit, waited).await;
+    }
+
+    fn way(&self) -> Option<(Duration, u64)> {
+        let shard = self.registry.shard(&self.name).lock();
+        shard.get(&self.name)?.turns.way(self.registry.topology.now())
+    }
+
+    /// Notes that somebody else holds the lock.
+    pub(crate) fn note_held(&self) {
+        let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
-            slot.yielding = false;
+            slot.turns.seen(now);
         }
     }
 
@@ -293,6 +321,7 @@ impl Waiter {
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
     pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
+            slot.turns.got(now);
             if held_as == HeldAs::MayHandOver && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold))
             {
                 slot.local = Some(Local { hold: Arc::clone(hold), handoffs: 0, since: now });

@@ -27,6 +27,13 @@ static DISOWN: Script = Script::new(
 /// still.
 pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
+    if !hold.protocol.nature().reentrant {
+        // Nothing is listed: the owner has no other hold, of which this one would have to be told apart.
+        if doubted {
+            look_again(engine, hold, number, &Bytes::new());
+        }
+        return;
+    }
     // From here on, in the order of the calls.
     hold.book().give_up(number);
     let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
@@ -133,7 +140,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let Release::Which(id) = release else {
         if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
             // A guard of this client's may have relied on the one that is not listed.
-            engine.released_elsewhere(&hold.protocol, &hold.owner, 0);
+            engine.released_elsewhere(&hold.protocol, &hold.owner, |_| vec![0]);
         }
         return Ok(release);
     };
@@ -141,8 +148,13 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
         return Ok(Release::Which(id));
     }
     let release = give_named(target, &HoldId::Listed(id.clone())).await?;
-    if let (Some(number), false) = (engine.number_of(&id), matches!(release, Release::NotThere(_))) {
-        engine.released_elsewhere(&hold.protocol, &hold.owner, number);
+    if !matches!(release, Release::NotThere(_)) {
+        if !hold.protocol.nature().reentrant {
+            // It was the only one, whatever it is called.
+            engine.released_elsewhere(&hold.protocol, &hold.owner, |hold| hold.numbers());
+        } else if let Some(number) = engine.number_of(&id) {
+            engine.released_elsewhere(&hold.protocol, &hold.owner, |_| vec![number]);
+        }
     }
     Ok(release)
 }

@@ -26,6 +26,26 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     done(client, &fake).await;
 }
 
+/// A shared command is no longer work for the server where calls are more work each: those of readers, and long ones.
+#[tokio::test(start_paused = true)]
+async fn a_shared_command_has_fewer_calls_where_each_is_more_work() {
+    const CALLS: usize = 3 + 64;
+    let long = "x".repeat(3_584);
+    for (readers, name, commands) in [(false, "", 1), (true, "", 2), (false, &*long, 8)] {
+        let (client, fake) = client(|options| options.coalesce = true);
+        let ask = async |n: usize| {
+            let name = format!("{n}{name}");
+            if readers { client.rw(&name).read().try_lock().await } else { client.reentrant(&name).try_lock().await }
+        };
+        let got = join_all((0..CALLS).map(ask)).await;
+        assert!(got.iter().all(|got| got.as_ref().is_ok_and(Option::is_some)));
+        assert_eq!(fake.sent("many").len(), commands, "readers {readers}, names of {} bytes", name.len());
+        drop(got);
+        settle().await;
+        done(client, &fake).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn acquires_that_are_not_polled_hold_nobody_up() {
     let (client, fake) = client(|options| options.coalesce = true);

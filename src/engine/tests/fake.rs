@@ -5,7 +5,7 @@ mod scripts;
 mod transport;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ struct State {
 
 pub(super) struct Fake {
     begin: Instant,
+    /// For how long this machine was suspended so far, in ms.
+    suspended: AtomicU64,
     sim: SimServer,
     /// What subscribes.
     line: SimLink,
@@ -107,6 +109,7 @@ impl Fake {
         assert!(sim.overhear().is_empty());
         Arc::new(Self {
             begin: Instant::now(),
+            suspended: AtomicU64::new(0),
             line: sim.link(LinkOptions::instant()),
             sim,
             scripts: Mutex::default(),
@@ -122,6 +125,13 @@ impl Fake {
     /// The next command of this script (`acquire`, `release`, ..) that has no fate yet meets this one.
     pub(super) fn next(&self, script: &'static str, fate: Fate) {
         self.state.lock().fates.push((script, fate));
+    }
+
+    /// This machine is suspended for so long: for the server and on the clock of deadlines that time goes by, for timers it
+    /// does not.
+    pub(super) fn suspend(&self, ms: u32) {
+        self.suspended.fetch_add(u64::from(ms), Ordering::Relaxed);
+        self.sim.step_clock(i64::from(ms));
     }
 
     /// From here on commands meet no more fates.

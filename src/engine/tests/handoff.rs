@@ -132,11 +132,13 @@ async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed()
 }
 
 /// The lock was handed over as often as it may be, and then given back: whoever waits here lets others have it first, if others
-/// were told.
+/// were told, and the option says so.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
-    for (told, gives_way) in [(-2, true), (-1, false), (0, false)] {
-        let (client, fake) = client(|options| (options.handoff_limit, options.handoff_time) = (1, secs(3600)));
+    for (told, take_turns, gives_way) in [(-2, true, true), (-2, false, false), (-1, true, false), (0, true, false)] {
+        let (client, fake) = client(|options| {
+            (options.handoff_limit, options.handoff_time, options.take_turns) = (1, secs(3600), take_turns);
+        });
         fake.steal("x", secs(3600));
         let lock = client.reentrant("x");
         let first = waiter(&lock);
@@ -159,9 +161,9 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
         unlock.await.unwrap().unwrap();
         tokio::time::sleep(ms(1)).await;
         assert_eq!(asked(), usize::from(!gives_way), "told {told}");
-        tokio::time::sleep(ms(5)).await;
+        tokio::time::sleep(ms(11)).await;
         assert_eq!(asked(), 1, "told {told}");
-        // That was it: the next message is answered at once.
+        // The other one has had its turn: its message is answered at once.
         fake.delete("x");
         fake.publish("x");
         tokio::time::timeout(ms(3), third).await.expect("gives way again").unwrap().unlock().await.unwrap();
@@ -197,26 +199,84 @@ async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
     }
 }
 
-/// It had the lock once, as any other.
+/// Three others were told: their three releases are waited for, and nothing is asked meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_passed_nothing_on_does_not_give_way() {
-    let (client, fake) = client(|options| options.handoff_limit = 0);
+async fn a_process_lets_all_go_first_who_were_told() {
+    let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
-    let held = lock.lock().await.unwrap();
-    let waits = waiter(&lock);
-    settle().await;
-    let asked = fake.sent("acquire").len();
-    fake.next("release", Fate::Answer(Reply::Int(-2)));
-    let unlock = tokio::spawn(held.unlock());
-    tokio::time::sleep(ms(1)).await;
     fake.steal("x", secs(3600));
-    fake.publish("x");
-    unlock.await.unwrap().unwrap();
-    tokio::time::sleep(ms(1)).await;
-    assert_eq!(fake.sent("acquire").len(), asked + 1);
+    let first = waiter(&lock);
+    settle().await;
     fake.delete("x");
     fake.publish("x");
-    waits.await.unwrap().unlock().await.unwrap();
+    let first = first.await.unwrap();
+    fake.next("release", Fate::Answer(Reply::Int(-4)));
+    first.unlock().await.unwrap();
+    fake.publish("x");
+    fake.steal("x", secs(3600));
+    let asked = fake.sent("acquire").len();
+    let second = waiter(&lock);
+    for _ in 0..2 {
+        tokio::time::sleep(ms(9)).await;
+        fake.publish("x");
+    }
+    tokio::time::sleep(ms(9)).await;
+    assert_eq!(fake.sent("acquire").len(), asked);
+    fake.delete("x");
+    fake.publish("x");
+    tokio::time::timeout(ms(3), second).await.expect("its turn").unwrap().unlock().await.unwrap();
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+/// Who has little time asks while there is some left.
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_is_not_spent_on_letting_others_go_first() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    for _ in 0..3 {
+        let guard = lock.lock_for(ms(4)).await.unwrap().expect("free");
+        fake.next("release", Fate::Answer(Reply::Int(-5)));
+        guard.unlock().await.unwrap();
+        fake.delete("x");
+    }
+    // A try does not wait at all.
+    drop(lock.try_lock().await.unwrap().expect("free"));
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+/// A process that comes and goes, and never waits, lets others go first as well: it listens for their releases.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_never_waited_lets_others_go_first() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let guard = lock.lock().await.unwrap();
+    fake.next("release", Fate::Answer(Reply::Int(-1)));
+    guard.unlock().await.unwrap();
+    fake.steal("x", secs(3600));
+    let asked = fake.sent("acquire").len();
+    let next = waiter(&lock);
+    tokio::time::sleep(ms(8)).await;
+    assert_eq!((fake.sent("acquire").len(), fake.channels()), (asked, 1));
+    fake.delete("x");
+    fake.publish("x");
+    tokio::time::timeout(ms(3), next).await.expect("its turn").unwrap().unlock().await.unwrap();
+    no_trace(&client, &fake).await;
+    done(client, &fake).await;
+}
+
+/// Nobody comes back to a lock whose release told others: nothing is kept of it.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_told_others_leaves_no_trace() {
+    let (client, fake) = client(|_| ());
+    for n in 0..100 {
+        let guard = client.reentrant(&format!("x{n}")).lock().await.unwrap();
+        fake.next("release", Fate::Answer(Reply::Int(-7)));
+        guard.unlock().await.unwrap();
+        fake.delete(&format!("x{n}"));
+    }
+    tokio::time::sleep(ms(30)).await;
     no_trace(&client, &fake).await;
     done(client, &fake).await;
 }

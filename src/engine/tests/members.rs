@@ -85,3 +85,56 @@ async fn a_server_that_does_not_answer_is_nothing_to_the_names_of_another() {
     client.shutdown(secs(60)).await.unwrap();
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
 }
+
+/// A renewal is under way while its name moves. `held`: at the server that is asked, else at the one that the name moves to.
+async fn moved_under_a_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Guard) {
+    let (client, fakes) = client_of_two();
+    let topology = &client.engine().topology;
+    if !held {
+        topology.move_on();
+    }
+    let guard = client.reentrant("moves:0").lock().await.unwrap();
+    if !held {
+        topology.move_on();
+    }
+    fakes[0].next("renew", Fate::Late(ms(500)));
+    tokio::time::sleep(ms(10_200)).await;
+    assert_eq!(sent(&fakes, "renew"), [1, 0]);
+    topology.move_on();
+    tokio::time::sleep(ms(400)).await;
+    (client, fakes, guard)
+}
+
+/// It extended the lease where the name is not any more.
+#[tokio::test(start_paused = true)]
+async fn a_yes_of_a_server_that_has_lost_the_name_since_extends_nothing() {
+    let (client, fakes, guard) = moved_under_a_renewal(true).await;
+    assert!(guard.remaining() < secs(21), "{:?}", guard.remaining());
+    let lost = tokio::time::timeout(secs(2), guard.lost()).await;
+    assert!(lost.is_ok(), "the server that has the name now does not know of the hold");
+    assert_eq!(sent(&fakes, "renew"), [1, 1]);
+    fakes[0].delete("moves:0");
+    drop(guard);
+    client.shutdown(secs(60)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
+    let (client, fakes, guard) = moved_under_a_renewal(false).await;
+    assert!(guard.is_held());
+    tokio::time::sleep(secs(30)).await;
+    assert!(guard.is_held(), "kept by the server that has it");
+    assert!(sent(&fakes, "renew")[1] >= 2);
+    guard.unlock().await.unwrap();
+    client.shutdown(secs(60)).await.unwrap();
+    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+}
+
+/// What a login may do is a question for each server.
+#[tokio::test(start_paused = true)]
+async fn each_server_is_asked_once_what_a_login_may_do() {
+    let (client, fakes) = client_of_two();
+    crate::engine::preflight::probe(client.engine()).await;
+    assert_eq!(sent(&fakes, "preflight"), [1, 1]);
+    client.shutdown(secs(60)).await.unwrap();
+}

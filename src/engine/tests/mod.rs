@@ -28,6 +28,7 @@ mod same_owner;
 mod seats;
 mod shared_commands;
 mod stress;
+mod suspend;
 mod table;
 mod wait;
 

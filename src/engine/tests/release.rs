@@ -56,9 +56,11 @@ async fn a_release_that_could_not_be_told_is_a_release() {
     let me = client.owner();
     let guard = acquire(&client, &me).await;
     let refusal = Reply::Text(Bytes::from_static(b"NOPERM no channel"));
-    fake.next("release", Fate::Answer(Reply::List(vec![Reply::Int(0), refusal])));
+    fake.next("release", Fate::Answer(Reply::List(vec![Reply::Int(0), refusal.clone()])));
     fake.delete("x");
     assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    fake.next("force", Fate::Answer(Reply::List(vec![Reply::Int(1), refusal])));
+    assert!(client.reentrant("x").force_unlock().await.unwrap());
     assert_eq!(client.stats().holds, 0);
     done(client, &fake).await;
 }

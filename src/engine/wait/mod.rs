@@ -132,7 +132,8 @@ async fn contend<A: Awaited>(
     let mut woken = waiter.is_woken();
     let mut was_listening = false;
     loop {
-        waiter.give_way().await;
+        // Half of what is left is for asking.
+        waiter.give_way(deadline.left().map_or(Duration::MAX, |left| left / 2)).await;
         if let Some(output) = awaited.received(waiter) {
             return Ok(Waited::Done(output));
         }

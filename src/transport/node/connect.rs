@@ -41,20 +41,30 @@ impl Endpoint {
             .ok_or_else(|| Error::config("the URL has no scheme: use redis://host:port, rediss:// or unix:///path"))?;
         let mut config = match scheme {
             "unix" | "redis+unix" | "valkey+unix" => {
-                // `unix://[user:password@]/path`; what a query would say is set on the builder.
-                let path = rest.rsplit_once('@').map_or(rest, |(_, path)| path);
+                // `unix://[user:password@]/path`; what a query would say is set on the builder. A path may have an @ as well.
+                let (credentials, path) = match rest.split_once("@/") {
+                    Some((credentials, _)) if !rest.starts_with('/') => {
+                        (Some(credentials), &rest[credentials.len() + 1..])
+                    }
+                    _ => (None, rest),
+                };
+                if path.contains('?') {
+                    return Err(Error::config(
+                        "the URL of a unix socket has no query: set the database and the rest on the builder; a question \
+                         mark in the path is written %3F",
+                    ));
+                }
                 if !path.starts_with('/') {
                     return Err(Error::config(
                         "the URL of a unix socket needs an absolute path: unix:///run/redis.sock",
                     ));
                 }
-                let credentials = rest.rsplit_once('@').map(|(credentials, _)| credentials);
                 let (user, password) = credentials.map_or((None, None), |text| match text.split_once(':') {
                     Some((user, password)) => (Some(user), Some(password)),
                     None => (Some(text), None),
                 });
                 Config {
-                    server: ServerConfig::Unix { path: PathBuf::from(path) },
+                    server: ServerConfig::Unix { path: PathBuf::from(decoded(path)) },
                     username: user.filter(|user| !user.is_empty()).map(decoded),
                     password: password.map(decoded),
                     ..Config::default()

@@ -1,7 +1,8 @@
-//! A session with a fenced, a spin or a multi lock, in which every command is lost, repeated, delayed and cut.
+//! A session with a fenced, a spin, a plain or a multi lock, in which every command is lost, repeated, delayed and cut.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use distlock::{Acquire, Client, Error, Flavour, Guard, MultiLock, Owner, Released};
 use distlock_support::Admin;
@@ -20,6 +21,10 @@ pub struct Kind {
     numbers: usize,
     /// How many clients share its commands among them.
     lanes: usize,
+    /// True where its owner may come in again, and the holds stand in a hash; else a text has the owner.
+    again: bool,
+    /// The commands that take it and give it back; None: whatever names it.
+    command: Option<&'static str>,
 }
 
 pub const FENCED: Kind = Kind {
@@ -28,6 +33,8 @@ pub const FENCED: Kind = Kind {
     keys: |name| vec![name.to_owned()],
     numbers: 1,
     lanes: 1,
+    again: true,
+    command: Some("EVALSHA"),
 };
 
 pub const SPIN: Kind = Kind {
@@ -36,6 +43,16 @@ pub const SPIN: Kind = Kind {
     keys: |name| vec![name.to_owned()],
     numbers: 0,
     lanes: 1,
+    again: true,
+    command: Some("EVALSHA"),
+};
+
+pub const PLAIN: Kind = Kind {
+    label: "plain",
+    make: |client, name| client.lock(Flavour::Plain, name),
+    again: false,
+    command: None,
+    ..SPIN
 };
 
 /// Two that one script takes, and one that goes by itself.
@@ -49,6 +66,8 @@ pub const MULTI: Kind = Kind {
     keys: |name| (1..=3).map(|n| format!("{name}/{n}")).collect(),
     numbers: 1,
     lanes: 3,
+    again: true,
+    command: Some("EVALSHA"),
 };
 
 /// What stands in Redis of one lock, past the proxy.
@@ -56,17 +75,33 @@ struct View<'a> {
     admin: &'a Admin,
     keys: Vec<String>,
     label: &'a str,
+    text: bool,
 }
 
 impl View<'_> {
-    /// Exactly these holds stand in each of its hashes, now.
+    /// Exactly these holds stand in each of its hashes: at once, but for what an attempt that was given up left, which is undone
+    /// behind it.
     async fn holds(&self, expected: &[(&Owner, u64)]) {
         let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
         for key in &self.keys {
-            assert_eq!(self.admin.hgetall(key).await, expected, "{}: {key}", self.label);
+            let until = Instant::now() + secs(5);
+            let mut found = self.holders(key).await;
+            while found != expected && Instant::now() < until {
+                tokio::time::sleep(ms(5)).await;
+                found = self.holders(key).await;
+            }
+            assert_eq!(found, expected, "{}: {key}", self.label);
             let ttl = self.admin.pttl(key).await;
             assert!(expected.is_empty() || ttl > 0, "{}: {key} has no end of life, {ttl}", self.label);
         }
+    }
+
+    async fn holders(&self, key: &str) -> BTreeMap<String, String> {
+        if !self.text {
+            return self.admin.hgetall(key).await;
+        }
+        let value: Option<String> = self.admin.cmd(&["GET", key]).await;
+        value.iter().flat_map(|value| value.split('/').next()).map(|owner| (owner.to_owned(), "1".to_owned())).collect()
     }
 
     async fn is_free(&self) -> bool {
@@ -106,9 +141,16 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
     let first = got("acquire", lock.acquire(mine()).await);
     view.holds(&[(&me, 1)]).await;
     above(&first, kind, &mut last, label);
-    let second = got("come in again", lock.acquire(mine()).await);
-    view.holds(&[(&me, 2)]).await;
-    assert!(second.members().iter().all(|member| member.token.is_none_or(|token| token == last)), "{label}");
+    let second = if kind.again {
+        let second = got("come in again", lock.acquire(mine()).await);
+        view.holds(&[(&me, 2)]).await;
+        assert!(second.members().iter().all(|member| member.token.is_none_or(|token| token == last)), "{label}");
+        Some(second)
+    } else {
+        let again = lock.acquire(mine()).await;
+        assert!(matches!(again, Err(Error::WouldDeadlock { .. })), "{label}: {again:?}");
+        None
+    };
     match lock.try_lock().await {
         Ok(guard) => assert!(guard.is_none(), "{label}: two holders"),
         Err(error) => passing("try", &error),
@@ -116,7 +158,9 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
     if let Err(error) = first.extend(secs(25)).await {
         passing("extend", &error);
     }
-    gave("give one back", second.unlock().await, Released::StillHeld(1));
+    if let Some(second) = second {
+        gave("give one back", second.unlock().await, Released::StillHeld(1));
+    }
     view.holds(&[(&me, 1)]).await;
     assert!(first.is_held(), "{label}");
     gave("give the other back", first.unlock().await, Released::Free);
@@ -144,9 +188,16 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
 async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     let (proxy, admin) = (Proxy::start(bed.server.addr()), Admin::connect(&bed.server).await);
     let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).subscription_linger(ms(0))).await;
+    let matching = |name: &str| kind.command.map_or_else(Matcher::any, Matcher::command).containing(name);
     let named = async |name: String, nth: Option<usize>| {
-        let armed = nth.map(|n| proxy.on_request(Matcher::command("EVALSHA").containing(&name).nth(n), action));
-        session(&client, kind, &name, &View { admin: &admin, keys: (kind.keys)(&name), label: &name }).await;
+        let armed = nth.map(|n| proxy.on_request(matching(&name).nth(n), action));
+        session(
+            &client,
+            kind,
+            &name,
+            &View { admin: &admin, keys: (kind.keys)(&name), label: &name, text: !kind.again },
+        )
+        .await;
         armed.is_none_or(|armed| armed.has_fired())
     };
     // The server knows the scripts.

@@ -50,14 +50,14 @@ async fn late_by(bed: &Subject<'_>, ours: &Client, theirs: &Client) -> Vec<Durat
     late
 }
 
-// testExpire: 20 ms where the machine gives us the time
+// testExpire: 8 to 20 ms where the machine gives us the time, and up to 40 where it is busy otherwise
 pub async fn a_waiter_has_it_right_after_the_lease(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let late = late_by(bed, &ours, &theirs).await;
     let (quick, worst) = (late[2], late[9]);
     println!("in after the lease's end: third best {quick:?}, median {:?}, worst {worst:?}", late[5]);
     // What a busy machine adds, it does not add to all of them.
-    assert!(quick <= ms(20) && worst <= secs(1), "third best {quick:?}, worst {worst:?}");
+    assert!(quick <= ms(60) && worst <= secs(1), "third best {quick:?}, worst {worst:?}");
 
     // And when nobody took it meanwhile.
     let guard = bed.lock(&ours, "alone").lock_leased(ms(50)).await.unwrap();

@@ -104,8 +104,9 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
     // What a reader leaves beside the key ends with its lease.
     let client = bed.quick().await;
     let admin = &bed.admin;
-    let makers: [&[&str]; 4] =
-        [&["SET", "job", "x"], &["RPUSH", "job", "x"], &["ZADD", "job", "1", "x"], &["XADD", "job", "*", "f", "x"]];
+    let text = bed.kind().is_text;
+    let other: &[&str] = if text { &["HSET", "job", "f", "1"] } else { &["SET", "job", "x"] };
+    let makers = [other, &["RPUSH", "job", "x"], &["ZADD", "job", "1", "x"], &["XADD", "job", "*", "f", "x"]];
     for make in makers {
         let keys = bed.keys_of("job");
         for key in &keys {
@@ -122,6 +123,10 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
         let before = dumps().await;
         let lock = bed.lock(&client, "job");
         for (call, outcome) in every_call(&client, &*lock).await {
+            // Asked once, `SET` says no more than that something is there.
+            if text && call == "try_lock" && outcome.is_ok() {
+                continue;
+            }
             let refused = cause(outcome.unwrap_err());
             let Error::WrongType { name, .. } = &refused else { panic!("{make:?}, {call}: {refused:?}") };
             // Whose key it is: of a lock that is made of others, one of those.
@@ -137,8 +142,12 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
     let lock = bed.lock(&client, "job");
     // One alone among several is the one that is named.
     for key in bed.keys_of("job") {
-        admin.cmd::<()>(&["SET", &key, "x"]).await;
+        let make: Vec<&str> = other.iter().map(|word| if *word == "job" { &key } else { *word }).collect();
+        admin.raw(&make).await.unwrap();
         for outcome in [lock.try_lock().await, lock.lock().await.map(Some)] {
+            if text && matches!(outcome, Ok(None)) {
+                continue;
+            }
             let refused = cause(outcome.unwrap_err());
             assert!(matches!(&refused, Error::WrongType { name, .. } if **name == *key), "{key}: {refused:?}");
         }

@@ -14,12 +14,10 @@ pub mod waiting;
 macro_rules! alone {
     ($body:ident) => {
         $body!(one_thread holding::lock_and_unlock_twice_on_one_handle);
-        $body!(one_thread holding::the_hold_count_follows_every_step);
         $body!(one_thread holding::only_its_owner_holds_it);
         $body!(threads holding::everybody_sees_it_locked_and_free);
         $body!(one_thread holding::an_unlock_by_a_non_holder_changes_nothing);
         $body!(one_thread holding::the_lease_belongs_to_the_call);
-        $body!(one_thread holding::a_partial_unlock_arms_the_lease_of_the_lock_call);
         $body!(cluster_node holding::three_rounds_on_a_cluster_node);
         $body!(threads holding::thirty_rounds_of_try_lock);
         $body!(one_thread holding::a_handle_names_its_lock_and_can_be_shared);
@@ -42,6 +40,17 @@ macro_rules! alone {
 }
 pub(crate) use alone;
 
+/// About an owner that comes in again, and nobody else.
+macro_rules! again {
+    ($body:ident) => {
+        $body!(one_thread holding::the_hold_count_follows_every_step);
+        $body!(one_thread holding::a_partial_unlock_arms_the_lease_of_the_lock_call);
+
+        $body!(one_thread guards::a_dropped_guard_gives_back_one_of_two_holds);
+    };
+}
+pub(crate) use again;
+
 /// About a holder that nobody waits for, for longer than leases last.
 macro_rules! patient {
     ($body:ident) => {
@@ -55,10 +64,17 @@ macro_rules! patient {
 }
 pub(crate) use patient;
 
+/// About an owner that comes in again, for longer than leases last.
+macro_rules! again_patient {
+    ($body:ident) => {
+        $body!(one_thread guards::an_owner_without_guard_is_renewed_for_its_other_guard);
+    };
+}
+pub(crate) use again_patient;
+
 /// About a holder, and its rivals that wait, or are refused.
 macro_rules! beside {
     ($body:ident) => {
-        $body!(threads holding::each_re_entry_needs_its_own_unlock);
         $body!(threads holding::force_unlock_frees_it_for_everyone);
 
         $body!(threads exclusion::one_name_does_not_starve_another);
@@ -74,8 +90,6 @@ macro_rules! beside {
         $body!(one_thread expiry::one_event_a_release_and_one_a_lapse);
 
         $body!(one_thread guards::an_owner_is_released_by_another_client);
-        $body!(one_thread guards::an_owner_moves_to_another_client_and_back);
-        $body!(threads guards::a_scope_is_one_owner);
 
         $body!(one_thread signals::an_explicit_lease_ends_here_before_anybody_else_has_it);
 
@@ -88,6 +102,17 @@ macro_rules! beside {
     };
 }
 pub(crate) use beside;
+
+/// About an owner that comes in again, and its rivals.
+macro_rules! again_beside {
+    ($body:ident) => {
+        $body!(threads holding::each_re_entry_needs_its_own_unlock);
+
+        $body!(one_thread guards::an_owner_moves_to_another_client_and_back);
+        $body!(threads guards::a_scope_is_one_owner);
+    };
+}
+pub(crate) use again_beside;
 
 /// About rivals that are told of a release.
 macro_rules! told {

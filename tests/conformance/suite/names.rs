@@ -110,7 +110,7 @@ pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) 
         let lock = bed.lock(&client, "job");
         let guard = lock.lock().await.unwrap();
         assert_eq!((lock.name().to_owned(), guard.name().to_owned()), (bed.kind().called)("job"));
-        assert_eq!(bed.admin.hash_keys().await, bed.keys_of(&format!("{prefix}job")));
+        assert_eq!(bed.main_keys().await, bed.keys_of(&format!("{prefix}job")));
         // The same lock by its full name, another one by its short one; woken across.
         let full = bed.lock(&plain, &format!("{prefix}job"));
         assert!(full.is_held_by(guard.owner()).await.unwrap());

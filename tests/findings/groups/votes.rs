@@ -60,7 +60,8 @@ async fn finding_20_a_dead_vote_starves_nobody() {
                 bury(&users[0], 0, &dead).await;
             }
         }
-        assert!(figures[1] < ms(900), "{figures:?}");
+        // Or not much longer than without it, on a machine that is busy otherwise.
+        assert!(figures[1] < ms(900).max(2 * figures[0]), "{figures:?}");
     })
     .await;
 }

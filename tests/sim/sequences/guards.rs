@@ -39,7 +39,8 @@ impl Scene {
         }
         // It came in beside one of the holds before it, or found out that there is none.
         let before = |before: &&Held| before.owner == held.owner && before.spot == spot;
-        if !matches!(self.kind, Kind::Multi | Kind::Red)
+        if self.kind != Kind::Multi
+            && !self.kind.is_red()
             && !self.theme.runtimes
             && let (Some(before), 1) = (state.held.values().find(before), state.held.values().filter(before).count())
             && before.forced.is_some_and(|forced| forced < began)

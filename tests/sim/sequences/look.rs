@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::plan::Kind;
 use super::scene::Scene;
 use super::state::Spot;
 use crate::group::fleet::moved;
@@ -42,7 +41,7 @@ impl Scene {
         }
         for ((owner, key, reads), (guards, left)) in sums {
             let (name, flavour) = (self.names[key], self.flavour(reads));
-            if self.kind == Kind::Red {
+            if self.kind.is_red() {
                 let spread = self.servers.iter().enumerate();
                 let counts = spread.map(|(n, server)| count(server, flavour, name, &moved(&owner, n)));
                 let sum: u64 = counts.sum();
@@ -70,7 +69,7 @@ impl Scene {
 
     /// Where nothing can go wrong and nothing is under way: the server counts no more than there is.
     pub fn look_exactly(&self) {
-        if !self.theme.is_exact() || self.kind == Kind::Red || !self.is_quiet() {
+        if !self.theme.is_exact() || self.kind.is_red() || !self.is_quiet() {
             return;
         }
         let (mut wrong, mut compared) = (Vec::new(), false);

@@ -21,7 +21,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     let (link, server) = link(scene, dice, party);
     let late = match dice.below(5) {
         // Locks made of several give back what they got in vain, unseen.
-        0 | 1 if scene.strict && !matches!(scene.kind, Kind::Multi | Kind::Red) => {
+        0 | 1 if scene.strict && scene.kind != Kind::Multi && !scene.kind.is_red() => {
             dice.between(1, scene.timeout.as_millis() as u64)
         }
         _ if scene.strict => dice.between(0, 6_000) + scene.in_time_for(),

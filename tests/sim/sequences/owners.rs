@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::given::Given;
 use super::nemesis::trouble;
-use super::plan::{Faults, Kind, Sharing};
+use super::plan::{Faults, Sharing};
 use super::scene::{FORCE_MAY_LAST, Scene};
 use super::state::{Guardless, Spot, Stranded};
 use crate::group::fleet::moved;
@@ -48,7 +48,7 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     trouble(scene, dice, party);
     let marked = scene.is_marked(&hold);
     // A RedLock's server that has no vote of this hold gives back another one, even one that was taken meanwhile.
-    let votes = !marked && scene.kind == Kind::Red;
+    let votes = !marked && scene.kind.is_red();
     if votes {
         scene.begin_force(hold.spot);
     }
@@ -72,7 +72,7 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     if result.is_err() {
         // It may be there still.
         scene.state.lock().guardless.push(Guardless { until: Instant::now(), ..hold });
-    } else if scene.kind == Kind::Red {
+    } else if scene.kind.is_red() {
         scene.strand(&text, spot, party, &sent);
     }
     scene.say(|| format!("{text} of {spot:?} released by client {party}: {result:?}"));

@@ -15,13 +15,21 @@ pub enum Kind {
     Rw,
     Fenced,
     Spin,
+    Plain,
     /// A multi lock of two names, through two clients, and each of the names by itself.
     Multi,
     /// A RedLock over three servers.
     Red,
+    /// A RedLock over three servers, of plain locks.
+    RedPlain,
 }
 
 impl Kind {
+    /// A RedLock.
+    pub fn is_red(self) -> bool {
+        matches!(self, Self::Red | Self::RedPlain)
+    }
+
     /// Whoever waits stands in a queue.
     pub fn has_queues(self) -> bool {
         matches!(self, Self::Fair | Self::Pair)

@@ -71,7 +71,7 @@ impl Scene {
     pub fn new(seed: u64, kind: Kind, theme: Theme, traced: bool) -> Arc<Self> {
         let mut dice = Numbers::lane(seed, 3);
         let servers: Vec<_> =
-            (0..if kind == Kind::Red { 3 } else { 1 }).map(|n: u64| SimServer::new(seed ^ (n << 32))).collect();
+            (0..if kind.is_red() { 3 } else { 1 }).map(|n: u64| SimServer::new(seed ^ (n << 32))).collect();
         let timeout = ms(60 + dice.below(140));
         let watchdog = timeout * 3 + ms(dice.below(1500));
         let fair_wait = ms(600 + dice.below(900));
@@ -90,13 +90,13 @@ impl Scene {
         };
         let handoff_limit = if dice.once_in(2) { 0 } else { 16 };
         let poll_cap = ms(60 + dice.below(200));
-        let clients = if kind == Kind::Red || !dice.once_in(4) { 2 } else { 3 };
+        let clients = if kind.is_red() || !dice.once_in(4) { 2 } else { 3 };
         let options = Settings { link, handoff_limit, poll_cap, timeout, watchdog, fair_wait };
         let parties = options.parties(&servers, clients);
         let names = match kind {
             Kind::Pair => vec!["x", "{x}"],
             Kind::Multi => vec!["x", "y"],
-            Kind::Red => vec!["x"],
+            Kind::Red | Kind::RedPlain => vec!["x"],
             _ if dice.once_in(4) => vec!["x", "y"],
             _ => vec!["x"],
         };
@@ -192,9 +192,9 @@ impl Scene {
         let client = |party: usize| self.parties.lock()[party % self.clients][0].client.clone();
         let name = |lock: usize| self.names[lock];
         match self.kind {
-            Kind::Red => {
+            Kind::Red | Kind::RedPlain => {
                 let clients = self.party(spot.party).into_iter().map(|party| party.client);
-                Arc::new(RedLock::new(clients, name(0)).node_timeout(self.timeout))
+                Arc::new(RedLock::over(clients, self.flavour(false), name(0)).node_timeout(self.timeout))
             }
             Kind::Multi if spot.lock == self.names.len() => {
                 // Those of one client are taken by one command, those of several by one each.
@@ -214,6 +214,7 @@ impl Scene {
             Kind::Rw => Flavour::Write,
             Kind::Fenced => Flavour::Fenced,
             Kind::Spin => Flavour::Spin,
+            Kind::Plain | Kind::RedPlain => Flavour::Plain,
         }
     }
 

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod child;
 pub mod leak;
 pub mod numbers;
+pub mod peer;
 pub mod proxy;
 pub mod reaper;
 pub mod server;

@@ -138,7 +138,8 @@ impl Fake {
 
 impl World for Arc<Fake> {
     fn now(&self) -> Moment {
-        Moment::from_nanos(1_000_000_000) + self.begin.elapsed()
+        let suspended = Duration::from_millis(self.suspended.load(Ordering::Relaxed));
+        Moment::from_nanos(1_000_000_000) + self.begin.elapsed() + suspended
     }
 
     fn random(&self) -> u64 {

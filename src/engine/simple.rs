@@ -17,10 +17,11 @@ static RENEW: Script = Script::new(
 static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
 
 /// How holds are renewed whose owners are fields of a hash under the lock's name.
-pub(crate) static PLAIN_RENEWAL: Renewal = Renewal { script: &RENEW, about: |_, _| {} };
+pub(crate) static HASH_RENEWAL: Renewal =
+    Renewal { script: &RENEW, about: |hold, mut about| about.by_owner(hold), notes_cuts: true };
 
 /// Asks who holds such a lock.
-pub(crate) fn plain_state(name: &LockName) -> Call {
+pub(crate) fn hash_state(name: &LockName) -> Call {
     Call { script: &STATE, keys: 1, words: vec![Arg::Text(name.key.clone())] }
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Kind {
 
 /// How such a lock speaks to Redis.
 #[derive(Debug)]
-pub(crate) struct Plain {
+pub(crate) struct Simple {
     name: Arc<LockName>,
     kind: &'static Kind,
     /// The key that counts its sections.
@@ -46,7 +47,7 @@ pub(crate) struct Plain {
     backoff: Option<Backoff>,
 }
 
-impl Plain {
+impl Simple {
     pub(crate) const fn new(name: Arc<LockName>, kind: &'static Kind) -> Self {
         Self { name, kind, counter: None, backoff: None }
     }
@@ -82,7 +83,7 @@ impl Plain {
     }
 }
 
-impl Protocol for Plain {
+impl Protocol for Simple {
     fn name(&self) -> &Arc<LockName> {
         &self.name
     }
@@ -111,6 +112,6 @@ impl Protocol for Plain {
     }
 
     fn state(&self) -> Call {
-        plain_state(&self.name)
+        hash_state(&self.name)
     }
 }

@@ -1,0 +1,144 @@
+//! The machine is suspended, as a laptop or a virtual machine is: time goes by for the server and on the clock of deadlines,
+//! and timers know nothing of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{client, done, ms, secs, settle, waiter};
+use crate::{Client, Error, Guard, Lost};
+
+/// How late whatever was due in a suspend may be after it.
+const SOON: Duration = Duration::from_millis(1_100);
+
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::Lost { why: Lost::Expired, .. })
+}
+
+/// What the watchdog keeps, and what has a lease of its own.
+async fn two(client: &Client) -> [Guard; 2] {
+    let leased = client.reentrant("leased").lock_leased(secs(30)).await.unwrap();
+    [client.reentrant("watched").lock().await.unwrap(), leased]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_in_a_suspend_is_told_right_after_it() {
+    let (client, fake) = client(|_| ());
+    let guards = two(&client).await.map(Arc::new);
+    let told = guards.each_ref().map(|guard| {
+        let worker = Arc::clone(guard);
+        let work = tokio::spawn(async move { worker.run(std::future::pending::<()>()).await });
+        (tokio::spawn(guard.lost()), tokio::spawn(guard.expiring()), work)
+    });
+    settle().await;
+    fake.suspend(31_000);
+    assert!(!guards.iter().any(|guard| guard.is_held()));
+    tokio::time::sleep(SOON).await;
+    for (guard, (lost, expiring, work)) in guards.iter().zip(told) {
+        let (now, name) = (Duration::ZERO, guard.name());
+        assert!(is_lost(&timeout(now, lost).await.expect(name).unwrap()), "{name}");
+        assert!(is_lost(&timeout(now, work).await.expect(name).unwrap().unwrap_err()), "{name}");
+        timeout(now, expiring).await.expect(name).unwrap();
+    }
+    drop(guards);
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_lease_is_nearly_over_is_told_right_after_the_suspend_that_took_the_most_of_it() {
+    let (client, fake) = client(|_| ());
+    let guards = two(&client).await;
+    let expiring: Vec<_> = guards.iter().map(|guard| tokio::spawn(guard.expiring())).collect();
+    settle().await;
+    fake.suspend(10_000);
+    tokio::time::sleep(SOON).await;
+    assert!(expiring.iter().all(|expiring| !expiring.is_finished()));
+    // The one that the watchdog keeps was renewed by then.
+    fake.suspend(9_000);
+    tokio::time::sleep(SOON).await;
+    assert_eq!([0, 1].map(|at| expiring[at].is_finished()), [false, true]);
+    assert!(guards.iter().all(Guard::is_held));
+    drop((expiring, guards));
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// A round was due in it.
+#[tokio::test(start_paused = true)]
+async fn leases_are_renewed_right_after_a_suspend() {
+    let (client, fake) = client(|_| ());
+    let [watched, leased] = two(&client).await;
+    tokio::time::sleep(secs(1)).await;
+    for suspends in 1..=3 {
+        fake.suspend(20_000);
+        tokio::time::sleep(SOON).await;
+        assert!(watched.remaining() > secs(28), "{:?}", watched.remaining());
+        assert_eq!(fake.sent("renew").len(), suspends);
+    }
+    assert!(!leased.is_held());
+    drop((watched, leased));
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// One whose server does not answer keeps nobody from being told.
+#[tokio::test(start_paused = true)]
+async fn a_round_under_way_holds_up_no_news_of_a_loss() {
+    let (client, fake) = client(|_| ());
+    let [watched, leased] = two(&client).await;
+    fake.next("renew", super::fake::Fate::Late(secs(3)));
+    tokio::time::sleep(ms(10_100)).await;
+    assert_eq!(fake.sent("renew").len(), 1);
+    let lost = [&watched, &leased].map(|guard| tokio::spawn(guard.lost()));
+    settle().await;
+    fake.suspend(20_000);
+    for lost in lost {
+        assert!(is_lost(&timeout(SOON, lost).await.unwrap().unwrap()));
+    }
+    assert_eq!(fake.sent("renew").len(), 1, "it was under way all the time");
+    tokio::time::sleep(secs(3)).await;
+    drop((watched, leased));
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_in_a_suspend_ends_right_after_it() {
+    let (client, fake) = client(|_| ());
+    fake.steal("x", secs(3600));
+    fake.steal("s:0", secs(3600));
+    fake.steal("s:1", secs(3600));
+    let (x, striped) = (client.reentrant("x"), client.striped("s", 2));
+    let contender = waiter(&x);
+    settle().await;
+    let behind = tokio::spawn({
+        let x = x.clone();
+        async move { x.lock_for(secs(60)).await }
+    });
+    let at_segments = tokio::spawn(async move { striped.any(crate::Acquire::new().wait(secs(60))).await });
+    settle().await;
+    fake.suspend(61_000);
+    assert!(timeout(SOON, behind).await.expect("waits on").unwrap().unwrap().is_none());
+    assert!(timeout(SOON, at_segments).await.expect("waits on at the segments").unwrap().unwrap().is_none());
+    contender.abort();
+    for name in ["x", "s:0", "s:1"] {
+        fake.delete(name);
+    }
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// What happens when the lease of somebody else ends in it.
+#[tokio::test(start_paused = true)]
+async fn who_waits_looks_for_itself_right_after_a_suspend() {
+    let (client, fake) = client(|options| options.poll_cap = secs(300));
+    fake.steal("x", secs(60));
+    let waits = waiter(&client.reentrant("x"));
+    settle().await;
+    fake.suspend(61_000);
+    let guard = timeout(SOON, waits).await.expect("sleeps on").unwrap();
+    guard.unlock().await.unwrap();
+    done(client, &fake).await;
+}

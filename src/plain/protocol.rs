@@ -1,0 +1,156 @@
+//! How a plain lock speaks to Redis.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::value::{PlainValue, holder};
+use crate::config::Backoff;
+use crate::engine::protocol::{Ask, Giving, HoldId, Nature, Protocol, Renewal, Renewed};
+use crate::names::LockName;
+use crate::owner::Owner;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call};
+
+/// A script of this flavour's, behind what they share.
+macro_rules! script {
+    ($($file:literal),+) => {
+        concat!(
+            include_str!("../../lua/common/holds.lua"),
+            include_str!("../../lua/plain/values.lua"),
+            $(include_str!(concat!("../../lua/", $file, ".lua"))),+
+        )
+    };
+}
+
+static MANY: Script = Script::new(
+    "plain/many",
+    script!(
+        "common/many/begin",
+        "plain/set",
+        "common/many/next",
+        "plain/acquire",
+        "common/many/next",
+        "plain/release",
+        "common/many/run"
+    ),
+);
+static SET: Script = Script::command("plain/set", include_str!("../../lua/plain/set.lua"), "SET", &MANY, 1);
+static ACQUIRE: Script = Script::step("plain/acquire", script!("plain/acquire"), &MANY, 2);
+static RELEASE: Script = Script::step("plain/release", script!("plain/release"), &MANY, 3);
+static FORCE: Script = Script::new("plain/force", script!("plain/force"));
+static RENEW: Script = Script::new("plain/renew", script!("plain/renew"));
+static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua"));
+
+/// The nature of locks with values of this form: a renewal names holds by them, so one command renews locks of one form.
+macro_rules! nature {
+    ($value:ident) => {{
+        static RENEWAL: Renewal = Renewal {
+            script: &RENEW,
+            about: |hold, about| about.words.push(relied_on(PlainValue::$value, hold)),
+            notes_cuts: false,
+        };
+        static NATURE: Nature = Nature { reentrant: false, by_set: true, ..Nature::simple("plain", &RENEWAL) };
+        &NATURE
+    }};
+}
+
+/// The value of the one hold that there can be, by the list that a renewal is told of it: nothing, or `,<id>`, and perhaps `~`
+/// and the number of the command, for which there is no place here.
+fn relied_on(value: PlainValue, hold: &Renewed<'_>) -> Arg {
+    let list = hold.holds.split(|byte| *byte == b'~').next().unwrap_or_default();
+    let id = list.split(|byte| *byte == b',').nth(1).unwrap_or_default();
+    Arg::Text(value.of(hold.owner, named(id)))
+}
+
+/// An id of a list; none for a hold that is not listed.
+fn named(id: &[u8]) -> &[u8] {
+    if id == b"-" { b"" } else { id }
+}
+
+/// One plain lock.
+#[derive(Clone, Debug)]
+pub(super) struct Plain {
+    pub(super) name: Arc<LockName>,
+    pub(super) value: PlainValue,
+    pub(super) poll: Backoff,
+}
+
+impl Plain {
+    fn call<const N: usize>(&self, script: &'static Script, args: [Arg; N]) -> Call {
+        let mut words = Vec::with_capacity(N + 1);
+        words.push(Arg::Text(self.name.key.clone()));
+        words.extend(args);
+        Call { script, keys: 1, words }
+    }
+
+    fn all_of(&self, owner: &Owner) -> Arg {
+        Arg::Text(self.value.all_of(owner))
+    }
+
+    /// The values that a release means.
+    fn meant(&self, giving: &Giving<'_>) -> Vec<Arg> {
+        let value = |id: &[u8]| Arg::Text(self.value.of(giving.owner, named(id)));
+        match giving.hold {
+            HoldId::Only | HoldId::Unlisted => vec![value(b"")],
+            // Told by the server, it is the value itself.
+            HoldId::Listed(id) if id.starts_with(b"+") => vec![Arg::Text(id.slice(1..))],
+            HoldId::Listed(ids) => ids.split(|byte| *byte == b',').filter(|id| !id.is_empty()).map(value).collect(),
+            HoldId::Any => vec![Arg::Text(Bytes::new()), self.all_of(giving.owner)],
+        }
+    }
+}
+
+impl Protocol for Plain {
+    fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
+    fn nature(&self) -> &'static Nature {
+        match self.value {
+            PlainValue::Owner => nature!(Owner),
+            PlainValue::Hex => nature!(Hex),
+            PlainValue::Base64 => nature!(Base64),
+        }
+    }
+
+    fn backoff(&self) -> Option<Backoff> {
+        Some(self.poll)
+    }
+
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        let lease = Arg::Int(ask.lease_ms);
+        let word = |word: &'static str| Arg::Text(Bytes::from_static(word.as_bytes()));
+        let value = match ask.hold {
+            HoldId::Listed(id) => self.value.of(ask.owner, id),
+            // One that was not made for this acquire alone would have an id.
+            HoldId::Only | HoldId::Unlisted | HoldId::Any => self.value.of(ask.owner, b""),
+        };
+        match ask.hold {
+            HoldId::Only if !ask.looks => self.call(&SET, [Arg::Text(value), word("NX"), word("PX"), lease]),
+            HoldId::Only => self.call(&ACQUIRE, [Arg::Text(value), lease]),
+            _ => {
+                let others = self.all_of(ask.owner);
+                self.call(&ACQUIRE, [Arg::Text(value), lease, others, Arg::Int(ask.last_ms)])
+            }
+        }
+    }
+
+    fn release(&self, giving: &Giving<'_>) -> Call {
+        let mut call = self.call(&RELEASE, [Arg::Text(giving.publish.clone()), Arg::Text(self.name.channel.clone())]);
+        call.words.extend(self.meant(giving));
+        call
+    }
+
+    fn force(&self, last_ms: i64, publish: Bytes) -> Call {
+        self.call(&FORCE, [Arg::Int(last_ms), Arg::Text(publish), Arg::Text(self.name.channel.clone())])
+    }
+
+    fn state(&self) -> Call {
+        self.call(&STATE, [])
+    }
+
+    fn holder(&self, text: &[u8]) -> String {
+        holder(text)
+    }
+}

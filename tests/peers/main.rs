@@ -1,0 +1,78 @@
+//! The plain lock beside the libraries that everybody else has, from their registries: `redsync` (Go), `redlock` (Node),
+//! `redis-py` (Python), `rslock` (Rust). Each is in a process of its own (`interop/`), on the same keys.
+//!
+//! Where a language is missing its tests are skipped, which is said on standard error; with `CI` in the environment nothing is.
+
+mod one_server;
+mod quorum;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bed::Bed;
+use distlock::Flavour;
+use distlock_support::peer::{self, Library, Peer};
+
+/// One attempt.
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// False where the library's language is missing. Its agent is built before anything is timed.
+async fn is_ready(library: Library) -> bool {
+    if !library.is_here() {
+        return false;
+    }
+    let built = tokio::task::spawn_blocking(move || peer::build(library)).await;
+    assert!(!built.expect("it is built").is_empty());
+    true
+}
+
+/// Runs a body over a plain lock and a peer on the same server; not where the peer's language is missing.
+async fn beside(library: Library, body: impl AsyncFn(&Bed, &Arc<Peer>)) {
+    if !is_ready(library).await {
+        return;
+    }
+    bed::run(
+        |client, name| client.lock(Flavour::Plain, name),
+        async |bed| {
+            let peer = Arc::new(Peer::start(library, &[bed.server.url()]).await);
+            body(bed, &peer).await;
+            Arc::into_inner(peer).expect("nobody else has it").end().await;
+        },
+    )
+    .await;
+}
+
+/// The tests of each library.
+macro_rules! libraries {
+    ($($module:ident: $library:ident, [$($test:ident)*];)*) => {
+        $(mod $module {
+            use super::*;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                one_server::$test(Library::$library).await;
+            })*
+        })*
+    };
+}
+
+macro_rules! all {
+    ($($module:ident: $library:ident;)*) => {
+        libraries! {
+            $($module: $library, [
+                each_keeps_the_other_out_until_it_gives_back
+                each_has_it_when_the_others_lease_is_over
+                what_is_extended_or_renewed_is_not_to_be_had
+                neither_gives_back_what_is_the_others_by_now
+                one_at_a_time_whoever_it_is
+            ];)*
+        }
+    };
+}
+
+all! {
+    redsync: Redsync;
+    redlock: Redlock;
+    redis_py: RedisPy;
+    rslock: Rslock;
+}

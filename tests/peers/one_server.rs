@@ -1,0 +1,173 @@
+//! One server, one key, ours and theirs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bed::{Bed, Counter, QUICK, eventually, ms, secs};
+use distlock::{DistLock as _, Error, Lost, NotHeld, PlainValue, Released};
+use distlock_support::peer::{Library, Peer};
+use tokio::task::JoinSet;
+
+use crate::{AT_ONCE, beside};
+
+async fn value(bed: &Bed, key: &str) -> Option<Vec<u8>> {
+    bed.admin.cmd(&["GET", key]).await
+}
+
+pub async fn each_keeps_the_other_out_until_it_gives_back(library: Library) {
+    beside(library, async |bed, peer| {
+        println!("{}", peer.version());
+        let client = bed.client().await;
+        for form in [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64] {
+            let lock = client.plain("job").value(form);
+            let guard = lock.lock().await.unwrap();
+            assert_eq!(peer.lock("job", secs(20), AT_ONCE).await, None, "{form:?}");
+            let (other, waiting) = (Arc::clone(peer), Instant::now());
+            let waiter = tokio::spawn(async move { other.lock("job", secs(20), secs(20)).await });
+            tokio::time::sleep(ms(300)).await;
+            assert!(guard.is_held() && !waiter.is_finished());
+            guard.unlock().await.unwrap();
+            let theirs = waiter.await.unwrap().expect("ours is given back");
+            println!("theirs after {:?}", waiting.elapsed());
+
+            let before = value(bed, "job").await;
+            assert!(lock.try_lock().await.unwrap().is_none() && lock.lock_for(ms(50)).await.unwrap().is_none());
+            assert_eq!(lock.state().await.unwrap().holders.len(), 1);
+            assert_eq!(value(bed, "job").await, before);
+            let waiting = lock.clone();
+            let waiter = tokio::spawn(async move { (waiting.lock().await.unwrap(), Instant::now()) });
+            tokio::time::sleep(ms(300)).await;
+            assert!(!waiter.is_finished());
+            let start = Instant::now();
+            assert!(peer.release(theirs).await);
+            let (guard, at) = waiter.await.unwrap();
+            // It looks at least ten times a second.
+            let took = at.saturating_duration_since(start);
+            println!("ours {took:?} after their release");
+            assert!(took < secs(1), "{took:?}");
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        }
+    })
+    .await;
+}
+
+pub async fn each_has_it_when_the_others_lease_is_over(library: Library) {
+    beside(library, async |bed, peer| {
+        let lock = bed.client().await.plain("job");
+        let start = Instant::now();
+        peer.lock("job", ms(800), AT_ONCE).await.expect("it is free");
+        let guard = lock.lock_for(secs(10)).await.unwrap().expect("their lease is over");
+        let waited = start.elapsed();
+        assert!(waited + ms(2) >= ms(800) && waited < secs(3), "{waited:?}");
+        guard.unlock().await.unwrap();
+
+        let start = Instant::now();
+        let guard = lock.lock_leased(ms(800)).await.unwrap();
+        let theirs = peer.lock("job", secs(20), secs(10)).await.expect("our lease is over");
+        let waited = start.elapsed();
+        assert!(waited + ms(2) >= ms(800) && waited < secs(3), "{waited:?}");
+        assert!(!guard.is_held(), "two at a time");
+        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { why: NotHeld::HeldBy { .. }, .. })));
+        assert!(peer.release(theirs).await);
+    })
+    .await;
+}
+
+pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
+    beside(library, async |bed, peer| {
+        let client = bed.quick().await;
+        let lock = client.plain("job");
+        // Theirs, by their own extension.
+        let lease = ms(1_500);
+        let theirs = peer.lock("job", lease, AT_ONCE).await.expect("it is free");
+        let until = Instant::now() + lease * 2;
+        while Instant::now() < until {
+            assert!(peer.extend(theirs, lease).await);
+            let left = lock.remaining_ttl().await.unwrap().expect("it is held");
+            assert!(left > ms(500), "{left:?}");
+            assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
+        }
+        assert!(peer.release(theirs).await);
+        // Ours, by its watchdog.
+        let guard = lock.lock().await.unwrap();
+        let until = Instant::now() + QUICK * 3 / 2;
+        while Instant::now() < until {
+            assert_eq!(peer.lock("job", lease, AT_ONCE).await, None);
+            tokio::time::sleep(ms(100)).await;
+        }
+        assert!(guard.is_held());
+        // And by hand.
+        guard.extend(secs(60)).await.unwrap();
+        assert!(bed.admin.pttl("job").await > 55_000);
+        assert_eq!(peer.lock("job", lease, AT_ONCE).await, None);
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}
+
+pub async fn neither_gives_back_what_is_the_others_by_now(library: Library) {
+    beside(library, async |bed, peer| {
+        let client = bed.quick().await;
+        let lock = client.plain("job");
+        // Theirs has lapsed, and is ours.
+        let theirs = peer.lock("job", ms(300), AT_ONCE).await.expect("it is free");
+        let guard = lock.lock().await.unwrap();
+        let before = value(bed, "job").await;
+        assert!(!peer.extend(theirs, secs(60)).await);
+        assert!(!peer.release(theirs).await);
+        assert_eq!(value(bed, "job").await, before);
+        assert_eq!(client.renew_now().await.renewed, 1);
+        assert!(guard.is_held());
+        // Ours was taken away, and is theirs.
+        let () = bed.admin.cmd(&["DEL", "job"]).await;
+        let theirs = peer.lock("job", secs(20), AT_ONCE).await.expect("it is free");
+        let before = value(bed, "job").await;
+        assert_eq!(client.renew_now().await.lost, 1);
+        assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Gone, .. }));
+        assert!(guard.unlock().await.is_err());
+        let stranger = client.owner();
+        assert!(matches!(lock.release(&stranger).await, Err(Error::NotHeld { .. })));
+        bed::idle(&client).await;
+        assert_eq!(value(bed, "job").await, before);
+        assert!(peer.release(theirs).await);
+        eventually("it is free", secs(5), async || !bed.admin.exists("job").await).await;
+    })
+    .await;
+}
+
+/// Rounds of ours, of two processes and several tasks, and of theirs.
+pub async fn one_at_a_time_whoever_it_is(library: Library) {
+    beside(library, async |bed, peer| {
+        let counter = Arc::new(Counter::default());
+        let mut tasks = JoinSet::new();
+        for client in [bed.client().await, bed.client().await] {
+            for _ in 0..2 {
+                let (lock, counter) = (client.plain("job"), Arc::clone(&counter));
+                tasks.spawn(async move {
+                    for _ in 0..20 {
+                        let guard = lock.lock().await.unwrap();
+                        counter.bump(ms(1)).await;
+                        guard.unlock().await.unwrap();
+                        // Those who look now and then have to find it free.
+                        tokio::time::sleep(ms(20)).await;
+                    }
+                });
+            }
+        }
+        for _ in 0..2 {
+            let (peer, counter): (Arc<Peer>, _) = (Arc::clone(peer), Arc::clone(&counter));
+            tasks.spawn(async move {
+                for _ in 0..8 {
+                    let theirs = peer.lock("job", secs(20), secs(60)).await.expect("within a minute");
+                    counter.bump(ms(1)).await;
+                    assert!(peer.release(theirs).await);
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        assert_eq!(counter.get(), 4 * 20 + 2 * 8);
+    })
+    .await;
+}

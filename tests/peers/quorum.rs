@@ -1,0 +1,191 @@
+//! Redlock over three servers: ours over plain locks, and theirs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bed::{QUICK, ms, secs};
+use distlock::{Client, DistLock as _, Error, Flavour, RedLock, Released};
+use distlock_support::peer::{Library, Peer};
+use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left, undisturbed};
+
+use crate::{AT_ONCE, is_ready};
+
+struct Three {
+    servers: Vec<RedisServer>,
+    admins: Vec<Admin>,
+    clients: Vec<Client>,
+    peer: Peer,
+}
+
+impl Three {
+    fn lock(&self) -> RedLock {
+        RedLock::over(self.clients.iter().cloned(), Flavour::Plain, "job").node_timeout(secs(2))
+    }
+
+    /// On how many servers it is held.
+    async fn held(&self) -> usize {
+        let mut held = 0;
+        for admin in &self.admins {
+            held += usize::from(admin.exists("job").await);
+        }
+        held
+    }
+}
+
+async fn three(library: Library, body: impl AsyncFn(&Three)) {
+    if !is_ready(library).await {
+        return;
+    }
+    undisturbed(async || {
+        let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+        let (mut admins, mut baselines, mut clients) = (Vec::new(), Vec::new(), Vec::new());
+        for server in &servers {
+            admins.push(Admin::connect(server).await);
+        }
+        for admin in &admins {
+            baselines.push(Baseline::take(admin).await);
+        }
+        for server in &servers {
+            let quick = Client::builder(&server.url()).watchdog(QUICK).command_timeout(QUICK / 3);
+            clients.push(quick.connect().await.unwrap());
+        }
+        let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+        let peer = Peer::start(library, &urls).await;
+        let three = Three { servers, admins, clients, peer };
+        body(&three).await;
+        let Three { servers, admins, clients, peer } = three;
+        peer.end().await;
+        for client in clients {
+            bed::idle(&client).await;
+            client.shutdown(secs(5)).await.unwrap();
+        }
+        for (admin, baseline) in admins.iter().zip(&baselines) {
+            assert_nothing_left(admin, baseline).await;
+        }
+        drop(servers);
+    })
+    .await;
+}
+
+/// What a majority of either keeps from the other, how each has it after the other, and what a server that is away changes.
+async fn a_majority_of_ours_and_of_theirs_meet(library: Library) {
+    three(library, async |three| {
+        let (lock, peer) = (three.lock(), &three.peer);
+        println!("{}", peer.version());
+        // Ours: kept by its watchdog for longer than its lease, on every server.
+        let guard = lock.lock().await.unwrap();
+        let until = Instant::now() + QUICK * 3 / 2;
+        while Instant::now() < until {
+            assert_eq!(peer.lock("job", secs(20), AT_ONCE).await, None);
+            tokio::time::sleep(ms(100)).await;
+        }
+        assert!(guard.is_held());
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+
+        // Theirs.
+        let theirs = peer.lock("job", secs(20), secs(5)).await.expect("it is free");
+        assert!(lock.try_lock().await.unwrap().is_none() && lock.lock_for(ms(200)).await.unwrap().is_none());
+        assert!(peer.extend(theirs, secs(20)).await);
+        let waiting = lock.clone();
+        let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
+        tokio::time::sleep(ms(300)).await;
+        assert!(!waiter.is_finished());
+        assert!(peer.release(theirs).await);
+        let guard = tokio::time::timeout(secs(10), waiter).await.expect("theirs is given back").unwrap();
+        assert_eq!(peer.lock("job", secs(20), AT_ONCE).await, None);
+        guard.unlock().await.unwrap();
+
+        // Its lease ends, and it gives nothing back that is ours by now.
+        let start = Instant::now();
+        let theirs = peer.lock("job", ms(900), secs(5)).await.expect("it is free");
+        let guard = lock.lock_for(secs(20)).await.unwrap().expect("their lease is over");
+        assert!(start.elapsed() + ms(5) >= ms(900), "{:?}", start.elapsed());
+        assert!(!peer.release(theirs).await);
+        assert!(guard.is_held() && three.held().await >= 2);
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// One vote of somebody who is gone; and one server that does not answer.
+async fn a_minority_is_in_nobodys_way(library: Library) {
+    three(library, async |three| {
+        let (lock, peer) = (three.lock(), &three.peer);
+        let () = three.admins[1].cmd(&["SET", "job", "somebody who died", "PX", "60000"]).await;
+        let guard = lock.lock_for(secs(10)).await.unwrap().expect("two of three are free");
+        assert_eq!(peer.lock("job", secs(20), AT_ONCE).await, None);
+        guard.unlock().await.unwrap();
+        let theirs = peer.lock("job", secs(20), secs(10)).await.expect("two of three are free");
+        assert!(lock.try_lock().await.unwrap().is_none());
+        assert!(peer.release(theirs).await);
+        let () = three.admins[1].cmd(&["DEL", "job"]).await;
+        // Ours is lost when two of its servers have another's.
+        let guard = lock.lock().await.unwrap();
+        for at in [0, 2] {
+            let () = three.admins[at].cmd(&["DEL", "job"]).await;
+        }
+        let theirs = peer.lock("job", secs(20), secs(10)).await.expect("two of three are free");
+        let lost = tokio::time::timeout(secs(10), guard.lost()).await.expect("it is told");
+        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+        assert!(guard.unlock().await.is_err());
+        assert!(peer.release(theirs).await);
+        assert!(three.servers.len() == 3 && lock.lock_for(secs(5)).await.unwrap().is_some());
+    })
+    .await;
+}
+
+/// Both want it all the time: one of them has it at any moment.
+async fn they_take_turns(library: Library) {
+    three(library, async |three| {
+        let counter = Arc::new(bed::Counter::default());
+        let ours = async {
+            let lock = three.lock();
+            for _ in 0..12 {
+                let guard = lock.lock().await.unwrap();
+                counter.bump(ms(2)).await;
+                guard.unlock().await.unwrap();
+                tokio::time::sleep(ms(60)).await;
+            }
+        };
+        let theirs = async {
+            for _ in 0..5 {
+                let handle = three.peer.lock("job", secs(20), secs(60)).await.expect("within a minute");
+                counter.bump(ms(2)).await;
+                assert!(three.peer.release(handle).await);
+            }
+        };
+        tokio::join!(ours, theirs);
+        assert_eq!(counter.get(), 12 + 5);
+    })
+    .await;
+}
+
+macro_rules! libraries {
+    ($($module:ident: $library:ident;)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_majority_of_ours_and_of_theirs_meet() {
+                super::a_majority_of_ours_and_of_theirs_meet(Library::$library).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_minority_is_in_nobodys_way() {
+                super::a_minority_is_in_nobodys_way(Library::$library).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn they_take_turns() {
+                super::they_take_turns(Library::$library).await;
+            }
+        })*
+    };
+}
+
+// redis-py has no quorum.
+libraries! {
+    redsync: Redsync;
+    redlock: Redlock;
+    rslock: Rslock;
+}

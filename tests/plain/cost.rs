@@ -1,0 +1,171 @@
+//! The cost of the plain lock: one `SET`, and no script, on the way in.
+
+use bed::cost::{only, passed_on, renewal};
+use bed::{eventually, idle, ms, secs};
+use distlock::{Acquire, DistLock, Flavour, PlainValue, Released};
+
+use crate::rig::{Stranger, plain, sent, warm};
+
+#[tokio::test]
+async fn lock_and_unlock_or_drop_of_a_free_lock_are_one_set_and_one_script() {
+    plain(async |bed| {
+        let client = warm(bed).await;
+        let lock = client.plain("x");
+        for by_hand in [true, false] {
+            for _ in 0..10 {
+                let guard = lock.lock().await.unwrap();
+                if by_hand {
+                    guard.unlock().await.unwrap();
+                } else {
+                    drop(guard);
+                    idle(&client).await;
+                }
+            }
+            assert_eq!(sent(bed).await, (10, 10), "by hand: {by_hand}");
+        }
+        // What gives it back reads the value, deletes it, and tells: nothing more.
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let inside = bed.admin.commandstats().await;
+        let wanted = ["evalsha", "get", "del", "publish", "set"].map(|name| (name, 1));
+        let all: std::collections::BTreeMap<_, _> =
+            inside.into_iter().filter(|(name, _)| wanted.iter().any(|(known, _)| name == known)).collect();
+        assert_eq!(all, only(&wanted));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn try_lock_of_a_busy_lock_is_one_set() {
+    plain(async |bed| {
+        let (client, other) = (warm(bed).await, bed.client().await);
+        let guard = client.plain("x").lock().await.unwrap();
+        sent(bed).await;
+        assert!(other.plain("x").try_lock().await.unwrap().is_none());
+        assert!(client.plain("x").try_lock().await.unwrap().is_none());
+        assert_eq!(sent(bed).await, (0, 2));
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Whom others may act as, it asks by a script; which carries a last moment.
+#[tokio::test]
+async fn each_acquire_by_a_given_owner_query_and_extension_is_one_command() {
+    plain(async |bed| {
+        let client = warm(bed).await;
+        let lock = client.plain("x");
+        let me = client.owner();
+        let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        assert_eq!(sent(bed).await.0, 1);
+        guard.extend(secs(60)).await.unwrap();
+        assert_eq!(sent(bed).await, (1, 0));
+        lock.state().await.unwrap();
+        lock.is_locked().await.unwrap();
+        lock.hold_count(&me).await.unwrap();
+        lock.remaining_ttl().await.unwrap();
+        assert_eq!(sent(bed).await, (4, 0));
+        // The value is asked for first.
+        let owner = guard.into_owner();
+        idle(&client).await;
+        assert_eq!(sent(bed).await, (0, 0));
+        assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
+        assert_eq!(sent(bed).await, (2, 0));
+        assert!(!lock.force_unlock().await.unwrap());
+        assert_eq!(sent(bed).await, (1, 0));
+    })
+    .await;
+}
+
+/// Behind a holder of ours: a `SET`, a subscription, a look that closes the gap between the two; then nothing, however many
+/// wait and for however long.
+#[tokio::test]
+async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscription() {
+    plain(async |bed| {
+        let (client, waiting) = (bed.client().await, warm(bed).await);
+        let guard = client.plain("x").lock().await.unwrap();
+        sent(bed).await;
+        let tasks: Vec<_> = (0..100)
+            .map(|_| {
+                let lock = waiting.plain("x");
+                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+            })
+            .collect();
+        eventually("a subscription", secs(5), async || bed.admin.numsub("distlock_plain:{x}").await == 1).await;
+        eventually("all wait", secs(5), async || waiting.stats().waiting == 100).await;
+        eventually("a look", secs(5), async || bed.admin.calls("evalsha").await == 1).await;
+        tokio::time::sleep(ms(300)).await;
+        let stats = bed.admin.commandstats().await;
+        let count = |name: &str| stats.get(name).copied().unwrap_or_default();
+        // Its own `SET`, and that of the look.
+        assert_eq!((count("set"), count("evalsha"), count("subscribe"), count("ping")), (2, 1, 1, 1), "{stats:?}");
+        bed.admin.reset_stats().await;
+        guard.unlock().await.unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let (scripts, _) = sent(bed).await;
+        // Handed over up to 16 times before it goes back to the server.
+        assert!((6..=60).contains(&scripts), "{scripts}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn passing_on_inside_a_process_costs_nothing() {
+    plain(async |bed| {
+        let all = passed_on(bed, Flavour::Plain).await;
+        assert_eq!((all.get("evalsha"), all.get("set")), (None, None), "{all:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn renewal_of_1050_locks_is_11_commands() {
+    plain(async |bed| {
+        let client = warm(bed).await;
+        let mut guards = Vec::new();
+        for n in 0..1050 {
+            guards.push(client.plain(&format!("r{n}")).lock().await.unwrap());
+        }
+        client.renew_now().await;
+        renewal(bed, &client, &guards, 11).await;
+        // Those with values of another form go by themselves.
+        guards.push(client.plain("hex").value(PlainValue::Hex).lock().await.unwrap());
+        renewal(bed, &client, &guards, 12).await;
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Behind a stranger: one look after each pause, of a process and not of a task, and no subscription but the first.
+#[tokio::test]
+async fn behind_a_stranger_one_of_a_process_looks_ten_to_twenty_times_a_second() {
+    plain(async |bed| {
+        let client = warm(bed).await;
+        let stranger = Stranger { admin: &bed.admin, value: "somebody" };
+        assert!(stranger.takes("x", secs(60)).await);
+        for tasks in [1, 100] {
+            let waiting: Vec<_> = (0..tasks)
+                .map(|_| {
+                    let lock = client.plain("x");
+                    tokio::spawn(async move { lock.lock_for(ms(2_400)).await.unwrap().is_none() })
+                })
+                .collect();
+            eventually("all wait", secs(5), async || client.stats().waiting == tasks).await;
+            // Past the first, shorter pauses.
+            tokio::time::sleep(ms(400)).await;
+            sent(bed).await;
+            tokio::time::sleep(secs(1)).await;
+            let (looks, _) = sent(bed).await;
+            println!("{tasks} tasks: {looks} looks in a second");
+            assert!((5..=22).contains(&looks), "{tasks} tasks: {looks} looks in a second");
+            for waiter in waiting {
+                assert!(waiter.await.unwrap());
+            }
+        }
+        assert!(stranger.releases("x").await);
+    })
+    .await;
+}

@@ -1,0 +1,112 @@
+//! Every command of a session, lost, repeated, delayed and cut; and what becomes of a command that is no script.
+
+use std::time::Instant;
+
+use bed::fault::{assert_doubt, brisk};
+use bed::harm::TIMEOUT;
+use bed::session::{PLAIN, in_every_way};
+use bed::{eventually, idle, ms, secs};
+use distlock::{Error, Step};
+use distlock_support::proxy::{Action, Matcher, Proxy};
+
+use crate::rig::{plain, value};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_lost_in_every_way_leaves_one_holder_or_none() {
+    plain(async |bed| in_every_way(bed, PLAIN).await).await;
+}
+
+fn set(name: &str) -> Matcher {
+    Matcher::command("SET").containing(name)
+}
+
+/// Traps 1 and 2 of the client library, for `SET`: its timeout holds, and it is sent once.
+#[tokio::test]
+async fn a_set_has_the_commands_timeout_and_is_sent_once() {
+    plain(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url())).await;
+        for (name, action) in [
+            ("hang", Action::HangReply),
+            ("close", Action::SwallowReplyClose),
+            ("reset", Action::SwallowReplyRst),
+            ("close after", Action::CloseAfter),
+        ] {
+            // Over a connection that stands.
+            client.plain("warm").lock_for(secs(5)).await.unwrap().expect("it is free").unlock().await.unwrap();
+            idle(&client).await;
+            let armed = proxy.on_request(set(name), action);
+            let seen = proxy.requests_seen("SET");
+            let start = Instant::now();
+            let error = client.plain(name).try_lock().await.unwrap_err();
+            assert_doubt(&error);
+            tokio::time::timeout(secs(5), armed.fired()).await.expect(name);
+            if action == Action::HangReply {
+                let took = start.elapsed();
+                assert!(matches!(error, Error::Timeout { step: Step::Command }), "{error:?}");
+                assert!(took >= TIMEOUT && took < TIMEOUT + secs(2), "{took:?}");
+            }
+            eventually("it is undone", secs(5), async || !bed.admin.exists(name).await).await;
+            assert_eq!(proxy.requests_seen("SET"), seen + 1, "{name}");
+        }
+    })
+    .await;
+}
+
+/// The answer to the `SET` is lost; whoever waits finds out that it was the holder all the time.
+#[tokio::test]
+async fn who_asks_again_in_doubt_finds_its_own_value() {
+    plain(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(brisk(&proxy.url())).await;
+        for (name, action) in [("lost", Action::SwallowReplyClose), ("never", Action::CloseBefore)] {
+            proxy.on_request(set(name), action);
+            let guard = client.plain(name).lock_for(secs(5)).await.unwrap().expect("nobody else wants it");
+            assert_eq!(value(bed, name).await.as_deref(), Some(guard.owner().as_str()), "{name}");
+            guard.unlock().await.unwrap();
+            assert!(!bed.admin.exists(name).await, "{name}");
+        }
+        idle(&client).await;
+    })
+    .await;
+}
+
+/// A server that has forgotten the scripts: a `SET` needs none.
+#[tokio::test]
+async fn a_server_without_scripts_gives_the_lock_all_the_same() {
+    plain(async |bed| {
+        let client = bed.client().await;
+        let lock = client.plain("job");
+        for _ in 0..3 {
+            bed.admin.script_flush().await;
+            bed.admin.reset_stats().await;
+            let guard = lock.lock().await.unwrap();
+            assert_eq!((bed.admin.calls("evalsha").await, bed.admin.calls("eval").await), (0, 0));
+            guard.unlock().await.unwrap();
+            assert_eq!((bed.admin.calls("evalsha").await, bed.admin.calls("eval").await), (1, 1));
+        }
+    })
+    .await;
+}
+
+/// Refusals of the `SET` itself: nothing is held, and nothing is in doubt.
+#[tokio::test]
+async fn a_set_that_is_refused_is_told_with_the_servers_words() {
+    plain(async |bed| {
+        let client = bed.client().await;
+        let lock = client.plain("job");
+        bed.admin.config_set("maxmemory", "1").await;
+        let refused = lock.try_lock().await;
+        assert!(matches!(&refused, Err(Error::Server { message }) if message.starts_with("OOM")), "{refused:?}");
+        bed.admin.config_set("maxmemory", "0").await;
+        lock.lock_for(ms(500)).await.unwrap().expect("it is free").unlock().await.unwrap();
+        // One that may not set.
+        let rules = ["reset", "on", ">SECRET", "~*", "&*", "+@all", "-set"];
+        let () = bed.admin.cmd(&[&["ACL", "SETUSER", "mute"], rules.as_slice()].concat()).await;
+        let mute = bed.connect(bed.builder().username("mute").password("SECRET").preflight(false)).await;
+        let refused = mute.plain("job").lock().await;
+        assert!(matches!(&refused, Err(Error::Server { message }) if message.starts_with("NOPERM")), "{refused:?}");
+        assert!(!bed.admin.exists("job").await);
+    })
+    .await;
+}

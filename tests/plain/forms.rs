@@ -1,0 +1,166 @@
+//! Keys and values: what stands in Redis, in every form; prefixes.
+
+use bed::{Bed, enter, eventually, ms, secs};
+use distlock::{Acquire, DistLock, Error, Flavour, NotHeld, Owner, PlainLock, PlainValue, Released};
+
+use crate::rig::{plain, value};
+
+const FORMS: [PlainValue; 3] = [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64];
+
+/// Every way in which the owner shows.
+async fn shows_its_owner(bed: &Bed, lock: &PlainLock, owner: &Owner) {
+    assert_eq!(lock.state().await.unwrap().holders, [(owner.to_string(), 1)]);
+    assert!(lock.is_held_by(owner).await.unwrap());
+    let stranger = bed.client().await.owner();
+    assert!(!lock.is_held_by(&stranger).await.unwrap());
+    let refused = lock.release(&stranger).await;
+    assert!(
+        matches!(&refused, Err(Error::NotHeld { why: NotHeld::HeldBy { owner: told }, .. }) if *told == owner.to_string()),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
+    plain(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        for form in FORMS {
+            let (lock, there) = (client.plain("job").value(form), other.plain("job").value(form));
+            // A fresh owner.
+            let guard = lock.lock().await.unwrap();
+            let first = value(bed, "job").await.unwrap();
+            let text = guard.owner().to_string();
+            let expected = match form {
+                PlainValue::Owner => text.clone(),
+                PlainValue::Hex => {
+                    let (uuid, number) = text.split_once(':').unwrap();
+                    format!("{}{:016x}", uuid.replace('-', ""), number.parse::<u64>().unwrap())
+                }
+                _ => first.clone(),
+            };
+            assert_eq!(first, expected);
+            assert_eq!(first.len(), [text.len(), 48, 32][FORMS.iter().position(|known| *known == form).unwrap()]);
+            shows_its_owner(bed, &there, guard.owner()).await;
+            assert_eq!(bed.admin.keys().await, ["job"]);
+            guard.unlock().await.unwrap();
+            // One that was given has another value each time.
+            let me = client.owner();
+            let mut seen = vec![first];
+            for _ in 0..3 {
+                let guard = enter(&lock, &me).await;
+                let found = value(bed, "job").await.unwrap();
+                assert!(!seen.contains(&found), "{found} once more");
+                seen.push(found);
+                shows_its_owner(bed, &there, &me).await;
+                assert_eq!(client.renew_now().await.renewed, 1, "{form:?}");
+                guard.extend(secs(60)).await.unwrap();
+                guard.extend(secs(10)).await.unwrap();
+                let ttl = bed.admin.pttl("job").await;
+                assert!((9_000..=10_000).contains(&ttl), "{form:?}: {ttl}");
+                // Elsewhere the owner is all that is known of it.
+                let owner: Owner = guard.into_owner().to_string().parse().unwrap();
+                assert_eq!(there.release(&owner).await.unwrap(), Released::Free, "{form:?}");
+                assert!(matches!(there.release(&owner).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
+            }
+        }
+    })
+    .await;
+}
+
+/// All forms are one lock, and its waiters are told whatever the form.
+#[tokio::test]
+async fn all_forms_are_one_lock() {
+    plain(async |bed| {
+        // On its own a waiter would look after a minute.
+        let clients =
+            [bed.connect(bed.builder().poll_cap(secs(60))).await, bed.connect(bed.builder().poll_cap(secs(60))).await];
+        for held in FORMS {
+            for waits in FORMS {
+                let guard = clients[0].plain("job").value(held).lock().await.unwrap();
+                let lock = clients[1].plain("job").value(waits);
+                assert!(lock.try_lock().await.unwrap().is_none(), "{held:?}, {waits:?}");
+                let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+                eventually("it listens", secs(5), async || bed.admin.numsub("distlock_plain:{job}").await == 1).await;
+                tokio::time::sleep(ms(50)).await;
+                let start = std::time::Instant::now();
+                guard.unlock().await.unwrap();
+                waiter.await.unwrap().unlock().await.unwrap();
+                assert!(start.elapsed() < secs(5), "{held:?}, {waits:?}: {:?}", start.elapsed());
+            }
+        }
+    })
+    .await;
+}
+
+/// A hold of one form that this process hands over to a waiter of another.
+#[tokio::test]
+async fn what_is_handed_over_keeps_its_value() {
+    plain(async |bed| {
+        let client = bed.connect(bed.builder().handoff_time(secs(600))).await;
+        let guard = client.plain("job").value(PlainValue::Hex).lock().await.unwrap();
+        let before = value(bed, "job").await;
+        let lock = client.plain("job");
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+        guard.unlock().await.unwrap();
+        let guard = waiter.await.unwrap();
+        assert_eq!(value(bed, "job").await, before);
+        assert_eq!(client.renew_now().await.renewed, 1);
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        assert!(!bed.admin.exists("job").await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_prefix_of_the_lock_stands_in_place_of_the_clients() {
+    plain(async |bed| {
+        let client = bed.connect(bed.builder().name_prefix("app:")).await;
+        let lock = client.plain("nightly").prefix("job-lock:default:");
+        assert_eq!(lock.name(), "nightly");
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(bed.admin.keys().await, ["job-lock:default:nightly"]);
+        // Other options do not change it, in any order.
+        let same = client.plain("nightly").value(PlainValue::Base64).prefix("job-lock:default:");
+        assert!(same.try_lock().await.unwrap().is_none());
+        let another = client.plain("nightly").lock().await.unwrap();
+        assert_eq!(bed.admin.keys().await, ["app:nightly", "job-lock:default:nightly"]);
+        another.unlock().await.unwrap();
+        guard.unlock().await.unwrap();
+        let whole = client.plain("a").prefix("");
+        let guard = whole.lock().await.unwrap();
+        assert_eq!(bed.admin.keys().await, ["a"]);
+        guard.unlock().await.unwrap();
+        let long = client.plain("x").prefix(&"p".repeat(5_000)).try_lock().await;
+        assert!(matches!(long, Err(Error::Config { .. })), "{long:?}");
+    })
+    .await;
+}
+
+/// One client may have to do with one name as a plain lock and as another: they are two, which the server keeps apart by type.
+#[tokio::test]
+async fn a_name_is_one_dialect_or_the_other() {
+    plain(async |bed| {
+        let client = bed.client().await;
+        for other in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin]
+        {
+            let (plain, hash) = (client.lock(Flavour::Plain, "job"), client.lock(other, "job"));
+            let guard = plain.lock().await.unwrap();
+            for refused in [hash.try_lock().await, hash.lock_for(secs(5)).await] {
+                assert!(matches!(refused, Err(Error::WrongType { .. })), "{other}: {refused:?}");
+            }
+            guard.unlock().await.unwrap();
+            let me = client.owner();
+            let guard = hash.acquire(Acquire::new().owner(&me).lease(secs(5))).await.unwrap().unwrap();
+            assert!(plain.try_lock().await.unwrap().is_none(), "{other}");
+            let refused = plain.lock().await;
+            assert!(matches!(refused, Err(Error::WrongType { .. })), "{other}: {refused:?}");
+            assert!(matches!(plain.force_unlock().await, Err(Error::WrongType { .. })), "{other}");
+            assert!(guard.is_held(), "{other}");
+            guard.unlock().await.unwrap();
+            bed::idle(&client).await;
+            let () = bed.admin.cmd(&["FLUSHALL"]).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,130 @@
+//! What the plain lock does not do: nobody comes in again, and no section has a number.
+
+use bed::{eventually, ms, secs};
+use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, Owner, Released, Result};
+
+use crate::rig::{plain, sent, value, warm};
+
+#[track_caller]
+fn refused(outcome: Result<Option<Guard>>) {
+    match outcome {
+        Err(error @ Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }) => {
+            assert!(!error.is_retryable() && !error.outcome_unknown());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn nobody_comes_in_again_by_any_way() {
+    plain(async |bed| {
+        let (client, other) = (warm(bed).await, bed.client().await);
+        let (lock, there) = (client.plain("job"), other.plain("job"));
+        let me = client.owner();
+        let same: Owner = me.to_string().parse().unwrap();
+        let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        let before = value(bed, "job").await;
+        sent(bed).await;
+        for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60)).lease(secs(90))] {
+            refused(lock.acquire(how.clone().owner(&me)).await);
+            refused(me.scope(lock.acquire(how)).await);
+        }
+        refused(me.scope(async { lock.lock().await.map(Some) }).await);
+        // It is known here.
+        assert_eq!(sent(bed).await, (0, 0));
+        for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
+            refused(there.acquire(how.owner(&same)).await);
+        }
+        assert_eq!((value(bed, "job").await, lock.hold_count(&me).await.unwrap()), (before, 1));
+        assert!(guard.is_held());
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        // An owner with a longer number is somebody else.
+        let longer: Owner = format!("{me}0").parse().unwrap();
+        let guard = there.acquire(Acquire::new().owner(&longer)).await.unwrap().unwrap();
+        assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().is_none());
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Two who wait as one owner are served one after the other, or told.
+#[tokio::test]
+async fn those_who_wait_as_one_owner_have_it_one_after_the_other() {
+    plain(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let guard = other.plain("job").lock().await.unwrap();
+        let me = client.owner();
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..5 {
+            let (lock, me) = (client.plain("job"), me.clone());
+            waiting.spawn(async move {
+                match lock.acquire(Acquire::new().owner(&me)).await {
+                    Ok(guard) => {
+                        let guard = guard.expect("without end");
+                        assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+                        tokio::time::sleep(ms(5)).await;
+                        guard.unlock().await.unwrap();
+                        true
+                    }
+                    Err(Error::WouldDeadlock { .. }) => false,
+                    Err(error) => panic!("{error:?}"),
+                }
+            });
+        }
+        eventually("all wait", secs(5), async || client.stats().waiting == 5).await;
+        guard.unlock().await.unwrap();
+        let served = waiting.join_all().await.into_iter().filter(|served| *served).count();
+        assert!(served >= 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn there_is_no_fencing_token_and_that_is_said() {
+    plain(async |bed| {
+        let client = bed.client().await;
+        for flavour in Flavour::ALL {
+            let guard = client.lock(*flavour, flavour.as_str()).lock().await.unwrap();
+            let token = guard.fencing_token();
+            if *flavour == Flavour::Fenced {
+                assert_eq!(token.unwrap(), guard.token().unwrap());
+            } else {
+                let Err(Error::Unsupported { what }) = &token else { panic!("{flavour}: {token:?}") };
+                assert!(what.contains(flavour.as_str()) && what.contains("fenced"), "{what}");
+                assert_eq!(guard.token(), None);
+            }
+            guard.unlock().await.unwrap();
+        }
+        let several = client.multi(["a", "b"]).lock().await.unwrap();
+        assert!(matches!(several.fencing_token(), Err(Error::Unsupported { .. })));
+        several.unlock().await.unwrap();
+        let guard = client.plain("job").lock().await.unwrap();
+        assert!(matches!(guard.downgrade().await, Err(Error::Unsupported { .. })));
+        // The guard that could not be changed is dropped.
+        bed::idle(&client).await;
+    })
+    .await;
+}
+
+/// A guard that relies on it is told at once.
+#[tokio::test]
+async fn a_release_by_owner_takes_the_one_hold_that_there_is() {
+    plain(async |bed| {
+        let client = bed.client().await;
+        let lock = client.plain("job");
+        for given in [false, true] {
+            let me = client.owner();
+            let how = if given { Acquire::new().owner(&me) } else { Acquire::new() };
+            let guard = lock.acquire(how).await.unwrap().unwrap();
+            let owner = guard.owner().clone();
+            let start = std::time::Instant::now();
+            assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
+            // Not asked for again and again: there is no other that it might be.
+            assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+            assert!(!guard.is_held(), "given: {given}");
+            assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })), "given: {given}");
+            bed::idle(&client).await;
+        }
+    })
+    .await;
+}

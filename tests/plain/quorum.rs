@@ -1,0 +1,188 @@
+//! RedLock over plain locks: the Redlock that other libraries speak, a majority of independent servers.
+
+use std::time::{Duration, Instant};
+
+use bed::{eventually, ms, secs};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, RedLock, Released};
+use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left, undisturbed};
+
+use crate::rig::Stranger;
+
+/// Three servers that know nothing of one another.
+struct Three {
+    servers: Vec<RedisServer>,
+    admins: Vec<Admin>,
+    baselines: Vec<Baseline>,
+}
+
+impl Three {
+    async fn start() -> Self {
+        let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+        let (mut admins, mut baselines) = (Vec::new(), Vec::new());
+        for server in &servers {
+            admins.push(Admin::connect(server).await);
+        }
+        for admin in &admins {
+            baselines.push(Baseline::take(admin).await);
+        }
+        Self { servers, admins, baselines }
+    }
+
+    async fn clients(&self) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for server in &self.servers {
+            clients.push(Client::builder(&server.url()).connect().await.unwrap());
+        }
+        clients
+    }
+
+    fn lock(clients: &[Client]) -> RedLock {
+        RedLock::over(clients.iter().cloned(), Flavour::Plain, "job").node_timeout(secs(2))
+    }
+
+    /// What stands on each.
+    async fn values(&self) -> Vec<Option<String>> {
+        let mut values = Vec::new();
+        for admin in &self.admins {
+            values.push(admin.cmd(&["GET", "job"]).await);
+        }
+        values
+    }
+
+    /// Another library's holder of these servers; on how many it is.
+    async fn takes(&self, at: &[usize], lease: Duration) -> usize {
+        let mut votes = 0;
+        for at in at {
+            votes += usize::from(self.stranger(*at).takes("job", lease).await);
+        }
+        votes
+    }
+
+    async fn releases(&self) -> usize {
+        let mut votes = 0;
+        for at in 0..3 {
+            votes += usize::from(self.stranger(at).releases("job").await);
+        }
+        votes
+    }
+
+    fn stranger(&self, at: usize) -> Stranger<'_> {
+        Stranger { admin: &self.admins[at], value: "7be4a1a69a6b4a4c8b9f1c1f6f8f6f8f7be4a1a69a6b4a4c" }
+    }
+}
+
+async fn three(body: impl AsyncFn(&Three, &[Client])) {
+    undisturbed(async || {
+        let three = Three::start().await;
+        let clients = three.clients().await;
+        body(&three, &clients).await;
+        for client in clients {
+            bed::idle(&client).await;
+            client.shutdown(secs(5)).await.unwrap();
+        }
+        for (admin, baseline) in three.admins.iter().zip(&three.baselines) {
+            assert_nothing_left(admin, baseline).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
+    three(async |three, clients| {
+        let lock = Three::lock(clients);
+        let guard = lock.lock().await.unwrap();
+        eventually("all three", secs(5), async || three.values().await.iter().all(Option::is_some)).await;
+        // Each server has a value of its own.
+        let values = three.values().await;
+        assert!(values[0] != values[1] && values[1] != values[2]);
+        assert_eq!(three.takes(&[0, 1, 2], secs(5)).await, 0);
+        assert_eq!(three.releases().await, 0);
+        assert_eq!(lock.state().await.unwrap().holders, [(guard.owner().to_string(), 1)]);
+        let me = guard.owner().clone();
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        eventually("all free", secs(5), async || three.values().await.iter().all(Option::is_none)).await;
+
+        for at in [&[0, 1][..], &[1, 2], &[0, 1, 2]] {
+            assert_eq!(three.takes(at, secs(20)).await, at.len());
+            assert!(lock.try_lock().await.unwrap().is_none());
+            assert!(lock.lock_for(ms(150)).await.unwrap().is_none());
+            // Of theirs, by the name that they have on all servers.
+            let holders = lock.state().await.unwrap().holders;
+            assert_eq!(holders, [(three.stranger(0).value.to_owned(), 1)], "{at:?}");
+            assert!(lock.release(&me).await.is_err());
+            assert_eq!(three.releases().await, at.len());
+        }
+        // A minority of theirs is in nobody's way, and stays theirs.
+        assert_eq!(three.takes(&[1], secs(20)).await, 1);
+        let guard = lock.lock_for(secs(5)).await.unwrap().expect("two of three are free");
+        assert!(guard.is_held());
+        assert_eq!(three.takes(&[0, 2], secs(5)).await, 0);
+        guard.unlock().await.unwrap();
+        assert_eq!(three.releases().await, 1);
+    })
+    .await;
+}
+
+/// Who waits behind another library's majority is in soon after its release, and when it expires.
+#[tokio::test]
+async fn a_majority_that_others_release_or_leave_is_found() {
+    three(async |three, clients| {
+        let lock = Three::lock(clients);
+        for expires in [false, true] {
+            assert_eq!(three.takes(&[0, 1, 2], if expires { ms(900) } else { secs(60) }).await, 3);
+            let waiting = lock.clone();
+            let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
+            tokio::time::sleep(ms(400)).await;
+            assert!(!waiter.is_finished());
+            let start = Instant::now();
+            if !expires {
+                assert_eq!(three.releases().await, 3);
+            }
+            let guard = waiter.await.unwrap();
+            println!("expires: {expires}: in after {:?}", start.elapsed());
+            assert!(start.elapsed() < secs(3), "{:?}", start.elapsed());
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Its owner may not come in again, at any server.
+#[tokio::test]
+async fn nobody_comes_in_again() {
+    three(async |_, clients| {
+        let lock = Three::lock(clients);
+        let me = clients[0].owner();
+        let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
+        let again = lock.acquire(Acquire::new().owner(&me)).await;
+        assert!(matches!(again, Err(Error::WouldDeadlock { .. })), "{again:?}");
+        assert!(guard.is_held());
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Kept on every server by its watchdog; lost when others have most of them.
+#[tokio::test]
+async fn it_is_renewed_everywhere_and_its_loss_is_told() {
+    three(async |three, clients| {
+        let lock = Three::lock(clients);
+        let guard = lock.lock().await.unwrap();
+        eventually("all three", secs(5), async || three.values().await.iter().all(Option::is_some)).await;
+        for client in clients {
+            assert_eq!(client.renew_now().await.renewed, 1);
+        }
+        for at in [0, 2] {
+            let () = three.admins[at].cmd(&["DEL", "job"]).await;
+        }
+        assert_eq!(three.takes(&[0, 2], secs(60)).await, 2);
+        for client in clients {
+            client.renew_now().await;
+        }
+        assert!(!guard.is_held());
+        assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+        assert_eq!(three.releases().await, 2);
+    })
+    .await;
+}

@@ -1,0 +1,69 @@
+//! What the tests of the plain lock add to the bed: strangers, who use the same keys in their own way, and what was sent.
+
+use std::time::Duration;
+
+use distlock::{Acquire, Client, DistLock as _, Flavour};
+use distlock_support::Admin;
+
+use bed::{Bed, idle};
+
+/// Runs a test body over the plain lock.
+pub async fn plain(body: impl AsyncFn(&Bed)) {
+    bed::run(|client, name| client.lock(Flavour::Plain, name), body).await;
+}
+
+/// Somebody with another library: what that sends, as Redlock's page has it.
+pub struct Stranger<'a> {
+    pub admin: &'a Admin,
+    pub value: &'a str,
+}
+
+impl Stranger<'_> {
+    pub async fn takes(&self, key: &str, lease: Duration) -> bool {
+        let lease = lease.as_millis().to_string();
+        let taken: Option<String> = self.admin.cmd(&["SET", key, self.value, "NX", "PX", &lease]).await;
+        taken.is_some()
+    }
+
+    /// Compares, and deletes.
+    pub async fn releases(&self, key: &str) -> bool {
+        let delete = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+        self.admin.cmd::<u64>(&["EVAL", delete, "1", key, self.value]).await == 1
+    }
+
+    /// Compares, and extends.
+    pub async fn extends(&self, key: &str, lease: Duration) -> bool {
+        let extend =
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0";
+        let lease = lease.as_millis().to_string();
+        self.admin.cmd::<u64>(&["EVAL", extend, "1", key, self.value, &lease]).await == 1
+    }
+}
+
+/// What stands under a key.
+pub async fn value(bed: &Bed, key: &str) -> Option<String> {
+    bed.admin.cmd(&["GET", key]).await
+}
+
+/// A client that has connected, when the server knows the scripts and has forgotten the counts.
+pub async fn warm(bed: &Bed) -> Client {
+    let client = bed.client().await;
+    let lock = client.plain("warm");
+    // As an owner that others may act as: by a script.
+    let guard = lock.acquire(Acquire::new().owner(&client.owner())).await.unwrap().unwrap();
+    guard.extend(bed::secs(60)).await.unwrap();
+    assert!(lock.is_locked().await.unwrap() && lock.force_unlock().await.unwrap());
+    drop(guard);
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    idle(&client).await;
+    bed.admin.reset_stats().await;
+    client
+}
+
+/// How many scripts were run since the last time, and how often `SET` was by itself. Forgets both.
+pub async fn sent(bed: &Bed) -> (u64, u64) {
+    let stats = bed.admin.commandstats().await;
+    bed.admin.reset_stats().await;
+    let count = |name: &str| stats.get(name).copied().unwrap_or_default();
+    (count("eval") + count("evalsha"), count("set"))
+}

@@ -1,0 +1,164 @@
+//! What the scripts ask the server for with a thousand readers, and with ten thousand: counted, not timed.
+
+use redis::Value;
+
+use crate::crowd::{Crowd, Reader};
+use bed::rw;
+
+/// Nothing runs out while a test lasts.
+const LONG: i64 = 600_000;
+
+const STRANGER: &str = "0a1b2c3d-0000-8000-9000-00000000000c";
+
+/// How often each script is run.
+const TIMES: usize = 40;
+
+/// The nth of those who read.
+type Nth = fn(usize) -> Reader;
+
+/// Who reads, of so many: and how much longer than the shortest lease each has.
+const CROWDS: [(&str, Nth); 5] = [
+    ("all came at once", |n| Reader::ours(n, &[LONG])),
+    ("each third of a watchdog", |n| Reader::ours(n, &[LONG + (n * 7_919 % 10_000) as i64])),
+    ("leases of all lengths", |n| Reader::ours(n, &[LONG + (n * 7_919 % 3_000_000) as i64])),
+    ("one stays for long", |n| Reader::ours(n, &[if n == 0 { 20 * LONG } else { LONG }])),
+    ("half of them dead", |n| Reader::ours(n, &[if n % 2 == 1 { 0 } else { LONG }])),
+];
+
+/// What a run of each script asks for, the most and on average.
+async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str, u64, f64)> {
+    let readers: Vec<Reader> = (0..count).map(make).collect();
+    let longest = readers.iter().map(Reader::lasts).max().unwrap();
+    crowd.put(longest, &readers).await;
+    let mut live: Vec<&Reader> = readers.iter().filter(|reader| reader.lasts() > 0).collect();
+    // In the order of their leases: whoever leaves is the one that decided the hash's.
+    live.sort_by_key(|reader| reader.lasts());
+    let mut all = Vec::new();
+    for script in ["read", "write", "write, preferred", "leave", "renew", "extend", "release", "release again"] {
+        let mut each = Vec::new();
+        if script == "release" {
+            // None of them was extended.
+            crowd.put(longest, &readers).await;
+        }
+        crowd.asked(count).await;
+        for n in 0..TIMES {
+            let stranger = format!("{STRANGER}:{n}");
+            let some = &*live[n].owner;
+            let answer = match script {
+                "read" => crowd.read(&stranger, LONG).await,
+                "write" => crowd.write(&format!("{STRANGER}:w"), 0).await,
+                "write, preferred" => crowd.write(&format!("{STRANGER}:w"), 10_000).await,
+                "leave" => crowd.leave(&format!("{STRANGER}:w")).await,
+                "renew" => crowd.renew(&[some], 2 * LONG, 0).await,
+                "extend" => crowd.renew(&[some], -LONG, 1).await,
+                // The longest first.
+                _ => crowd.release(&live[live.len() - 1 - n].owner).await,
+            };
+            each.push(crowd.asked(count).await);
+            let fits = match script {
+                "read" => answer == Value::Nil,
+                "write" | "write, preferred" => matches!(answer, Value::Int(1..)),
+                "leave" | "release again" => matches!(answer, Value::BulkString(_)),
+                "renew" | "extend" => answer == Value::Array(vec![Value::Int(1)]),
+                _ => answer == Value::Array(vec![Value::Int(-1)]),
+            };
+            assert!(fits, "{script}: {answer:?}");
+        }
+        let sum: u64 = each.iter().sum();
+        all.push((script, each.iter().copied().max().unwrap(), sum as f64 / TIMES as f64));
+    }
+    crowd.clear().await;
+    all
+}
+
+/// A release looks at a handful of readers where it looked at all of them.
+#[tokio::test]
+async fn no_script_asks_for_more_where_ten_times_as_many_read() {
+    rw(async |bed| {
+        let crowd = Crowd::new(bed).await;
+        for (what, make) in CROWDS {
+            let (some, more) = (costs(&crowd, make, 1_000).await, costs(&crowd, make, 10_000).await);
+            for ((script, most, mean), (_, most_more, mean_more)) in some.into_iter().zip(more) {
+                println!("{what}, {script}: {mean:.1} (at the most {most}), of 10 000 {mean_more:.1} ({most_more})");
+                // A sample, and what there is to do besides.
+                assert!(most.max(most_more) <= 48, "{what}, {script}: {most}, then {most_more}");
+                assert!(mean_more <= 1.5 * mean + 4.0, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
+                // Mostly one look is enough.
+                let usual = if matches!(script, "release" | "extend") { 30.0 } else { 13.0 };
+                assert!(mean.max(mean_more) <= usual, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
+            }
+        }
+    })
+    .await;
+}
+
+/// A renewal costs what it renews.
+#[tokio::test]
+async fn a_renewal_asks_for_four_things_a_reader() {
+    rw(async |bed| {
+        let crowd = Crowd::new(bed).await;
+        for count in [1_000, 10_000] {
+            let readers: Vec<Reader> = (0..count).map(|n| Reader::ours(n, &[LONG])).collect();
+            crowd.put(LONG, &readers).await;
+            let owners: Vec<&str> = readers.iter().map(|reader| &*reader.owner).collect();
+            crowd.asked(count).await;
+            for batch in owners.chunks(100) {
+                let _ = crowd.renew(batch, LONG + 1_000, 0).await;
+            }
+            let asked = crowd.asked(count).await;
+            assert!(asked <= 5 * count as u64, "{asked} for {count}");
+            crowd.clear().await;
+        }
+    })
+    .await;
+}
+
+/// Whoever comes upon many dead looks at all of them, once: then they are out.
+#[tokio::test]
+async fn the_dead_are_paid_for_once() {
+    rw(async |bed| {
+        const DEAD: usize = 10_000;
+        let crowd = Crowd::new(bed).await;
+        let mut readers: Vec<Reader> = (100..100 + DEAD).map(|n| Reader::ours(n, &[0])).collect();
+        readers.extend((0..50).map(|n| Reader::ours(n, &[LONG])));
+        crowd.put(LONG, &readers).await;
+        crowd.asked(0).await;
+        let mut fields = crowd.look().await.fields.len();
+        let mut all = 0;
+        for reader in &readers[DEAD..] {
+            crowd.asked(0).await;
+            let _ = crowd.release(&reader.owner).await;
+            all += crowd.asked(fields).await;
+            fields = crowd.look().await.fields.len();
+        }
+        assert_eq!(crowd.look().await.left, -2);
+        println!("{DEAD} dead readers cost {all} looks");
+        assert!(all <= 3 * DEAD as u64, "{all}");
+    })
+    .await;
+}
+
+/// With few enough to be searched, a command searches them once, however many leave by it.
+#[tokio::test]
+async fn a_search_is_bounded() {
+    rw(async |bed| {
+        let crowd = Crowd::new(bed).await;
+        // Each leaves a gap behind it, so that whoever leaves decides, and nobody lasts as long.
+        let make = |n: usize| Reader::ours(n, &[LONG + 10_000 * n as i64]);
+        let mut searched = Vec::new();
+        for count in [200, 2_000] {
+            let readers: Vec<Reader> = (0..count).map(make).collect();
+            crowd.put(readers[count - 1].lasts(), &readers).await;
+            crowd.asked(count).await;
+            let _ = crowd.release(&readers[count - 1].owner).await;
+            searched.push(crowd.asked(count).await);
+            let seen = crowd.look().await;
+            let over = seen.left - seen.longest();
+            let fits = if count == 200 { (-3..900).contains(&over) } else { (9_000..11_000).contains(&over) };
+            assert!(fits, "{count}: {over}");
+            crowd.clear().await;
+        }
+        assert!(searched[0] <= 3 * 256 && searched[1] <= 48, "{searched:?}");
+    })
+    .await;
+}

@@ -1,0 +1,241 @@
+//! RW2, RW3 with more readers than a script looks at: whoever comes and goes, the hash never ends before a live reader's
+//! cover, lasts no longer than is said (`docs/wire-format.md`), and the last live reader frees the lock.
+
+use distlock_support::Numbers;
+use redis::Value;
+
+use crate::crowd::{Crowd, Reader, Seen};
+use bed::rw;
+
+/// Up to so many fields the lease of the hash is what the readers are covered for; and so many are searched.
+const FEW: usize = 16;
+const SEARCHED: usize = 256;
+/// By so many ms the hash of many readers may outlast them.
+const SLACK: i64 = 5_000;
+/// Whole ms, of several commands.
+const ROUND: i64 = 3;
+/// A script sets what it has read: later by as much as it was held up in between.
+const LATE: i64 = 900;
+
+/// Nothing runs out while a story lasts.
+const SHORT: i64 = 100_000;
+
+const WRITER: &str = "0a1b2c3d-0000-8000-9000-00000000000c:1";
+
+/// What may be in a lock.
+struct Kind {
+    /// How many of a hundred readers are dead, Java's, of two covers; and how many leases are told apart.
+    dead: u64,
+    java: u64,
+    twice: u64,
+    spread: i64,
+}
+
+fn draw(dice: &mut Numbers, kind: &Kind, count: usize) -> Vec<Reader> {
+    let reader = |n: usize| {
+        let lease = |dice: &mut Numbers| SHORT + dice.below(kind.spread.unsigned_abs()).cast_signed() * 1_000;
+        let mut covers = vec![lease(dice)];
+        let java = dice.below(100) < kind.java;
+        if java && dice.below(100) < kind.twice {
+            covers.insert(usize::from(dice.below(2) == 0), [0, lease(dice)][dice.below(2) as usize]);
+        }
+        if dice.below(100) < kind.dead {
+            covers.fill(0);
+        }
+        if java { Reader::javas(n, &covers) } else { Reader::ours(n, &covers) }
+    };
+    (0..count).map(reader).collect()
+}
+
+/// The hash and the covers are what they may be after a step that this owner took. A writer that asks leaves the hash as it is.
+fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
+    let others = before.readers.iter().filter(|(owner, _)| *owner != actor);
+    let alive = others.clone().filter(|(_, left)| **left > 0).count();
+    if alive == 0 && !after.readers.contains_key(actor) {
+        assert_eq!(after.left, -2, "{what}: nobody lives, and the lock is not free");
+        return;
+    }
+    let fields = before.fields.len();
+    for (owner, left) in others {
+        let stays = *left > 0 || fields <= FEW || !is_ours(owner);
+        assert!(!stays || after.readers.contains_key(owner), "{what}: {owner} is out, covered for {left}");
+    }
+    let longest = after.longest();
+    // Java may have cut it short before.
+    let least = longest.min(before.left - (before.longest() - longest).max(0));
+    assert!(after.left >= least - LATE, "{what}: the hash has {} ms, a reader {longest}", after.left);
+    let over = after.left - longest;
+    if actor == WRITER {
+        assert!((before.left - after.left) < LATE, "{what}: {} ms, then {}", before.left, after.left);
+    } else if fields <= FEW {
+        assert!(over < LATE, "{what}: the hash has {} ms of {longest}", after.left);
+    } else if before.left <= before.longest() + SLACK && fields <= SEARCHED {
+        assert!(over < SLACK + LATE, "{what}: the hash has {} ms, nobody more than {longest}", after.left);
+    }
+    if !java {
+        assert!(after.left >= longest - ROUND, "{what}: the hash has {} ms, a reader {longest}", after.left);
+        assert!(after.left <= before.left.max(longest) + LATE, "{what}: the hash was made longer");
+    }
+}
+
+fn is_ours(owner: &str) -> bool {
+    owner.as_bytes()[14] == b'8'
+}
+
+/// All of ours leave, in any order, while writers ask, and leases are made shorter.
+async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
+    let mut dice = Numbers::new(seed);
+    let readers = draw(&mut dice, kind, count);
+    let longest = readers.iter().map(Reader::lasts).max().unwrap_or(0).max(SHORT);
+    let java = readers.iter().any(|reader| !reader.is_ours());
+    // As Java's watchdog leaves it, or a release that did not search.
+    let left = match dice.below(4) {
+        0 if java => SHORT / 2,
+        1 => longest + dice.below(600_000).cast_signed(),
+        _ => longest,
+    };
+    crowd.put(left, &readers).await;
+    let mut ours: Vec<&Reader> = readers.iter().filter(|reader| reader.is_ours() && reader.lasts() > 0).collect();
+    let (mut cut, nobody) = (0, ours.is_empty());
+    while !ours.is_empty() {
+        // To look at a crowd after each of its steps takes longer than the steps.
+        while ours.len() > 50 && dice.below(6) > 0 {
+            let _ = crowd.release(&ours.swap_remove(dice.below(ours.len() as u64) as usize).owner).await;
+        }
+        let at = dice.below(ours.len() as u64) as usize;
+        let (before, owner) = (crowd.look().await, &*ours[at].owner);
+        let what = format!("seed {seed}, {count} readers, {} fields, {owner}", before.fields.len());
+        match dice.below(8) {
+            0 => {
+                let busy = crowd.write(WRITER, 0).await;
+                let Value::Int(busy) = busy else { panic!("{what}: a writer is in beside readers: {busy:?}") };
+                assert!(busy > 0 && busy <= before.left, "{what}: told {busy} of {}", before.left);
+                check(&format!("{what}: write"), &before, &crowd.look().await, WRITER, java);
+            }
+            1 => {
+                cut += 1;
+                let _ = crowd.renew(&[owner], -SHORT / 2, cut).await;
+                let after = crowd.look().await;
+                let own = after.readers[owner];
+                assert!(own <= SHORT / 2 && own > 0, "{what}: {own}");
+                check(&format!("{what}: extend"), &before, &after, owner, java);
+            }
+            _ => {
+                let owner = ours.swap_remove(at).owner.clone();
+                let told = crowd.release(&owner).await;
+                let after = crowd.look().await;
+                assert!(!after.fields.contains_key(&owner), "{what}: {after:?}");
+                let free = after.left == -2;
+                assert_eq!(told, if free { Value::Int(0) } else { Value::Array(vec![Value::Int(-1)]) }, "{what}");
+                check(&format!("{what}: release"), &before, &after, &owner, java);
+                // A repeat changes nothing.
+                let again = crowd.release(&owner).await;
+                assert!(
+                    matches!((free, &again), (true, Value::Nil) | (false, Value::BulkString(_))),
+                    "{what}: {again:?}"
+                );
+                let more = crowd.look().await;
+                assert_eq!(more.fields, after.fields, "{what}");
+            }
+        }
+    }
+    let end = crowd.look().await;
+    assert!(nobody || (end.left == -2) == (end.longest() == 0), "seed {seed}: {end:?}");
+    crowd.clear().await;
+}
+
+/// More of them by `RW_SEEDS`.
+fn seeds() -> u64 {
+    std::env::var("RW_SEEDS").map_or(2, |seeds| seeds.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_hash_of_many_readers_lasts_as_long_as_they_do_and_little_longer() {
+    rw(async |bed| {
+        let crowd = Crowd::new(bed).await;
+        let mut seed = 0;
+        for _ in 0..seeds() {
+            for (dead, java, twice, spread) in
+                [(0, 0, 0, 1), (0, 0, 0, 300), (30, 0, 0, 60), (95, 0, 0, 60), (0, 10, 50, 60), (50, 50, 50, 600)]
+            {
+                for count in [10, 20, 60, 300] {
+                    seed += 1;
+                    story(&crowd, seed, &Kind { dead, java, twice, spread }, count).await;
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// The dead of ours go, Java's stay; and the last live reader frees the lock however many they are.
+#[tokio::test]
+async fn the_last_live_reader_of_many_dead_frees_the_lock() {
+    rw(async |bed| {
+        let crowd = Crowd::new(bed).await;
+        for java in [false, true] {
+            let dead = |n| if java { Reader::javas(n, &[0]) } else { Reader::ours(n, &[0]) };
+            let mut readers: Vec<Reader> = (10..1_010).map(dead).collect();
+            readers.extend([Reader::ours(1, &[SHORT]), Reader::ours(2, &[SHORT]), Reader::ours(3, &[2 * SHORT])]);
+            crowd.put(2 * SHORT, &readers).await;
+            // Whoever asks finds somebody, or all: who waits is told of it, and the dead are out.
+            assert!(matches!(crowd.write(WRITER, 0).await, Value::Int(1..)));
+            let _ = crowd.release(&readers[1_002].owner).await;
+            let seen = crowd.look().await;
+            assert_eq!(seen.fields.len(), if java { 1_003 } else { 3 }, "java {java}");
+            assert!(java || seen.left <= SHORT, "{}", seen.left);
+            let _ = crowd.release(&readers[1_000].owner).await;
+            assert!(crowd.look().await.left > 0);
+            assert_eq!(crowd.release(&readers[1_001].owner).await, Value::Int(0));
+            assert_eq!(crowd.look().await.left, -2, "java {java}");
+            // Nobody but the dead: a writer takes the lock.
+            crowd.put(SHORT, &readers[..1_000]).await;
+            assert_eq!(crowd.write(WRITER, 0).await, Value::Nil);
+            assert_eq!(crowd.look().await.fields["mode"], "write");
+            crowd.clear().await;
+        }
+    })
+    .await;
+}
+
+/// A hash that somebody made endless gets an end again, and a writer is told when to look.
+#[tokio::test]
+async fn a_hash_without_an_end_gets_one_from_the_next_release() {
+    rw(async |bed| {
+        let crowd = Crowd::new(bed).await;
+        for count in [10, 100, 1_000] {
+            let readers: Vec<Reader> = (0..count).map(|n| Reader::ours(n, &[SHORT])).collect();
+            crowd.put(SHORT, &readers).await;
+            let _: u64 = bed.admin.cmd(&["PERSIST", crate::crowd::NAME]).await;
+            let told = crowd.write(WRITER, 0).await;
+            assert!(matches!(told, Value::Int(1..=SHORT)), "{told:?}");
+            let _ = crowd.release(&readers[0].owner).await;
+            let left = crowd.look().await.left;
+            assert!(left > SHORT / 2 && left <= SHORT, "{count}: {left}");
+            crowd.clear().await;
+        }
+    })
+    .await;
+}
+
+/// Where the server does not choose at random all is as it is with few readers.
+#[tokio::test]
+async fn without_random_fields_the_lease_is_exact() {
+    rw(async |bed| {
+        let crowd = Crowd::new(bed).await;
+        let () = bed.admin.cmd(&["ACL", "SETUSER", "default", "-hrandfield"]).await;
+        let readers: Vec<Reader> = (0..300).map(|n| Reader::ours(n, &[SHORT + 1_000 * n as i64])).collect();
+        crowd.put(SHORT + 299_000, &readers).await;
+        for n in (200..300).rev() {
+            assert!(matches!(crowd.write(WRITER, 0).await, Value::Int(1..)));
+            let _ = crowd.release(&readers[n].owner).await;
+            let seen = crowd.look().await;
+            assert!((-ROUND..LATE).contains(&(seen.left - seen.longest())), "{n}: {} of {}", seen.left, seen.longest());
+        }
+        // Whoever it is that holds it.
+        assert!(matches!(crowd.release(&readers[299].owner).await, Value::BulkString(_)));
+        let () = bed.admin.cmd(&["ACL", "SETUSER", "default", "+@all"]).await;
+        crowd.clear().await;
+    })
+    .await;
+}

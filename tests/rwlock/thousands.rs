@@ -1,0 +1,144 @@
+//! Ten thousand readers of one lock at once: all come in and all leave, without an error, and no command of theirs holds the server
+//! up.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Acquire, Client, Guard};
+use redis::Value;
+
+use bed::{Bed, rw, secs};
+
+const READERS: usize = 10_000;
+
+/// Who they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Who {
+    /// Tasks of one client, or of so many.
+    Tasks(usize),
+    /// As owners that were given.
+    Owners,
+    /// For leases of different lengths.
+    Leases,
+    /// Renewed once before they leave.
+    Renewed,
+}
+
+/// What the server did since the last time: script commands, what they asked for, the time of all and of the longest of them.
+#[derive(Debug)]
+struct Work {
+    commands: u64,
+    asked: u64,
+    took: Duration,
+    longest: Duration,
+}
+
+async fn work(bed: &Bed) -> Work {
+    let info: String = bed.admin.cmd(&["INFO", "commandstats"]).await;
+    let stats = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
+    let value = |stat: &str, name: &str| -> u64 {
+        let of = stat.split(',').find_map(|part| part.strip_prefix(name));
+        of.expect("told").parse().expect("a number")
+    };
+    let mut work = Work { commands: 0, asked: 0, took: Duration::ZERO, longest: longest(bed).await };
+    for (name, stat) in stats {
+        if name.starts_with("eval") {
+            work.commands += value(stat, "calls=");
+            work.took += Duration::from_micros(value(stat, "usec="));
+        } else if name == "hgetall" || name == "hkeys" {
+            // Reads every reader there is.
+            work.asked += value(stat, "calls=") * READERS as u64 / 10;
+        } else if !["config", "info", "slowlog"].iter().any(|own| name.starts_with(own)) {
+            work.asked += value(stat, "calls=");
+        }
+    }
+    bed.admin.reset_stats().await;
+    let () = bed.admin.cmd(&["SLOWLOG", "RESET"]).await;
+    work
+}
+
+async fn longest(bed: &Bed) -> Duration {
+    let log: Vec<Vec<Value>> = bed.admin.cmd(&["SLOWLOG", "GET", "-1"]).await;
+    let took = log.iter().map(|entry| match entry[2] {
+        Value::Int(micros) => Duration::from_micros(micros.unsigned_abs()),
+        ref odd => panic!("{odd:?}"),
+    });
+    took.max().unwrap_or_default()
+}
+
+/// Comes in, as one of these.
+async fn come(client: Client, who: Who, n: usize) -> distlock::Result<Option<Guard>> {
+    let (lock, mut how) = (client.rw("x").read(), Acquire::new());
+    let me = client.owner();
+    match who {
+        Who::Owners => how = how.owner(&me),
+        Who::Leases => how = how.lease(secs(60) + Duration::from_millis(n as u64 * 7_919 % 600_000)),
+        Who::Tasks(_) | Who::Renewed => {}
+    }
+    lock.acquire(how).await
+}
+
+/// All of these, at once; none of them may fail.
+async fn all<T: Send + 'static>(
+    jobs: impl Iterator<Item = impl Future<Output = distlock::Result<T>> + Send + 'static>,
+) -> Vec<T> {
+    let jobs: Vec<_> = jobs.map(tokio::spawn).collect();
+    let (mut done, mut failed) = (Vec::with_capacity(jobs.len()), Vec::new());
+    for job in jobs {
+        match job.await.unwrap() {
+            Ok(value) => done.push(value),
+            Err(error) => failed.push(error),
+        }
+    }
+    assert!(failed.is_empty(), "{} failed, the first: {:?}", failed.len(), failed[0]);
+    done
+}
+
+/// Each costs what one reader costs: a few commands inside a script, which many share.
+fn bounded(what: &str, work: &Work) {
+    println!("{what}: {work:?}");
+    assert!(work.asked <= 14 * READERS as u64, "{what}: {work:?}");
+    assert!(work.commands <= READERS as u64 / 8, "{what}: {work:?}");
+    // They take 1 ms and 0.2 s; both have room for a machine with ten times as much to do as it can.
+    assert!(work.longest < Duration::from_millis(500), "{what}: {work:?}");
+    assert!(work.took < secs(5), "{what}: {work:?}");
+}
+
+async fn ten_thousand_come_and_go(who: Who) {
+    rw(async |bed| {
+        let clients = if let Who::Tasks(clients) = who { clients } else { 1 };
+        let clients: Vec<Client> = futures::future::join_all((0..clients).map(|_| bed.client())).await;
+        bed.admin.config_set("slowlog-log-slower-than", "200").await;
+        work(bed).await;
+        let start = Instant::now();
+        let come = (0..READERS).map(|n| come(clients[n % clients.len()].clone(), who, n));
+        let guards: Vec<Guard> = all(come).await.into_iter().map(|guard| guard.expect("shared")).collect();
+        println!("{who:?}: in within {:?}", start.elapsed());
+        assert_eq!(bed.admin.hgetall("x").await.len(), READERS + 1);
+        bounded("came", &work(bed).await);
+        if who == Who::Renewed {
+            let round = clients[0].renew_now().await;
+            assert_eq!((round.renewed, round.failed, round.lost), (READERS, 0, 0));
+            bounded("renewed", &work(bed).await);
+        }
+        // They stand in a writer's way, who does not look at them all.
+        assert!(clients[0].rw("x").write().try_lock().await.unwrap().is_none());
+        let asked = work(bed).await;
+        assert!(asked.asked < 40, "a writer: {asked:?}");
+        assert!(guards.iter().all(Guard::is_held));
+        let start = Instant::now();
+        all(guards.into_iter().map(Guard::unlock)).await;
+        println!("{who:?}: out within {:?}", start.elapsed());
+        bounded("left", &work(bed).await);
+        assert_eq!(bed.admin.keys().await, [""; 0]);
+        let () = bed.admin.cmd(&["SLOWLOG", "RESET"]).await;
+    })
+    .await;
+}
+
+bed::cases!(on two threads, ten_thousand_come_and_go:
+    of_one_client = Who::Tasks(1),
+    of_eight_clients = Who::Tasks(8),
+    as_given_owners = Who::Owners,
+    with_leases_of_different_lengths = Who::Leases,
+    after_a_round_of_renewals = Who::Renewed,
+);

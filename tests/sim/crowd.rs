@@ -1,0 +1,237 @@
+//! More readers at a time than a script looks at: they come and go, die, are cut off, come late; and writers between them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use distlock::{Acquire, Error, Guard};
+use distlock_sim::{Chaos, LinkOptions, SimReply, SimServer};
+use distlock_support::Numbers;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use crate::rig::{Party, ms, settled, virtually};
+
+const NAME: &str = "l";
+const PARTIES: usize = 3;
+/// Tasks of each party that read.
+const READERS: usize = 20;
+const ROUNDS: usize = 4;
+const WATCHDOG: Duration = ms(600);
+const POLL_CAP: Duration = ms(300);
+/// The longest explicit lease.
+const LEASE: Duration = ms(9_000);
+/// By so much the hash of many readers may outlast them: seen by whoever looks at the hash alone.
+const SLACK: i64 = 5_000;
+
+struct Scene {
+    server: SimServer,
+    parties: Vec<Party>,
+    /// Guards of readers, until their release is called.
+    reading: Mutex<BTreeMap<usize, Arc<Guard>>>,
+    next: AtomicUsize,
+    over: AtomicBool,
+    wrong: Mutex<Vec<String>>,
+    /// The most fields that were met, and how often a writer was in.
+    most: AtomicUsize,
+    written: AtomicUsize,
+}
+
+/// Errors that faults bring; any other is a mistake.
+fn passes(error: &Error) -> bool {
+    error.is_retryable() || matches!(error, Error::Lost { .. } | Error::NotHeld { .. })
+}
+
+impl Scene {
+    fn new(seed: u64, rough: bool) -> Arc<Self> {
+        let server = SimServer::new(seed);
+        let link = LinkOptions { latency_max: ms(4), timeout: ms(100), ..LinkOptions::default() };
+        let party = |n: usize| {
+            let party = Party::new(&server, link, |options| {
+                options.watchdog = WATCHDOG;
+                options.command_timeout = ms(100);
+                options.subscribe_timeout = ms(100);
+                options.poll_cap = POLL_CAP;
+                options.coalesce = n != 1;
+            });
+            if rough {
+                let lose = 0.02;
+                let chaos = Chaos { lose_request: lose, lose_reply: lose, lose_message: lose, ..Chaos::default() };
+                party.link.chaos(Chaos { late_copy: 0.05, late_max: ms(300), delay_max: ms(20), ..chaos });
+            }
+            party
+        };
+        let parties = (0..PARTIES).map(party).collect();
+        Arc::new(Self {
+            parties,
+            server,
+            reading: Mutex::default(),
+            next: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+            wrong: Mutex::default(),
+            most: AtomicUsize::new(0),
+            written: AtomicUsize::new(0),
+        })
+    }
+
+    fn wrong(&self, what: String) {
+        self.wrong.lock().push(format!("at {:?}: {what}", self.server.uptime()));
+    }
+
+    async fn reader(self: Arc<Self>, party: usize, mut dice: Numbers) {
+        let client = &self.parties[party].client;
+        let (lock, mut owner) = (client.rw(NAME).read(), client.owner());
+        for _ in 0..ROUNDS {
+            sleep(ms(dice.below(400))).await;
+            let mut how = Acquire::new().wait(ms(20_000));
+            if dice.once_in(3) {
+                // One that left a hold behind is not used again.
+                how = how.owner(&owner);
+            }
+            if dice.once_in(3) {
+                how = how.lease(dice.between(50, LEASE.as_millis() as u64));
+            }
+            let guard = match lock.acquire(how).await {
+                Ok(Some(guard)) => Arc::new(guard),
+                Ok(None) => continue,
+                Err(error) if passes(&error) => continue,
+                Err(error) => return self.wrong(format!("{error:?}")),
+            };
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            self.reading.lock().insert(number, Arc::clone(&guard));
+            sleep(ms(dice.below(900))).await;
+            if dice.once_in(4) && guard.is_held() {
+                let _ = guard.extend(dice.between(50, 2_000)).await;
+                sleep(ms(dice.below(300))).await;
+            }
+            self.reading.lock().remove(&number);
+            let Some(guard) = Arc::into_inner(guard) else { return self.wrong("a guard is kept".to_owned()) };
+            match dice.below(8) {
+                0 => drop(guard),
+                // Its lease ends by itself.
+                1 => {
+                    drop(guard.into_owner());
+                    owner = client.owner();
+                }
+                _ => match guard.unlock().await {
+                    Err(error) if !passes(&error) => self.wrong(format!("{error:?}")),
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    /// M1: no reader says that it holds while a writer does.
+    async fn writer(self: Arc<Self>, party: usize, mut dice: Numbers) {
+        let lock = self.parties[party].client.rw(NAME).write();
+        while !self.over.load(Ordering::Relaxed) {
+            sleep(ms(dice.below(300))).await;
+            let Ok(Some(guard)) = lock.lock_for(ms(2_000)).await else { continue };
+            for _ in 0..5 {
+                let readers: Vec<_> = self.reading.lock().values().cloned().collect();
+                if guard.is_held() && readers.iter().any(|reader| reader.is_held()) {
+                    self.wrong(format!("M1: a reader beside a writer: {guard:?}"));
+                }
+                drop(readers);
+                sleep(ms(2)).await;
+            }
+            self.written.fetch_add(1, Ordering::Relaxed);
+            let _ = guard.unlock().await;
+        }
+    }
+
+    /// RW3: the hash outlasts whoever lives in it, and little more.
+    fn look(&self) {
+        let SimReply::List(flat) = self.server.command(&[b"hgetall", NAME.as_bytes()]) else { return };
+        let text = |reply: &SimReply| match reply {
+            SimReply::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            odd => panic!("{odd:?}"),
+        };
+        let fields: Vec<(String, String)> = flat.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect();
+        if !fields.iter().any(|(field, mode)| field == "mode" && mode == "read") {
+            return;
+        }
+        self.most.fetch_max(fields.len(), Ordering::Relaxed);
+        let left = self.server.pttl(NAME.as_bytes());
+        for (owner, count) in &fields {
+            for n in 1..=count.parse::<u32>().unwrap_or(0) {
+                let cover = self.server.pttl(format!("{{{NAME}}}:{owner}:rwlock_timeout:{n}").as_bytes());
+                if cover > left {
+                    self.wrong(format!("RW3: {owner} is covered for {cover} ms, the hash has {left}"));
+                }
+            }
+        }
+    }
+}
+
+async fn crowd(seed: u64, rough: bool) -> (Vec<String>, usize, usize) {
+    let scene = Scene::new(seed, rough);
+    let mut tasks = Vec::new();
+    for party in 0..PARTIES {
+        for n in 0..READERS {
+            let dice = Numbers::lane(seed, (party * READERS + n) as u64);
+            tasks.push(tokio::spawn(Arc::clone(&scene).reader(party, dice)));
+        }
+    }
+    let writers: Vec<_> =
+        (0..2).map(|n| tokio::spawn(Arc::clone(&scene).writer(n, Numbers::lane(seed, 1_000 + n as u64)))).collect();
+    let looking = tokio::spawn({
+        let scene = Arc::clone(&scene);
+        async move {
+            while !scene.over.load(Ordering::Relaxed) {
+                scene.look();
+                sleep(ms(7)).await;
+            }
+        }
+    });
+    // One of them is cut off for longer than its leases, with all its readers.
+    let mut dice = Numbers::lane(seed, 2_000);
+    sleep(ms(300 + dice.below(800))).await;
+    scene.parties[2].link.partition(true);
+    sleep(WATCHDOG * 3).await;
+    scene.parties[2].link.partition(false);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    // Nobody reads but who was left behind: a writer is in when the last of these is over.
+    let (began, writer) = (Instant::now(), scene.parties[0].client.rw(NAME).write());
+    let within = LEASE + ms(SLACK as u64) + POLL_CAP + ms(1_000);
+    match writer.lock_for(within * 2).await {
+        Ok(Some(guard)) => {
+            if began.elapsed() > within {
+                scene.wrong(format!("W1: a writer waited for {:?}", began.elapsed()));
+            }
+            let _ = guard.unlock().await;
+        }
+        odd => scene.wrong(format!("W1: no writer got in: {odd:?}")),
+    }
+    scene.over.store(true, Ordering::Relaxed);
+    for task in writers.into_iter().chain([looking]) {
+        task.await.unwrap();
+    }
+    for party in &scene.parties {
+        party.link.chaos(Chaos::default());
+    }
+    let parties: Vec<&Party> = scene.parties.iter().collect();
+    if let Err(left) = settled(&scene.server, &parties, ms(60_000)).await {
+        scene.wrong(left);
+    }
+    let wrong = scene.wrong.lock().clone();
+    (wrong, scene.most.load(Ordering::Relaxed), scene.written.load(Ordering::Relaxed))
+}
+
+/// `SEED=n` runs that one alone; a multiple of them by `FULL`.
+#[test]
+fn a_crowd_of_readers_keeps_writers_out_and_not_for_ever() {
+    let from_env = std::env::var("SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = from_env.map_or(1..=if std::env::var_os("FULL").is_some() { 300 } else { 20 }, |seed| seed..=seed);
+    let (mut most, mut written) = (0, 0);
+    for seed in seeds {
+        let (wrong, fields, writes) = virtually(async move || crowd(seed, seed % 2 == 0).await);
+        assert!(wrong.is_empty(), "SEED={seed}: {}", wrong.join("\n"));
+        (most, written) = (most.max(fields), written + writes);
+    }
+    println!("up to {most} fields, {written} writes");
+    assert!(from_env.is_some() || most > 40 && written > 20, "{most} fields, {written} writes");
+}

@@ -1,0 +1,101 @@
+//! Random commands, and the scripts of the reentrant lock.
+
+use crate::{Agree, Dice, LEASES, NOW, script, told};
+
+pub(crate) const KEYS: [&str; 6] = ["lock:0", "lock:1", "lock:2", "x", "y", "z"];
+const OWNERS: [&str; 4] = ["a:1", "a:2", "b:1", "c:7"];
+const NUMBERS: [&str; 14] =
+    ["0", "1", "-1", "2", "5", "-3", "9223372036854775807", "-9223372036854775808", "01", "+1", "1.5", "x", "", " 1"];
+const SCORES: [&str; 11] = ["0", "1", "2", "2.5", "-1", "1e3", "0.1", "inf", "-inf", "nan", "x"];
+const BOUNDS: [&str; 8] = ["-inf", "+inf", "0", "(1", "2", "(2.5", "x", "1000"];
+
+/// A script with what those that take and give back holds share in front, as it is put together at build time.
+macro_rules! holds {
+    ($($file:literal),+) => {
+        concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
+    };
+}
+
+const ACQUIRE: &str = holds!("reentrant/acquire");
+const RELEASE: &str = holds!("reentrant/release");
+const RENEW: &str = holds!("common/renew");
+const FORCE: &str = holds!("reentrant/force");
+const STATE: &str = include_str!("../../lua/common/state.lua");
+
+/// One random command.
+pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
+    let key = d.of(&KEYS);
+    let lock = d.of(&KEYS[..4]);
+    let owner = d.of(&OWNERS);
+    let number = d.mostly(&NUMBERS, 6);
+    let lease = d.mostly(&LEASES, 4);
+    let score = d.mostly(&SCORES, 7);
+    let count = ["0", "1", "2", "3"][d.roll(4)].to_owned();
+    let publish = d.of(&["publish", "publish", "spublish", "nosuchcommand"]);
+    let channel = format!("channel:{{{lock}}}");
+    let s = |text: &str| text.to_owned();
+    let plain = |name: &str, rest: &[&String]| {
+        let mut words = vec![name.to_owned(), key.clone()];
+        words.extend(rest.iter().map(|word| (*word).clone()));
+        words
+    };
+    let words = match d.roll(52) {
+        0..6 => {
+            let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
+            return script(&told(ACQUIRE, NOW), &[lock], &args[..d.said(2, args.len())]);
+        }
+        6..11 => {
+            let left = ["-1", "0", "1", "2"][d.roll(4)].to_owned();
+            let args = [owner, lease, publish, channel, d.given_back(), left, d.last(NOW)];
+            return script(&told(RELEASE, NOW), &[lock], &args[..d.said(4, args.len())]);
+        }
+        11..13 => {
+            // A negative lease is set exactly so: one long enough not to end while the answers are compared.
+            let lease = if lease == "-5" { s("-40000") } else { lease };
+            let mut args = vec![lease, d.last(NOW)];
+            for owner in [s("a:1"), owner, s("b:1")] {
+                args.extend([owner, d.relied_on()]);
+            }
+            return script(&told(RENEW, NOW), &[s(KEYS[0]), key, s(KEYS[2])], &args);
+        }
+        13 => return script(&told(FORCE, NOW), &[lock], &[d.last(NOW), publish, channel]),
+        14..16 => return script(STATE, &[lock], &[]),
+        16 => return (Agree::Lease, plain("pttl", &[])),
+        17 => plain("exists", &[&lock]),
+        18 => plain("del", &[]),
+        19 => plain("get", &[]),
+        20 => plain("set", &[&number]),
+        21 => plain("set", &[&number, &s("px"), &lease]),
+        22 => plain("set", &[&number, &d.of(&["bad", "nx", "px"])]),
+        23 => plain("incr", &[]),
+        24 => plain("pexpire", &[&lease]),
+        25 => plain("persist", &[]),
+        26 => plain("type", &[]),
+        27 => plain("hset", &[&owner, &number]),
+        28 => plain("hset", &[&owner, &number, &s("f"), &count]),
+        29 => plain("hset", &[&owner, &number, &s("f")]),
+        30 => plain("hget", &[&owner]),
+        31 => plain("hdel", &[&owner, &s("f")]),
+        32 => plain("hexists", &[&owner]),
+        33 => plain("hincrby", &[&owner, &number]),
+        34 => plain(&d.of(&["hkeys", "hlen", "hgetall"]), &[]),
+        // More than there are: all of them, in their order.
+        35 if d.roll(2) == 0 => plain("hrandfield", &[&d.of(&["0", "1000", "x"]), &d.of(&["withvalues", "bad"])]),
+        35 => plain("hmget", &[&owner, &s("f"), &s("nope")]),
+        36..38 => plain(&d.of(&["rpush", "lpush"]), &[&owner, &count]),
+        38 => plain("lpop", &[]),
+        39 => plain("lindex", &[&number]),
+        40 => plain("lrange", &[&number, &d.mostly(&NUMBERS, 6)]),
+        41 => plain("lrem", &[&number, &owner]),
+        42..44 => plain("zadd", &[&score, &owner]),
+        44 => plain("zadd", &[&score, &owner, &d.mostly(&SCORES, 7), &s("m")]),
+        45 => plain("zscore", &[&owner]),
+        46 => plain("zrem", &[&owner]),
+        47 => plain("zrange", &[&number, &d.mostly(&NUMBERS, 6), &d.of(&["withscores", "bad"])]),
+        48 => plain("zrange", &[&number, &s("-1")]),
+        49 => plain("zcount", &[&d.of(&BOUNDS), &d.of(&BOUNDS)]),
+        50 => plain("zincrby", &[&score, &owner]),
+        _ => plain(&d.of(&["zcard", "publish", "hget", "nosuch", "lrem", "set"]), &[]),
+    };
+    (Agree::Exactly, words)
+}
