@@ -7,14 +7,12 @@ use distlock::{Client, Error, Lost, NotHeld};
 use distlock_support::agent::{AgentOptions, monotonic_ns};
 use distlock_support::child::{self, Child};
 
-use crate::rig::{Rig, Times, channel, ms, replied, soon, wait_for};
+use crate::rig::{BUSY, Rig, Times, channel, ms, replied, soon, wait_for};
 
 const ROUNDS: usize = 12;
 const LEASE: Duration = ms(150);
-/// From the end of the lease to the lock in other hands.
-const AFTER: Duration = ms(20);
-/// The same for every single round of a busy machine.
-const SLACK: Duration = ms(60);
+/// From the end of the lease to the lock in other hands: about 1 ms on a quiet machine.
+const AFTER: Duration = ms(60);
 /// Redis reckons in whole milliseconds.
 const GRAIN: Duration = ms(1);
 
@@ -30,7 +28,7 @@ pub async fn leases_that_lapse(version: &str) {
     for (times, what) in [(in_rust, "a Java lease lapsed, taken in Rust"), (in_java, "our lease lapsed, taken in Java")]
     {
         times.tell(&format!("{version}: {what}"));
-        assert!(times.median() <= AFTER && times.worst() <= AFTER + SLACK, "{what}: late");
+        assert!(times.median() <= AFTER && times.worst() <= BUSY, "{what}: late");
     }
     rig.end([client]).await;
 }
@@ -66,7 +64,7 @@ async fn ours_lapses(rig: &Rig, client: &Client) -> Times {
         assert!(!guard.is_held());
         let taken = replied(taken).await;
         assert!(taken.t1 + nanos(GRAIN) >= from + nanos(LEASE), "before the end of the lease");
-        assert!(ended < taken.t1 + nanos(SLACK), "lost() is late");
+        assert!(ended < taken.t1 + nanos(BUSY), "lost() is late");
         times.note(sent + nanos(LEASE), taken.t1);
         match guard.unlock().await {
             Err(Error::NotHeld { why: NotHeld::HeldBy { owner }, .. }) => assert_eq!(owner, rig.java_holder(1)),
@@ -119,8 +117,7 @@ fn in_the_last_lease(what: &str, killed: u64, taken: u64) {
     let after = Duration::from_nanos(taken.saturating_sub(killed));
     println!("{what}: after {after:?}, with a watchdog of {WATCHDOG:?}");
     assert!(after >= WATCHDOG / 3, "{what}: too early for a lock that was renewed");
-    // Other tests run beside this one.
-    assert!(after <= WATCHDOG + AFTER + 3 * SLACK, "{what}: later than the lease");
+    assert!(after <= WATCHDOG + BUSY, "{what}: later than the lease");
 }
 
 /// The process that [`the_killed_are_succeeded`] kills; passes over in an ordinary run.

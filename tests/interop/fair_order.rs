@@ -7,7 +7,7 @@ use distlock_support::agent::{AgentOptions, monotonic_ns};
 use futures::future::join_all;
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
-use crate::rig::{Rig, Times, ms, replied, soon};
+use crate::rig::{Rig, Times, replied, soon};
 use crate::wake::judge;
 
 /// Who comes in which order: J in Java, R with us; each letter alternates between two processes or clients.
@@ -135,10 +135,26 @@ async fn rust_to_java(rig: &Rig, client: &Client, name: &str, rounds: usize) -> 
 pub async fn fair_chain_has_no_gaps(version: &str) {
     let rig = Rig::alone_with(version).await;
     let client = rig.client().await;
-    let (mut to_java, mut to_us) = (Times::default(), Times::default());
+    let (mut to_java, mut to_us) = (Vec::new(), Vec::new());
+    loop {
+        let [java, us] = chain(&rig, &client, to_us.len()).await;
+        to_java.push(java);
+        to_us.push(us);
+        let fine = [("to Rust", &to_us), ("to Java", &to_java)]
+            .map(|(to, series)| judge(&format!("{version}: fair, in a chain, {to}"), series));
+        if fine == [true; 2] {
+            break;
+        }
+    }
+    rig.end([client]).await;
+}
+
+/// Chains of eight; from each release to the next one's lock in Java, and with us.
+async fn chain(rig: &Rig, client: &Client, series: usize) -> [Times; 2] {
+    let mut times = [Times::default(), Times::default()];
     for round in 0..8 {
-        let name = format!("chain:{round}");
-        let lane = Lane::new(&rig, &name);
+        let name = format!("chain:{series}:{round}");
+        let lane = Lane::new(rig, &name);
         let guard = client.fair(&name).lock().await.expect("a free lock");
         let mut waiters = Vec::new();
         for i in 0..8 {
@@ -147,23 +163,17 @@ pub async fn fair_chain_has_no_gaps(version: &str) {
                 let call = lock.start_lock();
                 waiters.push(Waiter::Java(lock, call));
             } else {
-                waiters.push(Waiter::Ours(fair_wait(&client, &name)));
+                waiters.push(Waiter::Ours(fair_wait(client, &name)));
             }
             lane.joined(waiters.len()).await;
         }
-        tokio::time::sleep(ms(20)).await;
         guard.unlock().await.expect("a lock held");
         let turns = join_all(waiters.into_iter().map(|waiter| tokio::spawn(waiter.turn()))).await;
         let turns: Vec<_> = turns.into_iter().map(|turn| turn.expect("a turn")).collect();
         for (i, pair) in turns.windows(2).enumerate() {
-            let times = if i % 2 == 0 { &mut to_us } else { &mut to_java };
-            times.note(pair[0].1, pair[1].0);
+            times[usize::from(i % 2 == 0)].note(pair[0].1, pair[1].0);
         }
         lane.is_gone().await;
     }
-    for (times, to) in [(to_us, "to Rust"), (to_java, "to Java")] {
-        times.tell(&format!("{version}: fair, in a chain, {to}"));
-        assert!(times.median() < ms(10) && times.worst() < ms(150), "{to}: late");
-    }
-    rig.end([client]).await;
+    times
 }

@@ -6,7 +6,7 @@ use distlock_support::agent::{AgentOptions, monotonic_ns};
 use futures::future::join_all;
 
 use crate::fair_rig::{GHOST, Lane, Waiter, fair_wait};
-use crate::rig::{Rig, connect, ms, replied, soon, until};
+use crate::rig::{BUSY, Rig, connect, ms, replied, soon, until};
 
 /// Another one that does not exist.
 const SHADE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:2";
@@ -110,7 +110,7 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
     let after = Duration::from_nanos(replied(second).await.t1.saturating_sub(from));
     replied(lane.java(0, 3).unlock()).await;
     println!("{version}: our head gave up while it was free: Java had it after {after:?}");
-    assert!(after < ms(200), "only by chance");
+    assert!(after < BUSY, "only by its own next look");
 
     // Java's, with ours behind it, and Java's with Java's and ours.
     for java_between in [false, true] {
@@ -143,7 +143,7 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
         assert_eq!(given_up.value, false);
         let after = Duration::from_nanos(had.saturating_sub(given_up.t1));
         println!("{version}: Java's head gave up while it was free: the next after {after:?}");
-        assert!(after < ms(1000 + 300), "later than our next look");
+        assert!(after < ms(1000) + BUSY, "later than our next look");
         lane.is_gone().await;
     }
     rig.end([client]).await;
@@ -161,8 +161,9 @@ pub async fn fair_long_waits_keep_places(version: &str) {
     let first = lane.java(0, 1).start_lock();
     let head = lane.joined(1).await;
     let second = lane.java(0, 2).start_lock();
-    let next = lane.joined(2).await;
-    until("the head thrown out", async || lane.queue().await == [next.clone(), head.clone()]).await;
+    lane.joined(2).await;
+    // Whether it has come in again behind the other when somebody looks is chance.
+    until("the head thrown out", async || lane.queue().await.first().is_some_and(|first| *first != head)).await;
     guard.unlock().await.expect("a lock held");
     // By now the other may have been thrown out as well.
     let waiters = [(1, first), (2, second)].map(|(thread, call)| Waiter::Java(lane.java(0, thread), call).turn());
@@ -234,7 +235,7 @@ pub async fn fair_negative_times_are_bounded(version: &str) {
     let (had, guard) = soon(ours).await.expect("the waiter");
     let after = Duration::from_nanos(had.saturating_sub(from));
     println!("{version}: told of a time in the past, ours had it {after:?} after the way was free");
-    assert!(after < ms(1300), "late");
+    assert!(after < ms(1000) + BUSY, "late");
     guard.unlock().await.expect("a lock held");
     assert!(java.within(Duration::from_secs(3)).await.is_some(), "Java was not woken");
     replied(lane.java(0, 1).unlock()).await;

@@ -15,7 +15,11 @@ use tokio::task::JoinHandle;
 static MACHINE: RwLock<()> = RwLock::const_new(());
 
 /// How long anything may take that has no time of its own to keep.
-pub const SOON: Duration = Duration::from_secs(5);
+pub const SOON: Duration = Duration::from_secs(15);
+
+/// What a busy machine may add to a time that a test looks at. What such a test has to tell apart is longer: a waiter that nobody
+/// woke sits out a poll cap of 5 s or a lease of 30 s.
+pub const BUSY: Duration = ms(2000);
 
 /// How the keys begin that make Redisson's unlocks idempotent.
 pub const LATCH: &str = "redisson_unlock_latch:";

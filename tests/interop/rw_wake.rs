@@ -16,7 +16,7 @@ const ROUNDS: usize = 15;
 const SERIES: usize = 3;
 /// How many readers wait together, and within what time all are in.
 const READERS: usize = 20;
-const ALL: Duration = ms(100);
+const ALL: Duration = ms(500);
 
 /// One waits for one: Java for us, and we for Java, each half for the other.
 pub async fn rw_releases_wake_the_other_side(version: &str) {

@@ -5,14 +5,14 @@ use std::time::Duration;
 use distlock::{Client, Flavour};
 use distlock_support::agent::{Kind, monotonic_ns};
 
-use crate::rig::{Rig, Times, channel, connect, ms, replied, soon, wait_for, wait_for_lock};
+use crate::rig::{BUSY, Rig, Times, channel, connect, ms, replied, soon, wait_for, wait_for_lock};
 
 const LEASE: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 40;
 
-/// From the release to the lock in other hands.
-const EACH: Duration = ms(50);
-const MEDIAN: Duration = ms(10);
+/// From the release to the lock in other hands: 1 to 5 ms on a quiet machine, which the bench watches. A waiter that no message
+/// woke would come in at the end of a lease, or after a poll cap.
+const MEDIAN: Duration = ms(100);
 
 /// One round is out of bounds when the machine was busy with something else; all series have one when we are slow.
 const SERIES: usize = 3;
@@ -20,7 +20,7 @@ const SERIES: usize = 3;
 pub fn judge(what: &str, series: &[Times]) -> bool {
     let times = series.last().expect("a series");
     times.tell(what);
-    let fine = times.median() < MEDIAN && times.worst() < EACH;
+    let fine = times.median() < MEDIAN && times.worst() < BUSY;
     assert!(fine || series.len() < SERIES, "{what}: too slow in every series of {SERIES}");
     fine
 }
@@ -170,7 +170,7 @@ pub async fn a_lock_without_end_is_looked_at_again(version: &str) {
     silently_free(&rig, name).await;
     let from = monotonic_ns();
     let (had, guard) = soon(ours).await.expect("the waiter");
-    assert!(Duration::from_nanos(had - from) < ms(400 + 300), "later than its own next look");
+    assert!(Duration::from_nanos(had - from) < ms(400) + BUSY, "later than its own next look");
     let _owner = guard.into_owner();
     assert!(rig.admin.cmd::<bool>(&["DEL", name]).await);
     assert_eq!(theirs.within(ms(900)).await, None, "Redisson looks again by itself");
