@@ -34,19 +34,23 @@ if found[1] then
   end
 end
 
--- From the end: whoever gives up because its process ends came last more often than first.
 local stood = queue.registered(KEYS, owner) == ARGV[5]
-local all = stood and redis.call('lrange', KEYS[2], 0, -1) or {}
-for i = #all, 1, -1 do
-  if all[i] == owner then
-    local due = redis.call('zscore', KEYS[3], owner)
-    local ahead = i > 1 and redis.call('zscore', KEYS[3], all[i - 1])
-    redis.call('lrem', KEYS[2], -1, owner)
-    -- Those of Java behind it stand behind the one ahead of it now.
-    if due and ahead then
-      queue.nearer(KEYS, i - 1, due - ahead)
-    elseif i == 1 then
-      queue.nearer(KEYS, 0, tonumber(ARGV[6]), queue.time() + math.max(0, redis.call('pttl', KEYS[1])), due)
+-- Whoever gives up because its process ends came last more often than first: looked for from the end.
+if stood and only_ours(KEYS) then
+  redis.call('lrem', KEYS[2], -1, owner)
+elseif stood then
+  local all = redis.call('lrange', KEYS[2], 0, -1)
+  for i = #all, 1, -1 do
+    if all[i] == owner then
+      local due = redis.call('zscore', KEYS[3], owner)
+      local ahead = i > 1 and redis.call('zscore', KEYS[3], all[i - 1])
+      redis.call('lrem', KEYS[2], -1, owner)
+      -- Those of Java behind it stand behind the one ahead of it now.
+      if due and ahead then
+        queue.nearer(KEYS, i - 1, due - ahead)
+      elseif i == 1 then
+        queue.nearer(KEYS, 0, tonumber(ARGV[6]), queue.time() + math.max(0, redis.call('pttl', KEYS[1])), due)
+      end
     end
   end
 end

@@ -22,13 +22,25 @@
 
 local queue
 
+-- Registered waiters outlive their last refresh by so much, in ms.
+local REGISTERED = 60000
+
+-- A deadline with the time when it was set.
+local function stamped(due, at)
+  return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
+end
+
+-- True where all that have a place in this queue are waiters of ours for this lock: then nobody's deadline hangs on another's.
+local function only_ours(keys)
+  local places = redis.call('llen', keys[2])
+  return redis.call('hlen', keys[4]) == places and redis.call('zcard', keys[3]) == places
+end
+
 -- Makes `queue`, but for what it is told (`load_queue`).
 local function make_queue()
   -- Clients refresh once a second, whatever their `wait` is.
   local SILENT = 4000
   queue = {
-    -- Registered waiters outlive their last refresh by so much.
-    REGISTERED = 60000,
     -- Set by `load_queue`: Redisson's fairLockWaitTimeout in ms (LONG); what a lock that was just taken may be held for, in
     -- ms: the watchdog's lease (LEASE); what the names of the waiters' channels begin with (CHANNELS).
   }
@@ -50,7 +62,7 @@ local function make_queue()
 
   function queue.register(keys, owner, nonce)
     redis.call('hset', keys[4], owner, nonce)
-    redis.call('pexpire', keys[4], queue.REGISTERED)
+    redis.call('pexpire', keys[4], REGISTERED)
   end
 
   -- Takes a waiter out of the queue, wherever it stands.
@@ -64,10 +76,7 @@ local function make_queue()
     redis.call('hdel', keys[4], owner)
   end
 
-  -- A deadline with the time when it was set.
-  function queue.stamped(due, at)
-    return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
-  end
+  queue.stamped = stamped
 
   -- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now:
   -- the server's clock was set back, by a minute at the most.

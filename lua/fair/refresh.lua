@@ -9,12 +9,31 @@
 --        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
 --        queue, 0 it does not, or its owner is in by another hold than its own, n > 1 it was passed the lock, with n ms
 --        left
+-- O(k log w) for k waiters named of w, whoever else waits; O(w) where a waiter of Java's has a place, or one of ours is dead.
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-load_queue()
-local at = queue.time()
+local now = redis.call('time')
+local at = now[1] * 1000 + math.floor(now[2] / 1000)
 local out = {at}
+
+-- Sets the deadlines of the waiters that are alive, and reads nobody else's. Does nothing and returns false where that is not
+-- enough: among waiters of Java, where one is dead or has too much room, where one of these has no place.
+local function set_own(keys, owners)
+  if not owners[1] or not only_ours(keys) then return false end
+  local first = redis.call('zrange', keys[3], 0, 0, 'withscores')
+  local last = redis.call('zrange', keys[3], -1, -1, 'withscores')
+  if not first[2] or tonumber(first[2]) <= at or tonumber(last[2]) >= at + wait + 1 then return false end
+  local due, new = stamped(at + wait, at), {}
+  for i, owner in ipairs(owners) do
+    if not redis.call('zscore', keys[3], owner) then return false end
+    new[2 * i - 1], new[2 * i] = due, owner
+  end
+  for i = 1, #new, 200 do
+    redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))
+  end
+  return true
+end
 
 -- Sets the deadlines. `known`: the waiters that are alive, each with the `at` of its last answer. Returns who stands in
 -- the queue.
@@ -80,10 +99,19 @@ local function passed(hash, owner, count, nonce)
   return holds.unlisted(tonumber(count) or 0, ids) > 0
 end
 
+-- What these owners have in a hash, each at its index.
+local function fields(hash, owners)
+  local out = {}
+  for from = 1, #owners, 200 do
+    local found = redis.call('hmget', hash, unpack(owners, from, math.min(from + 199, #owners)))
+    for i = 1, #found do out[from + i - 1] = found[i] end
+  end
+  return out
+end
+
 local key, arg = 0, 6
 while arg <= #ARGV do
-  local keys = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4]}
-  load_queue(ARGV[4], ARGV[5], ARGV[arg])
+  local keys, channels = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4]}, ARGV[arg]
   local owners, known, nonces = {}, {}, {}
   for i = 1, tonumber(ARGV[arg + 1]) do
     owners[i] = ARGV[arg + 3 * i - 1]
@@ -94,30 +122,32 @@ while arg <= #ARGV do
 
   local answers = {}
   local ok, failed = pcall(function()
-    local standing = set(keys, known)
-    -- Gone, where nobody refreshed it for long.
-    for from = 1, #owners, 200 do
-      local known_by = redis.call('hmget', keys[4], unpack(owners, from, math.min(from + 199, #owners)))
-      for i = 1, #known_by do
-        local owner = owners[from + i - 1]
-        if not known_by[i] and standing[owner] then queue.register(keys, owner, nonces[from + i - 1]) end
-      end
+    local standing = set_own(keys, owners) and known
+    local alive = standing
+    if not alive then
+      load_queue(ARGV[4], ARGV[5], channels)
+      standing = set(keys, known)
     end
-    if #owners > 0 then redis.call('pexpire', keys[4], queue.REGISTERED) end
+    -- Gone, where nobody refreshed it for long.
+    local known_by = fields(keys[4], owners)
+    for i, owner in ipairs(owners) do
+      if not known_by[i] and standing[owner] then redis.call('hset', keys[4], owner, nonces[i]) end
+    end
+    if owners[1] then redis.call('pexpire', keys[4], REGISTERED) end
     -- After their refresh: those who are alive do not go.
-    queue.head(keys, at, wait, publish)
+    if not alive then queue.head(keys, at, wait, publish) end
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])
     if answers[2] == -2 then
+      load_queue(ARGV[4], ARGV[5], channels)
       local served = queue.serve(keys, at, wait, first_lease, publish)
       answers[1] = type(served) == 'table' and 1 or served
     end
+    local counts = fields(keys[1], owners)
     for i, owner in ipairs(owners) do
-      local answer = 0
-      local count = redis.call('hget', keys[1], owner)
-      if count then
-        if passed(keys[1], owner, count, nonces[i]) then answer = math.max(2, redis.call('pttl', keys[1])) end
-      elseif standing[owner] then
-        answer = 1
+      local answer = standing[owner] and 1 or 0
+      if counts[i] then
+        answer = 0
+        if passed(keys[1], owner, counts[i], nonces[i]) then answer = math.max(2, redis.call('pttl', keys[1])) end
       end
       answers[i + 2] = answer
     end

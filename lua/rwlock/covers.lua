@@ -197,8 +197,10 @@ end
 
 -- Some owner in a hash, for whoever wonders why the lock is not to be had.
 local function holder(hash)
-  local one = redis.call('hlen', hash) > FEW and redis.pcall('hrandfield', hash)
-  if one and not refused(one) and one ~= 'mode' then
+  -- Two, because one may be the mode.
+  local two = redis.call('hlen', hash) > FEW and redis.pcall('hrandfield', hash, 2)
+  if two and not refused(two) then
+    local one = two[1] ~= 'mode' and two[1] or two[2]
     return (string.gsub(string.gsub(one, ':holds$', ''), ':write$', ''))
   end
   load_holds()

@@ -203,10 +203,14 @@ impl Model {
         let owner = give.owner.as_str();
         let mut reply = self.give(give, "").map_or(Nil, Int);
         if self.own.registered.get(owner).is_some_and(|other| other == nonce) {
+            let only_ours = self.only_ours();
             while let Some(place) = self.queue.iter().rposition(|other| other == owner) {
                 let by = if place == 0 { Some(self.wait * MS) } else { self.gap(place) };
                 let least = (place == 0).then(|| self.lease_over());
                 self.queue.remove(place);
+                if only_ours {
+                    continue;
+                }
                 let gone = self.due.get(owner).copied().filter(|_| place == 0);
                 self.nearer(place, by.unwrap_or(0), least, gone);
             }
@@ -224,14 +228,18 @@ impl Model {
 
     /// `alive`: the waiters that it names.
     pub fn refresh(&mut self, alive: &[Alive]) -> Reply {
-        let standing = self.set(alive);
+        let own = self.set_own(alive);
+        let quick = own.is_some();
+        let standing = own.unwrap_or_else(|| self.set(alive));
         for one in alive.iter().filter(|one| standing.contains(&one.owner)) {
             self.register_anew(&one.owner, &one.nonce);
         }
         if !alive.is_empty() {
             self.own.forgotten = self.now + REGISTERED;
         }
-        self.head();
+        if !quick {
+            self.head();
+        }
         let left = self.left();
         let served = self.own.hold.is_none() && self.serve();
         let mut out = vec![Int(self.now), Int(served.into()), Int(left)];

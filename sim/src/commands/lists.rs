@@ -35,6 +35,10 @@ pub(super) fn lpop(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(SimReply::Text(first))
 }
 
+pub(super) fn llen(store: &mut Store, words: &Words<'_>) -> Answer {
+    Ok(count(store.list(words.at(1))?.map_or(0, |list| list.len())))
+}
+
 pub(super) fn lindex(store: &mut Store, words: &Words<'_>) -> Answer {
     let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::Nil) };
     let at = words.int(2)?;

@@ -1,0 +1,113 @@
+//! What a queue costs the server while nobody moves, and when many leave: as much as its own waiters, however many others wait.
+
+use std::time::Duration;
+
+use distlock::Client;
+use tokio::task::JoinHandle;
+
+use crate::rig::{DEAD_JAVA, plant};
+use bed::{Bed, eventually, fair, secs};
+
+/// The places in the queue of "x".
+async fn places(bed: &Bed) -> usize {
+    bed.admin.cmd(&["LLEN", "redisson_lock_queue:{x}"]).await
+}
+
+/// So many clients with so many waiters each, all of which have their place.
+async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<JoinHandle<()>>) {
+    let (mut all, mut tasks) = (Vec::new(), Vec::new());
+    let before = places(bed).await;
+    for _ in 0..clients {
+        let client = bed.client().await;
+        for _ in 0..waiters {
+            let lock = client.fair("x");
+            tasks.push(tokio::spawn(async move {
+                drop(lock.lock().await.unwrap());
+            }));
+        }
+        all.push(client);
+    }
+    let there = async || places(bed).await == before + clients * waiters;
+    eventually("all have a place", secs(60), there).await;
+    // Their subscriptions are there as well, so that nobody asks again.
+    let waiting = async || all.iter().all(|client| client.stats().under_way == 0);
+    eventually("nothing is under way", secs(60), waiting).await;
+    (all, tasks)
+}
+
+async fn end(bed: &Bed, tasks: Vec<JoinHandle<()>>) {
+    tasks.iter().for_each(JoinHandle::abort);
+    futures::future::join_all(tasks).await;
+    eventually("all have left", secs(60), async || places(bed).await == 0).await;
+}
+
+/// Until so many refreshes have run; how often one of them asked for the whole queue.
+async fn refreshes(bed: &Bed, count: u64) -> u64 {
+    bed.admin.reset_stats().await;
+    eventually("refreshes", secs(60), async || bed.admin.calls("evalsha").await >= count).await;
+    bed.admin.calls("lrange").await
+}
+
+#[tokio::test]
+async fn who_waits_reads_nobody_elses_place() {
+    fair(async |bed| {
+        let holder = bed.client().await;
+        let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
+        let (_clients, tasks) = wait(bed, 10, 5).await;
+        assert_eq!(refreshes(bed, 30).await, 0, "the queue was read");
+        // Beside a waiter of Java's, whose deadline hangs on those ahead of it, it is.
+        plant(bed, "x", DEAD_JAVA, 300_000.0).await;
+        assert!(refreshes(bed, 10).await > 0, "a deadline of Java's was not set");
+        end_java(bed).await;
+        assert!(guard.is_held());
+        end(bed, tasks).await;
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+async fn end_java(bed: &Bed) {
+    let _: u64 = bed.admin.cmd(&["LREM", "redisson_lock_queue:{x}", "0", DEAD_JAVA]).await;
+    let _: u64 = bed.admin.cmd(&["ZREM", "redisson_lock_timeout:{x}", DEAD_JAVA]).await;
+}
+
+#[tokio::test]
+async fn who_leaves_reads_nobody_elses_place() {
+    fair(async |bed| {
+        let holder = bed.client().await;
+        let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
+        let (_clients, tasks) = wait(bed, 2, 100).await;
+        bed.admin.reset_stats().await;
+        end(bed, tasks).await;
+        assert_eq!(bed.admin.calls("lrange").await, 0, "the queue was read");
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Not a test: what a queue of `CLIENTS` times `WAITERS` costs a second, and what their leaving costs.
+#[tokio::test]
+#[ignore = "a measurement; CLIENTS=n WAITERS=n"]
+async fn the_cost_of_a_fleet() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    let (clients, waiters) = (number("CLIENTS").unwrap_or(100), number("WAITERS").unwrap_or(5));
+    fair(async |bed| {
+        let used = async || {
+            let info: String = bed.admin.cmd(&["INFO", "cpu"]).await;
+            let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+            of("used_cpu_user:").unwrap() + of("used_cpu_sys:").unwrap()
+        };
+        let holder = bed.client().await;
+        let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
+        let (_clients, tasks) = wait(bed, clients, waiters).await;
+        let before = used().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let idle = used().await - before;
+        println!("{clients} clients x {waiters}: {:.1} % of the server while nobody moves", idle * 10.0);
+        let before = used().await;
+        end(bed, tasks).await;
+        println!("all {} left: {:.0} ms of server time", clients * waiters, (used().await - before) * 1e3);
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
