@@ -102,7 +102,7 @@ local function load_holds()
 
   -- What is left of an owner's list and count without this hold, or these (ids with commas between them); nil when none of
   -- them is there.
-  function holds.rest(ids, count, hold)
+  function holds.remaining(ids, count, hold)
     count = math.floor(count)
     local left = count
     for id in string.gmatch(hold, '[^,]+') do
@@ -115,7 +115,7 @@ local function load_holds()
     return ids, left
   end
 
-  -- As `rest`, for a release that names a hold or '*'; else nil and its reply.
+  -- As `remaining`, for a release that names a hold or '*'; else nil and its reply.
   function holds.give_back(ids, count, hold, last)
     if hold == '*' then
       hold = holds.any(ids, count) or '-'
@@ -124,7 +124,7 @@ local function load_holds()
       if late then return nil, late end
     end
     local left
-    ids, left = holds.rest(ids, count, hold)
+    ids, left = holds.remaining(ids, count, hold)
     if not ids then return nil, {-2, count} end
     return ids, left
   end

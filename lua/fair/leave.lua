@@ -22,7 +22,7 @@ if found[1] then
   local ids, left = '', 0
   if hold ~= '' then
     load_holds()
-    ids, left = holds.rest(found[2] or '', tonumber(found[1]) or 0, hold)
+    ids, left = holds.remaining(found[2] or '', tonumber(found[1]) or 0, hold)
   end
   if ids and left == 0 then
     redis.call('del', KEYS[1])
@@ -35,8 +35,8 @@ if found[1] then
 end
 
 -- From the end: whoever gives up because its process ends came last more often than first.
-local stood = queue.registered(KEYS, owner) == ARGV[5]
-local all = stood and redis.call('lrange', KEYS[2], 0, -1) or {}
+local was_queued = queue.registered(KEYS, owner) == ARGV[5]
+local all = was_queued and redis.call('lrange', KEYS[2], 0, -1) or {}
 for i = #all, 1, -1 do
   if all[i] == owner then
     local due = redis.call('zscore', KEYS[3], owner)
@@ -50,7 +50,7 @@ for i = #all, 1, -1 do
     end
   end
 end
-if stood then
+if was_queued then
   redis.call('zrem', KEYS[3], owner)
   redis.call('hdel', KEYS[4], owner)
 end

@@ -77,7 +77,7 @@ local function make_queue()
     return math.max(wait, SILENT) - ticks * 62.5
   end
 
-  function queue.tell(publish, owner, message)
+  function queue.notify(publish, owner, message)
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
@@ -184,7 +184,7 @@ local function make_queue()
           queue.nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
         end
         -- If it lives all the same, it queues up again.
-        queue.tell(publish, owner, '0')
+        queue.notify(publish, owner, '0')
       elseif queue.ours(owner) and not queue.registered(keys, owner) then
         -- It waits for another lock.
         from = from + 1
@@ -222,8 +222,8 @@ local function make_queue()
       queue.advance(keys, owner, at, wait)
       message = lease .. ' ' .. nonce
     end
-    local told = queue.tell(publish, owner, message)
-    if type(told) == 'table' and told.err then return told end
+    local sent = queue.notify(publish, owner, message)
+    if type(sent) == 'table' and sent.err then return sent end
     return 1
   end
 end

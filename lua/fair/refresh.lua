@@ -21,22 +21,22 @@ local out = {at}
 local function set(keys, known)
   local all = redis.call('lrange', keys[2], 0, -1)
   local flat = redis.call('zrange', keys[3], 0, -1, 'withscores')
-  local scores, standing, new = {}, {}, {}
+  local scores, queued, new = {}, {}, {}
   for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
 
   -- Of the one ahead: its deadline as it was, and as it is now.
   local was, is, ahead = nil, nil, queue.nobody_ahead()
   for _, owner in ipairs(all) do
     local due = scores[owner]
-    local set, second = due, standing[owner]
-    standing[owner] = true
+    local set, second = due, queued[owner]
+    queued[owner] = true
     if second then
       -- Java queues a second time when its deadline was lost. One that is dead would be moved along for ever.
       redis.call('lrem', keys[2], -1, owner)
       due, set = was, is
     elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then
       -- Dead, and gone, wherever it stands. Who is behind it stands behind the one ahead of it, or behind the lock.
-      standing[owner] = nil
+      queued[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
       redis.call('hdel', keys[4], owner)
       set = is or at + math.max(0, redis.call('pttl', keys[1]))
@@ -57,7 +57,7 @@ local function set(keys, known)
       end
       queue.count_java(ahead, gap, due and due - at)
     end
-    if standing[owner] and not second and set ~= due then
+    if queued[owner] and not second and set ~= due then
       new[#new + 1] = set
       new[#new + 1] = owner
     end
@@ -67,9 +67,9 @@ local function set(keys, known)
     redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))
   end
   for owner in pairs(scores) do
-    if not standing[owner] then redis.call('zrem', keys[3], owner) end
+    if not queued[owner] then redis.call('zrem', keys[3], owner) end
   end
-  return standing
+  return queued
 end
 
 -- Was the lock passed to the waiter that is registered by this, or did others come in as its owner?
@@ -94,13 +94,13 @@ while arg <= #ARGV do
 
   local answers = {}
   local ok, failed = pcall(function()
-    local standing = set(keys, known)
+    local queued = set(keys, known)
     -- Gone, where nobody refreshed it for long.
     for from = 1, #owners, 200 do
       local known_by = redis.call('hmget', keys[4], unpack(owners, from, math.min(from + 199, #owners)))
       for i = 1, #known_by do
         local owner = owners[from + i - 1]
-        if not known_by[i] and standing[owner] then queue.register(keys, owner, nonces[from + i - 1]) end
+        if not known_by[i] and queued[owner] then queue.register(keys, owner, nonces[from + i - 1]) end
       end
     end
     if #owners > 0 then redis.call('pexpire', keys[4], queue.REGISTERED) end
@@ -116,7 +116,7 @@ while arg <= #ARGV do
       local count = redis.call('hget', keys[1], owner)
       if count then
         if passed(keys[1], owner, count, nonces[i]) then answer = math.max(2, redis.call('pttl', keys[1])) end
-      elseif standing[owner] then
+      elseif queued[owner] then
         answer = 1
       end
       answers[i + 2] = answer

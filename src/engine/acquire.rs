@@ -125,7 +125,7 @@ impl Request {
             Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
             outcome => outcome,
         };
-        if self.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
+        if self.others_may_wait_as_owner() && matches!(outcome, Ok(Some(_))) {
             self.wake_same_owner();
         }
         self.note(&outcome);
@@ -147,7 +147,7 @@ impl Request {
                     | Tried::Queued(_)
                     | Tried::Marked(..)
                     | Tried::Displaced
-                    | Tried::Met
+                    | Tried::OwnerTaken
                     | Tried::HeldBack,
                 ) => {
                     return Ok(None);
@@ -160,7 +160,7 @@ impl Request {
     }
 
     /// True when others may wait as its owner, and may come in beside it, or it beside them.
-    fn may_meet_itself(&self) -> bool {
+    fn others_may_wait_as_owner(&self) -> bool {
         !self.holds_nothing && !self.not_reentrant
     }
 
@@ -169,7 +169,7 @@ impl Request {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
         // Who writes may read.
         let other = || self.protocol.other().filter(|_| self.protocol.nature().shared);
-        self.may_meet_itself() && (holds(self.protocol.name()) || other().is_some_and(holds))
+        self.others_may_wait_as_owner() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
 
     /// It came in: so may those who wait as the same owner.

@@ -61,7 +61,7 @@ impl Hold {
     }
 
     /// A section has begun, and this is its fencing token.
-    pub(crate) fn begins(&self, token: u64) {
+    pub(crate) fn set_token(&self, token: u64) {
         self.token.store(token, Ordering::Relaxed);
     }
 

@@ -156,7 +156,7 @@ impl Book {
     }
 
     /// Until when the guard holds, and how long the lease is that ends then.
-    pub(crate) fn outlook(&self, id: u32) -> Option<(u64, u64)> {
+    pub(crate) fn until_and_lease(&self, id: u32) -> Option<(u64, u64)> {
         let until = self.until(id)?;
         let level = self.levels.iter().find(|level| level.id == id)?;
         let lease =

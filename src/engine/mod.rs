@@ -257,7 +257,7 @@ impl Engine {
     /// Ends a hold that was not released, tells whoever relies on it, and has the rest cleaned up.
     pub(crate) fn lose(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
         if hold.finish(end) {
-            self.ended(hold, end);
+            self.announce_end(hold, end);
         }
     }
 
@@ -267,7 +267,7 @@ impl Engine {
     }
 
     /// Ends these holds of an owner's, which the server does not have any more. How many guards that concerns.
-    pub(crate) fn gone(self: &Arc<Self>, hold: &Arc<Hold>, numbers: &[u64]) -> usize {
+    pub(crate) fn lose_holds(self: &Arc<Self>, hold: &Arc<Hold>, numbers: &[u64]) -> usize {
         self.lose_some(hold, End::Gone, |book| book.lose(End::Gone, numbers))
     }
 
@@ -289,24 +289,24 @@ impl Engine {
         };
         let count = lost.len();
         if count > 0 {
-            self.tell_lost(hold, end, lost, tenure);
+            self.announce_loss(hold, end, lost, tenure);
         }
         count
     }
 
     /// The server said that it has nothing of this hold, asked during `tenure`. How many guards that is news to.
     pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> usize {
-        if hold.refuted(tenure) { self.ended(hold, End::Gone) } else { 0 }
+        if hold.refuted(tenure) { self.announce_end(hold, End::Gone) } else { 0 }
     }
 
     /// As [`Engine::lose`], for a hold whose book says already that it ended. How many guards that concerns.
-    fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) -> usize {
+    fn announce_end(self: &Arc<Self>, hold: &Arc<Hold>, end: End) -> usize {
         let (lost, tenure): (Vec<u64>, _) = {
             let book = hold.book();
             (book.holds().collect(), book.tenure())
         };
         let count = lost.len();
-        self.tell_lost(hold, end, lost, tenure);
+        self.announce_loss(hold, end, lost, tenure);
         count
     }
 
@@ -319,12 +319,12 @@ impl Engine {
     ) {
         if let Some(hold) = self.holds.get(&(Arc::clone(protocol.name()), owner.clone())) {
             let numbers = which(&hold);
-            self.gone(&hold, &numbers);
+            self.lose_holds(&hold, &numbers);
         }
     }
 
-    /// Tells of holds, by their numbers, that are over for those who relied on them, and gives them back.
-    fn tell_lost(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
+    /// Announces that the holds of these numbers are over to the guards that relied on them, and has them given back.
+    fn announce_loss(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
         hold.changed.notify_waiters();
         if end != End::Closed {
             metrics::lost(hold.protocol.flavour(), lost.len());
@@ -355,8 +355,8 @@ impl Engine {
             }
             // Itself not counted: it runs outside the reaper's account.
             let drained = tokio::time::timeout(within, engine.reaper.drained()).await.is_ok();
-            let rest = until.since(engine.now()).max(Duration::from_millis(100));
-            futures::future::join_all(engine.topology.transports().map(|transport| transport.close(rest))).await;
+            let left = until.since(engine.now()).max(Duration::from_millis(100));
+            futures::future::join_all(engine.topology.transports().map(|transport| transport.close(left))).await;
             engine.reaper.stop();
             if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
         };

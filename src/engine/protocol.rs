@@ -148,7 +148,7 @@ pub(crate) struct Busy {
     /// With a queue: the server's time, in ms.
     pub(crate) at: i64,
     /// True when its release will be announced.
-    pub(crate) told: bool,
+    pub(crate) announced: bool,
 }
 
 /// The queue that a flavour keeps in Redis: how waiters are kept in it.
@@ -371,7 +371,7 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// For a lock whose releases nobody may be told of ([`Busy::told`]): how one who waits sleeps between two looks then.
+    /// For a lock whose releases nobody may be told of ([`Busy::announced`]): how one who waits sleeps between two looks then.
     fn backoff(&self) -> Option<Backoff> {
         None
     }

@@ -102,7 +102,7 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// Keeps a place that an answer to a command sent at `sent` has confirmed.
-    pub(crate) fn keep(
+    pub(crate) fn keep_entry(
         self: &Arc<Self>,
         target: &Arc<Target>,
         inbox: Arc<LockName>,
@@ -147,14 +147,14 @@ impl Queues {
     }
 
     /// This client passed a lock on, or told somebody to take it: looks after its first lease whether that was done.
-    pub(crate) fn look_after(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
+    pub(crate) fn check_after_first_lease(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
         if let Some(queue) = protocol.queue() {
-            self.look_in(protocol, now, queue.first_lease_ms.unsigned_abs());
+            self.check_in(protocol, now, queue.first_lease_ms.unsigned_abs());
         }
     }
 
     /// Looks at a lock when its lease is over, in so many ms.
-    pub(crate) fn look_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
+    pub(crate) fn check_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
         let due = now + Duration::from_millis(ms + 2);
         let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));
         if before.is_none() {
@@ -163,14 +163,14 @@ impl Queues {
     }
 
     /// A lock was passed on to this client, for a short first lease.
-    pub(crate) fn passed(&self) {
+    pub(crate) fn note_passed(&self) {
         if !self.passed.swap(true, Ordering::Relaxed) {
             self.kick.notify_one();
         }
     }
 
     /// How long there is nothing to do; None: until the next kick.
-    fn rest(&self, now: Moment, beat: Duration) -> Option<Duration> {
+    fn idle_for(&self, now: Moment, beat: Duration) -> Option<Duration> {
         let next = self.after.lock().values().map(|(_, due)| due.since(now)).min();
         if self.passed.load(Ordering::Relaxed) || !self.entries.lock().is_empty() {
             return Some(next.map_or(beat, |next| next.min(beat)));
@@ -197,21 +197,21 @@ impl Queues {
 pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: watch::Receiver<bool>) {
     let mut last = None;
     loop {
-        let rest = {
+        let pause = {
             let Some(engine) = engine.upgrade() else { return };
             let (now, beat) = (engine.now(), engine.options.beat());
             let left = last.map_or(beat, |last: Moment| (last + beat).since(now));
-            queues.rest(now, left)
+            queues.idle_for(now, left)
         };
         let kicked = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => return,
             () = queues.kick.notified() => true,
-            () = tokio::time::sleep(rest.unwrap_or_default()), if rest.is_some() => false,
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => false,
         };
         if kicked {
             // A beat after the first of a series.
-            if rest.is_none() {
+            if pause.is_none() {
                 last = None;
             }
             if last.is_none() {
@@ -249,7 +249,7 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
         if whole && engine.queues.passed.swap(false, Ordering::Relaxed) {
             let round = renewal::round(engine, Which::Short).await;
             if round.failed > 0 {
-                engine.queues.passed();
+                engine.queues.note_passed();
             }
         }
     };
@@ -263,17 +263,17 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
 
 /// Some locks a command, of one kind and at one server, and not too many waiters.
 fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
-    let place = |protocol: &Arc<dyn Protocol>| engine.topology.place(protocol.name());
-    locks.sort_by_key(|(protocol, _)| place(protocol));
+    let placement = |protocol: &Arc<dyn Protocol>| engine.topology.placement(protocol.name());
+    locks.sort_by_key(|(protocol, _)| placement(protocol));
     let mut batches: Vec<Batch> = Vec::new();
     let mut waiters = 0;
     for (protocol, entries) in locks {
         let fits = batches.last().is_some_and(|batch| {
             batch.len() < engine.options.watchdog_batch
                 && waiters + entries.len() <= MOST
-                && batch
-                    .first()
-                    .is_some_and(|(first, _)| first.flavour() == protocol.flavour() && place(first) == place(&protocol))
+                && batch.first().is_some_and(|(first, _)| {
+                    first.flavour() == protocol.flavour() && placement(first) == placement(&protocol)
+                })
         });
         if !fits {
             batches.push(Vec::new());
@@ -330,13 +330,13 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
     for (protocol, entries) in batch {
         let now = engine.now();
         match (answers.next(), answers.next()) {
-            (Some(Reply::Int(1)), _) => engine.queues.look_after(protocol, now),
+            (Some(Reply::Int(1)), _) => engine.queues.check_after_first_lease(protocol, now),
             (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
                 // Nobody says so when a lease runs out. One that lasts beyond the next beat is looked at then.
                 let left =
                     u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < engine.options.beat());
                 if let Some(left) = left {
-                    engine.queues.look_in(protocol, now, left);
+                    engine.queues.check_in(protocol, now, left);
                 }
             }
             (Some(Reply::Text(reason)), _) => {

@@ -85,7 +85,7 @@ fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> O
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
     let Some(before) = begin(engine, hold, level, since) else { return };
     let (reaper, engine, hold) = (&engine.reaper, Arc::clone(engine), Arc::clone(hold));
-    reaper.finish_surely(move || {
+    reaper.finish_retrying(move || {
         let job = give_back(Arc::clone(&engine), Arc::clone(&hold), before, true);
         Box::pin(job.map(|outcome| {
             if let Err(error) = outcome {
@@ -205,10 +205,10 @@ fn book_release(engine: &Arc<Engine>, hold: &Arc<Hold>, before: Before, answer: 
         Release::Free(told) => {
             freed(engine, hold, told);
             if told > 0 {
-                engine.queues.look_after(&hold.protocol, engine.now());
+                engine.queues.check_after_first_lease(&hold.protocol, engine.now());
             }
             if let Some(inbox) = hold.inbox.get().filter(|_| answer.clean && !hold.owner.is_known()) {
-                engine.registry.keep(&hold.owner, inbox);
+                engine.registry.keep_spare(&hold.owner, inbox);
             }
             Ok(Released::Free)
         }
@@ -293,8 +293,8 @@ const LEFT_FREE: Duration = Duration::from_millis(1);
 fn tell(engine: &Engine, protocol: &Arc<dyn Protocol>, told: u32) {
     let courtesy = match protocol.backoff() {
         _ if protocol.nature().shared || protocol.queue().is_some() => Courtesy::None,
-        Some(backoff) => Courtesy::Looking(backoff.rest(0, engine.random()).min(LEFT_FREE)),
-        None => Courtesy::Told,
+        Some(backoff) => Courtesy::ByPolling(backoff.pause(0, engine.random()).min(LEFT_FREE)),
+        None => Courtesy::ByMessage,
     };
     engine.registry.released(protocol.name(), told, courtesy);
     if let Some(other) = protocol.other() {
@@ -439,7 +439,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
             engine.refuted(hold, tenure);
         }
         tell(&engine, &protocol, 0);
-        engine.queues.look_after(&protocol, engine.now());
+        engine.queues.check_after_first_lease(&protocol, engine.now());
         if let Forced::Untold(reason) = &forced {
             warn_untold(protocol.name(), reason);
         }

@@ -104,10 +104,10 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
             continue;
         }
         failed = round.failed > 0;
-        let mut rest = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
+        let mut pause = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
-        rest -= engine.jitter(rest) / 20;
-        let next = Instant::now() + rest;
+        pause -= engine.jitter(pause) / 20;
+        let next = Instant::now() + pause;
         due = if of_some { due.min(next) } else { next };
     }
 }
@@ -122,9 +122,9 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
         Which::Due => book.is_watched() && book.renewed_at() <= due,
         Which::Short => book.is_watched() && book.watched() <= short,
     });
-    let place = |hold: &Hold| engine.topology.place(hold.name());
+    let placement = |hold: &Hold| engine.topology.placement(hold.name());
     if let Which::At(members) = which {
-        holds.retain(|hold| members.contains(&place(hold).member));
+        holds.retain(|hold| members.contains(&placement(hold).member));
     }
     let mut round = Round { lost: holds.iter().map(|hold| engine.expire(hold)).sum(), ..Round::default() };
     holds.retain(|hold| {
@@ -132,7 +132,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
         book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle()
     });
     // A command renews holds of one kind at one server. Where each is, is read once: names may move meanwhile.
-    let kind = |hold: &Hold| (place(hold), std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
+    let kind = |hold: &Hold| (placement(hold), std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
     let mut placed: Vec<_> = holds.into_iter().map(|hold| (kind(&hold), hold)).collect();
     placed.sort_by_key(|(kind, _)| *kind);
     let (kinds, holds): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
@@ -183,7 +183,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         extend: asked.watched,
     });
     let call = first.protocol.nature().renewal.call(millis(watchdog), 0, each);
-    let asked_at = engine.topology.place(first.name());
+    let asked_at = engine.topology.placement(first.name());
     let sent = engine.now();
     let reply = engine.topology.run(first.name(), call).await.map_err(|fault| fault.to_error(&first.name().plain))?;
     let entries = match reply {
@@ -194,7 +194,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     let mut round = Round::default();
     for ((hold, asked), entry) in holds.iter().zip(asked).zip(entries) {
         let tenure = asked.tenure;
-        if engine.topology.place(hold.name()) != asked_at {
+        if engine.topology.placement(hold.name()) != asked_at {
             // Neither a yes nor a no counts of a server that may have lost the name before it answered.
             round.failed += 1;
             continue;
@@ -202,7 +202,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         let entry = match entry {
             // Somebody else gave back some of these holds.
             Reply::List(gone) => {
-                round.lost += asked.lose(engine, hold, &at_places(&asked.numbers, &gone));
+                round.lost += asked.lose(engine, hold, &at_positions(&asked.numbers, &gone));
                 Reply::Int(1)
             }
             entry => entry,
@@ -269,12 +269,12 @@ impl Asked {
         if hold.book().tenure() != self.tenure {
             return 0;
         }
-        engine.gone(hold, gone)
+        engine.lose_holds(hold, gone)
     }
 }
 
 /// What stands in a list at these places, counted from 1: so a renewal tells of holds that are gone.
-pub(crate) fn at_places(numbers: &[u64], places: &[Reply]) -> Vec<u64> {
+pub(crate) fn at_positions(numbers: &[u64], places: &[Reply]) -> Vec<u64> {
     let at = |place: &Reply| match place {
         Reply::Int(place) => numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied(),
         _ => None,

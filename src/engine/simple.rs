@@ -33,7 +33,7 @@ pub(crate) struct Kind {
     pub(crate) release: &'static Script,
     pub(crate) force: &'static Script,
     /// True when releases are announced on the lock's channel.
-    pub(crate) tells: bool,
+    pub(crate) announces: bool,
 }
 
 /// How such a lock speaks to Redis.
@@ -78,8 +78,8 @@ impl Simple {
 
     /// The command that announces a release, and the channel; empty ones where nobody is told.
     fn telling(&self, publish: &Bytes) -> [Arg; 2] {
-        let told = |word: &Bytes| Arg::Text(if self.kind.tells { word.clone() } else { Bytes::new() });
-        [told(publish), told(&self.name.channel)]
+        let announced = |word: &Bytes| Arg::Text(if self.kind.announces { word.clone() } else { Bytes::new() });
+        [announced(publish), announced(&self.name.channel)]
     }
 }
 

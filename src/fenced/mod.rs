@@ -88,7 +88,7 @@ static KIND: Kind = Kind {
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
-    tells: true,
+    announces: true,
 };
 
 /// # Fenced locks

@@ -78,7 +78,7 @@ impl Single {
                 let (end, outlook, now) = {
                     let book = hold.book();
                     // Whoever hears of a longer lease later finds it over: what is told is final.
-                    (book.end_of(level), book.outlook(level), clock.now())
+                    (book.end_of(level), book.until_and_lease(level), clock.now())
                 };
                 if let Some(end) = end {
                     return hold.lost(end);

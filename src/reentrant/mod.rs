@@ -52,7 +52,7 @@ static KIND: Kind = Kind {
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
-    tells: true,
+    announces: true,
 };
 
 /// # Reentrant locks

@@ -64,7 +64,7 @@ impl Reaper {
     }
 
     /// As `finish`, for a job that can be done anew: one that panics, which it should not, is done once more.
-    pub(crate) fn finish_surely(&self, job: impl Fn() -> Job + Send + 'static) {
+    pub(crate) fn finish_retrying(&self, job: impl Fn() -> Job + Send + 'static) {
         self.finish(Box::pin(async move {
             let first = AssertUnwindSafe(job());
             if first.catch_unwind().await.is_err() {
@@ -149,17 +149,17 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
                 Some(job) => drop(jobs.spawn(job)),
                 None => break,
             },
-            Some(done) = jobs.join_next(), if !jobs.is_empty() => told(done),
+            Some(done) = jobs.join_next(), if !jobs.is_empty() => warn_if_panicked(done),
             () = stop.notified() => incoming.close(),
         }
     }
     while let Some(done) = jobs.join_next().await {
-        told(done);
+        warn_if_panicked(done);
     }
 }
 
 /// A job that panics takes nothing with it but itself: the others go on, and nobody counts it as under way any more.
-fn told(done: Result<(), JoinError>) {
+fn warn_if_panicked(done: Result<(), JoinError>) {
     if done.is_err_and(|error| error.is_panic()) {
         tracing::warn!("a clean-up panicked, which is a bug: what it was about ends with its lease");
     }
@@ -294,7 +294,7 @@ mod tests {
         for _ in 0..3 {
             reaper.finish(Box::pin(async { panic!("of the test") }));
             let tries = Arc::clone(&tries);
-            reaper.finish_surely(move || {
+            reaper.finish_retrying(move || {
                 let tries = Arc::clone(&tries);
                 Box::pin(async move {
                     tokio::task::yield_now().await;

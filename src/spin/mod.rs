@@ -26,7 +26,7 @@ static KIND: Kind = Kind {
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
-    tells: false,
+    announces: false,
 };
 
 /// # Spin locks

@@ -41,13 +41,13 @@ const TIMEOUTS_TOLERATED: u32 = 2;
 
 /// One server.
 pub(crate) struct Node {
-    lines: Box<[Arc<Line>]>,
+    connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
     subscriber: Client,
     channels: Arc<Mutex<HashSet<Bytes>>>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    connections: Mutex<Vec<ConnectHandle>>,
+    connect_tasks: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
     script_cache: bool,
     subscribe_timeout: Duration,
@@ -55,7 +55,7 @@ pub(crate) struct Node {
 }
 
 /// One connection for commands.
-struct Line {
+struct Connection {
     client: Client,
     timeout: Duration,
     timeouts: AtomicU32,
@@ -69,11 +69,11 @@ type ErrorReceiver = Receiver<(fred::error::Error, Option<Server>)>;
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Nothing of fred's own: its configuration prints the password.
-        f.debug_struct("Node").field("connections", &self.lines.len()).finish_non_exhaustive()
+        f.debug_struct("Node").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }
 
-impl Line {
+impl Connection {
     /// Sends a command once. `script`: what it is told of one, in front of what that is told.
     async fn send(
         &self,
@@ -164,11 +164,15 @@ impl Transport for Node {
         if self.closed.load(Ordering::Relaxed) {
             return std::future::ready(Err(Fault::new(FaultKind::Closed, "the client is shut down"))).boxed();
         }
-        let next = if self.lines.len() == 1 { 0 } else { self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len() };
-        let (line, script_cache) = (Arc::clone(&self.lines[next]), self.script_cache);
+        let next = if self.connections.len() == 1 {
+            0
+        } else {
+            self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len()
+        };
+        let (connection, script_cache) = (Arc::clone(&self.connections[next]), self.script_cache);
         let closed = Arc::clone(&self.closed);
         Box::pin(async move {
-            let outcome = line.run(call, script_cache).await;
+            let outcome = connection.run(call, script_cache).await;
             match outcome {
                 Err(_) if closed.load(Ordering::Relaxed) => {
                     Err(Fault::new(FaultKind::Closed, "the client is shut down"))
@@ -226,21 +230,25 @@ impl Transport for Node {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        let clients: Vec<_> =
-            self.lines.iter().map(|line| line.client.clone()).chain([self.subscriber.clone()]).collect();
-        let connections = std::mem::take(&mut *self.connections.lock());
+        let clients: Vec<_> = self
+            .connections
+            .iter()
+            .map(|connection| connection.client.clone())
+            .chain([self.subscriber.clone()])
+            .collect();
+        let connect_tasks = std::mem::take(&mut *self.connect_tasks.lock());
         Box::pin(async move {
             let until = tokio::time::Instant::now() + within.min(Duration::from_secs(1));
             let quits = futures::future::join_all(clients.iter().map(|client| client.quit()));
             // It can hang when the server is away.
             let _ = tokio::time::timeout_at(until, quits).await;
-            let gone = connections.into_iter().map(|connection| async move {
-                let abort = connection.abort_handle();
-                if tokio::time::timeout_at(until, connection).await.is_err() {
+            let ended = connect_tasks.into_iter().map(|task| async move {
+                let abort = task.abort_handle();
+                if tokio::time::timeout_at(until, task).await.is_err() {
                     abort.abort();
                 }
             });
-            futures::future::join_all(gone).await;
+            futures::future::join_all(ended).await;
         })
     }
 }
@@ -251,8 +259,8 @@ impl Drop for Node {
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }
-        for connection in self.connections.get_mut().drain(..) {
-            connection.abort();
+        for task in self.connect_tasks.get_mut().drain(..) {
+            task.abort();
         }
     }
 }
@@ -330,8 +338,8 @@ async fn keep_listening(
 }
 
 /// Tells the listener when a connection for commands is back, and breaks one that was taken for dead.
-async fn keep_line(
-    line: Arc<Line>,
+async fn keep_connection(
+    connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,
     mut errors: ErrorReceiver,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
@@ -341,22 +349,22 @@ async fn keep_line(
             // What comes of both at once: the connection is back.
             biased;
             error = errors.recv() => match error {
-                Ok((error, _)) => *line.trouble.lock() = Some(error),
+                Ok((error, _)) => *connection.trouble.lock() = Some(error),
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
-                    *line.trouble.lock() = None;
+                    *connection.trouble.lock() = None;
                     if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                         listener.reconnected();
                     }
                 }
                 Err(RecvError::Closed) => return,
             },
-            () = line.heal.notified() => {
+            () = connection.heal.notified() => {
                 tracing::warn!("a connection for commands does not answer, or its server was demoted: reconnecting");
-                let _ = line.client.force_reconnection().await;
+                let _ = connection.client.force_reconnection().await;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, Client, DistLock, Error};
 use distlock_support::agent::{AgentOptions, JavaLock, Kind};
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{LATCH, Rig, ms, replied, until, until_is};
@@ -32,22 +32,24 @@ pub fn named(prefix: &str, letters: &str) -> Vec<String> {
 /// §8.2 to §8.4).
 pub async fn multi_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
         let (a, b) = (named(&format!("java:{number}"), "acb"), named(&format!("rust:{number}"), "acb"));
-        let theirs = Theirs::of(&rig, &ear, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
-        let mut ours = Ours::of(&rig, &ear, "", multi(&client, &b), client.owner());
+        let theirs = Theirs::of(&rig, &listener, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
+        let mut ours = Ours::of(&rig, &listener, "", multi(&client, &b), client.owner());
         for (at, step) in steps.iter().enumerate() {
             let in_java = theirs.act(*step).await;
             rig.latches_gone().await;
-            let messages = ear.take(&rig.admin).await.len();
+            let messages = listener.take(&rig.admin).await.len();
             let with_us = ours.act(*step).await;
-            assert_eq!(ear.take(&rig.admin).await.len(), messages, "{version}, step {at} of {steps:?}");
+            assert_eq!(listener.take(&rig.admin).await.len(), messages, "{version}, step {at} of {steps:?}");
             for (a, b) in a.iter().zip(&b) {
                 let what = format!("{version}, {b}, step {at} of {steps:?}");
-                let mut left =
-                    [Left::look(&rig.admin, a, &ear, in_java).await, Left::look(&rig.admin, b, &ear, with_us).await];
+                let mut left = [
+                    Left::look(&rig.admin, a, &listener, in_java).await,
+                    Left::look(&rig.admin, b, &listener, with_us).await,
+                ];
                 left.iter_mut().for_each(|left| left.others.retain(|key| !key.starts_with(LATCH)));
                 left[1].assert_like(&what, &left[0]);
                 compared += 1;
@@ -55,7 +57,7 @@ pub async fn multi_states_are_the_same(version: &str) {
         }
     }
     println!("{version}: {compared} states compared");
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 

@@ -2,7 +2,7 @@
 
 use distlock_support::agent::monotonic_ns;
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{Rig, Times, channel, ms, replied, soon, until_is, wait_for_lock};
@@ -29,15 +29,15 @@ fn servers(version: &str) -> usize {
 pub async fn red_states_are_the_same(version: &str) {
     let rig = Rig::several(servers(version), vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
-    let mut ears = Vec::new();
+    let mut listeners = Vec::new();
     for server in rig.servers() {
-        ears.push(Ear::open(server).await);
+        listeners.push(Listener::open(server).await);
     }
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
-        let theirs = Theirs::of(&rig, &ears[0], &a, java_red(&rig, 0, &a, 7));
-        let mut ours = Ours::of(&rig, &ears[0], &b, red(&clients, &b), clients[0].owner());
+        let theirs = Theirs::of(&rig, &listeners[0], &a, java_red(&rig, 0, &a, 7));
+        let mut ours = Ours::of(&rig, &listeners[0], &b, red(&clients, &b), clients[0].owner());
         for (at, step) in steps.iter().enumerate() {
             // Redisson's unlock ignores every error (protocol §8.4), ours tells.
             let (in_java, with_us) = match step {
@@ -59,13 +59,14 @@ pub async fn red_states_are_the_same(version: &str) {
             // So their leases may have begun after it.
             let (in_java, with_us) = ((in_java.0, monotonic_ns()), (with_us.0, monotonic_ns()));
             rig.latches_gone().await;
-            for (server, (admin, ear)) in rig.admins().zip(&ears).enumerate() {
+            for (server, (admin, listener)) in rig.admins().zip(&listeners).enumerate() {
                 let what = format!("{version}, server {server}, step {at} of {steps:?}");
                 counted(&rig, server, &a, &b, holds).await;
-                let messages = ear.take(admin).await;
+                let messages = listener.take(admin).await;
                 let of = |name: &str| messages.iter().filter(|one| one.channel == channel(name)).count();
                 assert_eq!((of(&a), of(&b)), (usize::from(holds == 0 && *step == Unlock), of(&a)), "{what}");
-                let mut left = [Left::look(admin, &a, ear, in_java).await, Left::look(admin, &b, ear, with_us).await];
+                let mut left =
+                    [Left::look(admin, &a, listener, in_java).await, Left::look(admin, &b, listener, with_us).await];
                 for left in &mut left {
                     left.others.retain(|key| !key.starts_with(crate::rig::LATCH));
                     left.messages.clear();
@@ -76,7 +77,7 @@ pub async fn red_states_are_the_same(version: &str) {
         }
     }
     println!("{version}: {compared} states compared");
-    drop(ears);
+    drop(listeners);
     rig.end(clients).await;
 }
 

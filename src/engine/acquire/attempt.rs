@@ -37,7 +37,7 @@ pub(super) enum Tried {
     /// The owner's place in the queue is lost.
     Displaced,
     /// Somebody has come in as this owner, which nobody gave: another one is needed.
-    Met,
+    OwnerTaken,
 }
 
 /// A place in a queue in Redis.
@@ -114,8 +114,8 @@ impl Request {
     }
 
     /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; the attempt
-    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; one attempt
-    /// without a wait is told `Timeout` in any case.
+    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; a single
+    /// attempt (a wait of zero) ends with `Timeout` in any case.
     pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         if self.deadline.is_once() && self.fresh {
             // Nothing of this owner's is before it, so it lasts as long as the transport lets its command.
@@ -184,7 +184,7 @@ impl Attempt {
             Answer::Fenced(token) => {
                 // A hold that comes in again has the token already.
                 if before.count == 0 {
-                    hold.begins(token);
+                    hold.set_token(token);
                 }
                 false
             }
@@ -301,7 +301,7 @@ impl Attempt {
             Answer::Busy(busy) => Ok(Tried::Busy(busy)),
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
-            Answer::Deadlock if self.used_again => Ok(Tried::Met),
+            Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
             Answer::Deadlock => {
                 Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
             }
@@ -318,9 +318,9 @@ impl Attempt {
         }
         let undo = Undo::new(&self.target, false);
         let inbox = self.inbox.clone().unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
-        let entry = engine.queues.keep(&self.target, inbox, sent, at);
+        let entry = engine.queues.keep_entry(&self.target, inbox, sent, at);
         if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
-            engine.queues.look_in(self.protocol(), engine.now(), ttl);
+            engine.queues.check_in(self.protocol(), engine.now(), ttl);
         }
         // Closing gives up the places that it finds; what comes in behind it is given up here.
         engine.check_open()?;
@@ -333,7 +333,7 @@ impl Attempt {
         match (answer, before.last) {
             // Somebody else gave that one back. Guards may rely on others.
             (Answer::Gone, Some(earlier)) => {
-                engine.gone(hold, &[earlier]);
+                engine.lose_holds(hold, &[earlier]);
             }
             (Answer::Gone, None) => return Err(self.odd(Error::odd_reply("acquire", answer))),
             _ => engine.lose(hold, End::Gone),

@@ -27,7 +27,7 @@ pub(super) struct Attempts<'a> {
     /// others just asks for it.
     pub(super) looks: bool,
     /// True when the release of whoever holds the lock will be announced.
-    pub(super) told: bool,
+    pub(super) announced: bool,
     /// The place in a queue in Redis.
     pub(super) entry: Option<InQueue>,
     pub(super) found: Found,
@@ -60,7 +60,7 @@ impl<'a> Attempts<'a> {
             queueing: Queueing::Join,
             looks: false,
             // Taken by `SET`, it tells whether anybody will be told only by a look.
-            told: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
+            announced: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
             found: Found::Usual,
             patience: Patience::new(request.engine.patience()),
@@ -86,21 +86,21 @@ impl<'a> Attempts<'a> {
         }
         match tried {
             Ok(Tried::Held(grant)) => {
-                self.settle();
+                self.disarm_all();
                 return Ok(Some(grant));
             }
             Ok(Tried::Passed(grant)) => {
                 self.found = Found::Passed;
-                self.settle();
+                self.disarm_all();
                 return Ok(Some(grant));
             }
             Ok(Tried::Queued(queued)) => {
                 self.pause_for = request.engine.options.poll_cap;
-                self.stands(queued);
+                self.entered(queued);
             }
             Ok(Tried::Marked(busy, mark)) => {
                 self.pause_for = request.until_free(busy.ttl);
-                Undo::keep(&mut self.mark, mark);
+                Undo::replace_mark(&mut self.mark, mark);
             }
             Ok(Tried::HeldBack) => {
                 self.found = Found::HeldBack;
@@ -109,13 +109,13 @@ impl<'a> Attempts<'a> {
             Ok(Tried::Displaced) => {
                 self.found = Found::Displaced;
             }
-            Ok(Tried::Met) => {
+            Ok(Tried::OwnerTaken) => {
                 // Given up.
                 self.entry = None;
                 self.found = Found::Displaced;
             }
             Ok(Tried::Busy(busy)) => {
-                self.told = busy.told;
+                self.announced = busy.announced;
                 self.pause_for = request.until_free(busy.ttl);
             }
             Ok(Tried::Gone) => {
@@ -179,7 +179,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The place is confirmed.
-    pub(super) fn stands(&mut self, queued: InQueue) {
+    pub(super) fn entered(&mut self, queued: InQueue) {
         self.queueing = Queueing::Stay;
         if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
             // The same place, confirmed.
@@ -196,7 +196,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The lock is held: there is nothing to undo, and no place any more.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn disarm_all(&mut self) {
         let place = self.entry.take().map(|InQueue { undo, .. }| undo);
         [self.doubt.take(), self.mark.take(), place].into_iter().flatten().for_each(Undo::disarm);
     }

@@ -48,12 +48,12 @@ impl Request {
         };
         let mut waiter =
             self.engine.registry.enter(self.protocol.name(), may_hand_over.then(|| self.protocol.flavour()));
-        if self.may_meet_itself() {
+        if self.others_may_wait_as_owner() {
             waiter.sit_as(&self.owner);
         }
         match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut awaited).await? {
             Waited::Done(grant) => {
-                waiter.won(&grant.hold, self.engine.now(), held_as);
+                waiter.acquired(&grant.hold, self.engine.now(), held_as);
                 Ok(Some(grant))
             }
             Waited::Silent => awaited.attempts.give_up_unanswered(),
@@ -66,11 +66,11 @@ impl LockWait<'_> {
     /// The pause; where nobody will announce that the lock is free, one that grows.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
-        let untold = !self.attempts.told && pause.news != News::Connection;
-        let Some(backoff) = request.protocol.backoff().filter(|_| untold) else { return pause };
+        let unannounced = !self.attempts.announced && pause.news != News::Connection;
+        let Some(backoff) = request.protocol.backoff().filter(|_| unannounced) else { return pause };
         let looks = self.looks;
         self.looks = looks.saturating_add(1);
-        Pause { most: pause.most.min(backoff.rest(looks, request.engine.random())), news: News::Never }
+        Pause { most: pause.most.min(backoff.pause(looks, request.engine.random())), news: News::Never }
     }
 }
 
@@ -105,7 +105,7 @@ impl Awaited for LockWait<'_> {
         waiter.handed().filter(|grant| grant.until().is_some())
     }
 
-    fn rests(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
+    fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
         // What this process hands over is not announced: a message means that somebody else changed something.
         let engine = &self.request.engine;
         let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
@@ -120,7 +120,7 @@ impl Awaited for LockWait<'_> {
             return Ok(Asked::Done(grant));
         }
         if self.request.protocol.backoff().is_some() {
-            waiter.note_held();
+            waiter.note_other_holder();
         }
         if self.request.protocol.nature().shared {
             waiter.note_held_back(self.attempts.found == Found::HeldBack);

@@ -50,7 +50,7 @@ impl Request {
             let mut attempts = awaited.attempts;
             match waited {
                 Waited::Done(grant) => {
-                    waiter.won(&grant.hold, self.engine.now(), HeldAs::Alone);
+                    waiter.acquired(&grant.hold, self.engine.now(), HeldAs::Alone);
                     return Ok(Some(grant));
                 }
                 Waited::Over => return attempts.give_up(),
@@ -105,7 +105,7 @@ impl Awaited for QueueWait<'_> {
         self.passed(waiter)
     }
 
-    fn rests(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause> {
+    fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause> {
         let pause = self.attempts.pause();
         if std::mem::take(&mut self.is_first) {
             // A place that was taken before anybody listened: what has happened since is found out by asking, once messages
@@ -158,12 +158,12 @@ impl QueueWait<'_> {
         }
         let doubted = attempts.doubt.is_some();
         let grant = attempts.target.granted(None, since, until, doubted);
-        attempts.settle();
+        attempts.disarm_all();
         if engine.check_open().is_err() {
             // Closing ends what it finds in the table; what comes in behind it is given back.
             return None;
         }
-        engine.queues.passed();
+        engine.queues.note_passed();
         if !doubted && waiter.has_heard() {
             let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
         }

@@ -34,7 +34,7 @@ impl Undo {
     }
 
     /// Left again, by a later attempt: the one mark stays.
-    pub(super) fn keep(mark: &mut Option<Self>, again: Self) {
+    pub(super) fn replace_mark(mark: &mut Option<Self>, again: Self) {
         // First the old one goes off the list of marks, then the new one comes onto it.
         if let Some(old) = mark.take() {
             old.disarm();

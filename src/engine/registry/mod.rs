@@ -67,7 +67,7 @@ mod waiter;
 use slot::{Listening, Seat, Slot};
 pub(crate) use slot::{Passed, Wakes};
 pub(crate) use turns::Courtesy;
-use turns::Given;
+use turns::ReleaseInfo;
 pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
 
 const SHARDS: usize = 16;
@@ -204,22 +204,22 @@ impl Registry {
         }
     }
 
-    /// The lock of a name was released here, and the server told so many clients, or nobody knows how many: 0. Wakes the
+    /// The lock of a name was released here, and so many clients received the message; 0: nobody knows how many. Wakes the
     /// contender, unless a message will; those of other processes are let go first, if that is how those who wait learn of it.
-    pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, told: u32, courtesy: Courtesy) {
+    pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, receivers: u32, courtesy: Courtesy) {
         let courtesy = if self.take_turns { courtesy } else { Courtesy::None };
         let mut wakes = Wakes::default();
         let now = self.topology.now();
         let mut shard = self.shard(name).lock();
-        if courtesy == Courtesy::Told && told > 0 {
+        if courtesy == Courtesy::ByMessage && receivers > 0 {
             shard.entry(Arc::clone(name)).or_default();
         }
         let Some(slot) = shard.get_mut(name) else { return };
         let listens = slot.listening == Listening::Live;
-        if slot.turns.released(Given { told, listens, wanted: slot.turn, courtesy }, now) {
+        if slot.turns.released(ReleaseInfo { receivers, listens, wanted: slot.turn, courtesy }, now) {
             slot.change(&mut wakes);
         }
-        if (!listens || told == 0)
+        if (!listens || receivers == 0)
             && let Some(seat) = &slot.contender
         {
             seat.wake(&mut wakes);

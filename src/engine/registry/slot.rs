@@ -99,7 +99,7 @@ pub(crate) struct Passed {
 impl Slot {
     pub(super) fn is_vacant(&self) -> bool {
         let waited_for = self.turn || !self.queue.is_empty() || !self.by_owner.is_empty();
-        !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.matters()
+        !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.is_giving_way()
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -50,7 +50,7 @@ impl Registry {
     }
 
     /// The use of an owner has ended cleanly.
-    pub(crate) fn keep(&self, owner: &Owner, inbox: &Arc<LockName>) {
+    pub(crate) fn keep_spare(&self, owner: &Owner, inbox: &Arc<LockName>) {
         if let Some(name) = &inbox.lock
             && self.is_spare(inbox)
         {

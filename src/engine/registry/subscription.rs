@@ -92,7 +92,10 @@ impl Registry {
         if !slot.is_idle() {
             return;
         }
-        if slot.listening == Listening::Off && slot.turns.matters() && !std::mem::replace(&mut slot.forgetting, true) {
+        if slot.listening == Listening::Off
+            && slot.turns.is_giving_way()
+            && !std::mem::replace(&mut slot.forgetting, true)
+        {
             drop(shard);
             return self.reaper.finish_whenever(Box::pin(Arc::clone(self).forget_turns(Arc::clone(name))));
         }
@@ -196,7 +199,7 @@ impl MemberListener for Registry {
     }
 
     fn missed(&self, member: MemberId) {
-        self.wake_where(|name| self.topology.place(name).member == member);
+        self.wake_where(|name| self.topology.placement(name).member == member);
     }
 
     fn reconnected(&self, member: MemberId) {

@@ -242,7 +242,7 @@ impl Waiter {
                     let Some(way) = slot.turns.way(self.registry.topology.now()) else { return };
                     (left, heard) = way;
                     seat.state.lock().changed = false;
-                    slot.turns.is_told() && slot.listening != Listening::Live
+                    slot.turns.counts_messages() && slot.listening != Listening::Live
                 };
                 if is_deaf {
                     self.listen(left).await;
@@ -270,10 +270,10 @@ impl Waiter {
     }
 
     /// Notes that somebody else holds the lock.
-    pub(crate) fn note_held(&self) {
+    pub(crate) fn note_other_holder(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
-            slot.turns.seen(now);
+            slot.turns.note_other_holder(now);
         }
     }
 
@@ -319,9 +319,9 @@ impl Waiter {
     }
 
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
-    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
+    pub(crate) fn acquired(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
-            slot.turns.got(now);
+            slot.turns.acquired(now);
             if held_as == HeldAs::MayHandOver && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold))
             {
                 slot.local = Some(Local { hold: Arc::clone(hold), handoffs: 0, since: now });

@@ -176,7 +176,7 @@ fn by_owner_told(target: &Target, release: Release) -> Result<Released> {
     match release {
         Release::Free(_) | Release::Untold(_) => {
             tell(engine, &hold.protocol, 0);
-            engine.queues.look_after(&hold.protocol, engine.now());
+            engine.queues.check_after_first_lease(&hold.protocol, engine.now());
             Ok(Released::Free)
         }
         Release::Others => Ok(Released::Free),

@@ -33,7 +33,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
-            engine.queues.look_after(&hold.protocol, engine.now());
+            engine.queues.check_after_first_lease(&hold.protocol, engine.now());
         }
         tell(engine, &hold.protocol, 0);
         drop(order);

@@ -76,7 +76,7 @@ pub(crate) trait Awaited {
 
     /// For how long there is no need to ask. `woken`: something has come since the last attempt; `steady`: messages have
     /// reached this seat since before the last pause.
-    fn rests(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
+    fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
 
     /// Asks the server. `listening`: messages reach this seat.
     fn ask(&mut self, waiter: &mut Waiter, listening: bool)
@@ -139,7 +139,7 @@ async fn contend<A: Awaited>(
         }
         engine.check_open()?;
         let listening = waiter.is_listening();
-        let mut pause = match awaited.rests(waiter, woken, was_listening && listening) {
+        let mut pause = match awaited.pause_before_asking(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
             None => {
                 pace.spend(engine.now());

@@ -8,7 +8,7 @@ use bed::harm::{TIMEOUT, sha};
 use bed::{eventually, idle, ms, reentrant, secs};
 
 /// Options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes
-/// out by `custom` (node.rs, `Line::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and
+/// out by `custom` (node.rs, `Connection::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and
 /// for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
 #[tokio::test]
 async fn trap_01_options_hold_for_scripts() {
@@ -149,7 +149,7 @@ async fn trap_04_an_acquire_that_timed_out_is_undone() {
     .await;
 }
 
-/// fred's reload sends `SCRIPT LOAD` to every server. node.rs, `Line::run`: on `NOSCRIPT` the same command goes out once
+/// fred's reload sends `SCRIPT LOAD` to every server. node.rs, `Connection::run`: on `NOSCRIPT` the same command goes out once
 /// more as `EVAL`, which loads it too.
 #[tokio::test]
 async fn trap_13_a_forgotten_script_costs_one_eval() {
