@@ -167,7 +167,7 @@ impl<T: Holds> World<T> {
         self.table.unreserve(hold);
     }
 
-    /// As `release::give_back`.
+    /// As `GuardRelease::run`.
     pub(crate) fn release(&self, guard: Guard) {
         let Guard { hold, level } = guard;
         let (end, tenure) = {
@@ -203,7 +203,7 @@ impl<T: Holds> World<T> {
         self.table.released(hold);
     }
 
-    /// Hands a guard over inside the process, as `release::begin` does.
+    /// Hands a guard over inside the process, as `GuardRelease::begin` does.
     pub(crate) fn hand_over(guard: Guard) -> Guard {
         let Guard { hold, level } = guard;
         hold.book().close(level);

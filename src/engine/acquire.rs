@@ -72,8 +72,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
 impl Request {
     fn new(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Self> {
         how.check()?;
-        protocol.name().check()?;
-        engine.check_open()?;
+        engine.check(protocol.name())?;
         let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited_before);
         let given = how.owner.or_else(Owner::current);
         let fresh = given.is_none();
@@ -213,8 +212,6 @@ impl Request {
 
 /// Asks the primary who holds a lock.
 pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<State> {
-    protocol.name().check()?;
-    engine.check_open()?;
     let reply = engine.ask(protocol.name(), protocol.state()).await?;
     let (ttl, holders) = protocol.stated(&reply)?;
     Ok(State { holders, remaining: u64::try_from(ttl).ok().map(Duration::from_millis) })

@@ -16,6 +16,7 @@ pub(crate) mod acquire;
 pub(crate) mod channels;
 pub(crate) mod clock;
 pub(crate) mod extend;
+mod grant;
 pub(crate) mod hold;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
@@ -34,7 +35,7 @@ mod tests;
 pub(crate) mod wait;
 
 use crate::names::LockName;
-use crate::runtime::home::{Brought, Home};
+use crate::runtime::home::Home;
 use crate::runtime::reaper::{Finished, Reaper};
 use crate::topology::{MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
@@ -152,12 +153,15 @@ impl Engine {
     }
 
     /// Asks the server of a lock something that changes nothing.
-    pub(crate) fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Brought<Result<Reply>> {
+    pub(crate) async fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Result<Reply> {
+        self.check(name)?;
         let (engine, name) = (Arc::clone(self), Arc::clone(name));
-        self.home().bring(async move {
-            let reply = engine.topology.run(&name, call).await;
-            reply.map_err(|fault| fault.to_error(&name.plain))
-        })
+        self.home().bring(async move { engine.run(&name, call).await }).await
+    }
+
+    /// Sends a command once, for a caller to whom all failures are the same.
+    pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply> {
+        self.topology.run(name, call).await.map_err(|fault| fault.to_error(&name.plain))
     }
 
     /// A new owner, of a number never used before by this client.
@@ -222,6 +226,12 @@ impl Engine {
     /// The last moment of a command sent now that may take as long as any, in the server's time.
     pub(crate) fn last_ms(&self) -> i64 {
         self.clock.last(self.now(), self.options.command_timeout)
+    }
+
+    /// Whether anything may be asked about this name: an error where it is none, or where the client is closed.
+    pub(crate) fn check(&self, name: &LockName) -> Result<()> {
+        name.check()?;
+        self.check_open()
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -189,6 +190,13 @@ pub(crate) struct LeaseLeft {
     pub(crate) lease: i64,
 }
 
+impl LeaseLeft {
+    /// The lease, in full.
+    pub(crate) const fn span(self) -> Duration {
+        Duration::from_millis(self.lease.unsigned_abs())
+    }
+}
+
 /// What a release brought.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Release {
@@ -196,10 +204,10 @@ pub(crate) enum Release {
     Left(u32),
     /// The owner holds nothing any more, but the lock is not free: it is shared.
     Others,
-    /// Free, and so many clients were told.
+    /// Free, and so many clients received the message.
     Free(u32),
-    /// Free, but the server refused to tell anybody.
-    Untold(String),
+    /// Free, but the server refused to publish that: its reason.
+    Unannounced(String),
     /// The hold was not there; `Some`: who holds it.
     NotHeld(Option<String>),
     /// The hold was not there, but so many others of its owner are.
@@ -215,8 +223,8 @@ pub(crate) enum Release {
 pub(crate) enum Forced {
     /// It was held.
     Freed,
-    /// It was held, but waiters could not be told: the server's reason.
-    Untold(String),
+    /// It was held, but the server refused to publish that: its reason.
+    Unannounced(String),
     /// It was free.
     Free,
     /// Its other half is held, which was left alone.

@@ -305,11 +305,8 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
         }
     }
     let sent = engine.now();
-    let reply = engine.topology.run(first.name(), Call { script: queue.refresh, keys, words }).await;
-    let outcome = match reply {
-        Ok(reply) => answered(engine, &batch, queue, sent, &reply),
-        Err(fault) => Err(fault.to_error(&first.name().plain)),
-    };
+    let reply = engine.run(first.name(), Call { script: queue.refresh, keys, words }).await;
+    let outcome = reply.and_then(|reply| answered(engine, &batch, queue, sent, &reply));
     if let Err(error) = outcome {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
         for entry in batch.iter().flat_map(|(_, entries)| entries) {

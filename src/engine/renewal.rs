@@ -185,7 +185,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     let call = first.protocol.nature().renewal.call(millis(watchdog), 0, each);
     let asked_at = engine.topology.placement(first.name());
     let sent = engine.now();
-    let reply = engine.topology.run(first.name(), call).await.map_err(|fault| fault.to_error(&first.name().plain))?;
+    let reply = engine.run(first.name(), call).await?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == holds.len() => entries,
         odd => return Err(Error::odd_reply(first.protocol.nature().renewal.script.name, &odd)),

@@ -85,7 +85,7 @@ impl dyn Protocol {
             },
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(0), Reply::Text(reason)] => {
-                    Some(Release::Untold(String::from_utf8_lossy(reason).into_owned()))
+                    Some(Release::Unannounced(String::from_utf8_lossy(reason).into_owned()))
                 }
                 [Reply::Int(-1)] => Some(Release::Others),
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Release::TooLate(*at)),
@@ -108,7 +108,7 @@ impl dyn Protocol {
             Reply::Int(2) => Ok(Forced::Other),
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(1), Reply::Text(reason)] => {
-                    Ok(Forced::Untold(String::from_utf8_lossy(reason).into_owned()))
+                    Ok(Forced::Unannounced(String::from_utf8_lossy(reason).into_owned()))
                 }
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Forced::TooLate(*at)),
                 _ => Err(self.odd("force", reply)),

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{in_time, lease_left, lease_left_to_others, look_again, send, tell, until_answered};
+use super::aftermath::notify_waiters;
+use super::doubt::look_again;
+use super::send::{in_time, lease_left, lease_left_to_others, send, until_answered};
 use crate::engine::Engine;
-use crate::engine::hold::{Hold, Target};
+use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::ledger::Entry as _;
 use crate::engine::protocol::{Giving, HoldId, Protocol, Release};
 use crate::error::{Error, NotHeld, Result};
@@ -22,10 +24,37 @@ static DISOWN: Script = Script::new(
     concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../../lua/common/disown.lua")),
 );
 
+/// Takes a guard out of its hold, which stays for its owner. Nothing is renewed any more.
+pub(crate) fn give_up(mut grant: Grant) -> Owner {
+    let (engine, hold, level) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold), grant.level);
+    let owner = hold.owner.clone();
+    owner.reveal();
+    if !grant.take() {
+        return owner;
+    }
+    let (number, none_left, doubted) = {
+        let mut book = hold.book();
+        let Some(number) = book.close(level).filter(|_| book.end().is_none()) else {
+            // Whoever ended it cleans up.
+            return owner;
+        };
+        let tenure = book.tenure();
+        (number, book.counted_down(tenure), book.undoubt(number))
+    };
+    if number > 0 {
+        disown(&engine, &hold, number, doubted);
+    }
+    if none_left {
+        engine.holds.released(&hold.key(), &hold);
+        engine.registry.forget(&hold);
+    }
+    owner
+}
+
 /// A hold has no guard any more, though it stays: it is marked as such in the list from here on, so that giving back one
 /// of its owner's holds takes this one and none that a guard relies on. `doubted`: a copy of its acquire may come in later
 /// still.
-pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
+fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     if !hold.protocol.nature().reentrant {
         // Nothing is listed: the owner has no other hold, of which this one would have to be told apart.
@@ -72,8 +101,7 @@ const RACES: u32 = 16;
 
 /// Gives back one hold of an owner that has no guard here.
 pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
-    protocol.name().check()?;
-    engine.check_open()?;
+    engine.check(protocol.name())?;
     let (engine, protocol, owner) = (Arc::clone(engine), Arc::clone(protocol), owner.clone());
     owner.reveal();
     let reaper = engine.reaper.clone();
@@ -95,7 +123,7 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
                 }
                 // Somebody else was faster: whatever else there is.
                 Release::NotThere(_) if races < RACES => races += 1,
-                release => return by_owner_told(&target, release),
+                release => return conclude(&target, release),
             }
         }
     })
@@ -169,13 +197,13 @@ async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
     send(engine, hold, id, lease_left, engine.now() + engine.patience()).await.outcome
 }
 
-/// What the caller of a release by owner is told, and those who wait.
-fn by_owner_told(target: &Target, release: Release) -> Result<Released> {
+/// What a release by owner came to for its caller. Notifies those who wait.
+fn conclude(target: &Target, release: Release) -> Result<Released> {
     let Target { engine, hold, .. } = target;
     let name = Arc::clone(&hold.name().plain);
     match release {
-        Release::Free(_) | Release::Untold(_) => {
-            tell(engine, &hold.protocol, 0);
+        Release::Free(_) | Release::Unannounced(_) => {
+            notify_waiters(engine, &hold.protocol, 0);
             engine.queues.check_after_first_lease(&hold.protocol, engine.now());
             Ok(Released::Free)
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{freed, lease_left, lease_left_to_others, repeat, send, span, tell};
+use super::aftermath::{lock_is_free, notify_waiters};
+use super::send::{lease_left, lease_left_to_others, send, send_release};
 use crate::engine::Engine;
 use crate::engine::clock::harmless_from;
 use crate::engine::hold::{Hold, Target};
@@ -29,13 +30,13 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
             hold.book().doubt(target.number);
             return;
         }
-        let until = engine.now() + engine.options.watchdog.max(span(lease_left.lease));
+        let until = engine.now() + engine.options.watchdog.max(lease_left.span());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
             engine.queues.check_after_first_lease(&hold.protocol, engine.now());
         }
-        tell(engine, &hold.protocol, 0);
+        notify_waiters(engine, &hold.protocol, 0);
         drop(order);
         if doubted {
             look_again(engine, hold, target.number, &target.nonce);
@@ -55,7 +56,7 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
             Giving { owner: &hold.owner, hold: &id, lease_left, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };
-    repeat(engine, &hold.protocol, until, call).await.outcome
+    send_release(engine, &hold.protocol, until, call).await.outcome
 }
 
 /// True when one who waits stands in Redis, so that it may have to be undone although it may have got nothing.
@@ -125,9 +126,9 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
             book.count() == 0 || book.end() == Some(End::Gone)
         };
         if over {
-            freed(&engine, &hold, 0);
+            lock_is_free(&engine, &hold, 0);
         } else {
-            tell(&engine, &hold.protocol, 0);
+            notify_waiters(&engine, &hold.protocol, 0);
         }
     }));
 }
