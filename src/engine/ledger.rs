@@ -4,9 +4,12 @@
 //! transport's clock.
 
 // Named because the models include this file by its path.
+#[path = "ledger/notes.rs"]
+mod notes;
 #[path = "ledger/table.rs"]
 mod table;
 
+use notes::Notes;
 pub(crate) use table::{Entry, Table};
 
 /// Why a hold ended other than by its release.
@@ -60,18 +63,7 @@ pub(crate) struct Book {
     lost: Vec<(u32, End)>,
     /// How many times the server gave it to the owner anew.
     tenure: u32,
-    /// Holds whose acquires went without a reply once, so that a late copy may still reach the server.
-    doubts: Vec<u64>,
-    /// Holds whose releases the server refused, to be given back with the next.
-    owed: Vec<u64>,
-    /// Holds whose guards were given up, and that are listed in the server still.
-    given_up: Vec<u64>,
-    /// Until then a command that shortens the lease may still reach the server: an `extend` or a release without a reply.
-    cut_until: u64,
-    /// Until then the server may keep it, by an `extend` without a reply, although nobody counts on that.
-    unseen: u64,
-    /// The number of the last `extend` that was to make the lease shorter.
-    cuts: u64,
+    notes: Notes,
     /// The tenure in which it was refuted while no guard relied on it.
     refuted: Option<u32>,
     reserved: u32,
@@ -352,83 +344,6 @@ impl Book {
             self.count = self.count.saturating_sub(1);
         }
         self.count == 0
-    }
-
-    /// True when an acquire of a hold here went without a reply, so that a late copy of it may still reach the server.
-    pub(crate) fn doubted(&self) -> bool {
-        !self.doubts.is_empty()
-    }
-
-    /// Notes such an acquire.
-    pub(crate) fn doubt(&mut self, hold: u64) {
-        if !self.doubts.contains(&hold) {
-            self.doubts.push(hold);
-        }
-    }
-
-    /// Takes the note of such an acquire. True when there was one.
-    pub(crate) fn undoubt(&mut self, hold: u64) -> bool {
-        let before = self.doubts.len();
-        self.doubts.retain(|doubt| *doubt != hold);
-        self.doubts.len() != before
-    }
-
-    /// Takes all of them.
-    pub(crate) fn doubts(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.doubts)
-    }
-
-    /// The server refused to take this hold back.
-    pub(crate) fn owe(&mut self, holds: impl IntoIterator<Item = u64>) {
-        self.owed.extend(holds);
-    }
-
-    /// Takes the holds that the server refused to take back.
-    pub(crate) fn owed(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.owed)
-    }
-
-    /// The guard of this hold was given up: whoever gives back any hold of the owner is to take this one.
-    pub(crate) fn give_up(&mut self, hold: u64) {
-        self.given_up.push(hold);
-    }
-
-    /// Takes one of those.
-    pub(crate) fn given_up(&mut self) -> Option<u64> {
-        self.given_up.pop()
-    }
-
-    /// Takes this one of those. False when it was taken already.
-    pub(crate) fn take_given_up(&mut self, hold: u64) -> bool {
-        let before = self.given_up.len();
-        self.given_up.retain(|other| *other != hold);
-        self.given_up.len() != before
-    }
-
-    /// A command that shortens the lease went without a reply: it may reach the server until then.
-    pub(crate) fn may_be_cut(&mut self, until: u64) {
-        self.cut_until = self.cut_until.max(until);
-    }
-
-    /// An `extend` to `until` went without a reply.
-    pub(crate) fn note_unseen(&mut self, until: u64) {
-        self.unseen = self.unseen.max(until);
-    }
-
-    /// Until when the server may keep it, whoever counts on that.
-    pub(crate) fn until_in_server(&self) -> u64 {
-        self.until_all().max(self.unseen)
-    }
-
-    /// Until when such a command may reach the server.
-    pub(crate) fn cut_until(&self) -> u64 {
-        self.cut_until
-    }
-
-    /// The number of the next such `extend`.
-    pub(crate) fn next_cut(&mut self) -> u64 {
-        self.cuts += 1;
-        self.cuts
     }
 
     /// True once the hold has left the table: nobody may open it again.

@@ -58,17 +58,19 @@ use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
 use crate::world::Moment;
 
+mod park;
 mod slot;
 mod spare;
 mod subscription;
 mod turns;
 mod waiter;
 
+pub(crate) use park::{Parked, Until};
 use slot::{Listening, Seat, Slot};
 pub(crate) use slot::{Passed, Wakes};
 pub(crate) use turns::Courtesy;
 use turns::ReleaseInfo;
-pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
+pub(crate) use waiter::{HeldAs, Waiter};
 
 const SHARDS: usize = 16;
 

@@ -1,7 +1,7 @@
 //! Connecting: from a URL and the options to a [`Node`].
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use fred::types::config::{
     Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{Connection, ErrorReceiver, Node, dispatch, keep_connection, keep_listening};
+use super::Node;
+use super::connection::{Connection, ErrorReceiver, keep_connection};
+use super::messages::{dispatch, keep_listening};
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
 
@@ -158,12 +159,8 @@ impl Node {
         let make =
             || Client::new(config.clone(), Some(performance.clone()), Some(connection.clone()), Some(policy.clone()));
         let listener = Arc::new(OnceLock::new());
-        let connections: Box<[_]> = (0..options.pool_size)
-            .map(|_| {
-                let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
-                Arc::new(Connection { client: make(), timeout: options.command_timeout, timeouts, heal, trouble })
-            })
-            .collect();
+        let connections: Box<[_]> =
+            (0..options.pool_size).map(|_| Connection::new(make(), options.command_timeout)).collect();
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
