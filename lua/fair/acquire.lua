@@ -18,7 +18,7 @@
 --        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
 --                    at = the server's time in ms
 --        {-7, at}    too late, nothing was done for this owner
--- Idempotent. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines and registrations of ours.
+-- Idempotent. Same state as Redisson's fair lock, but for deadlines and registrations of ours.
 
 local owner, hold, earlier, queueing = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]

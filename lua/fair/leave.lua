@@ -9,7 +9,7 @@
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 prefix of the waiters' channels
 -- Reply  as that of release.lua, for the hold; nil when it was not there
--- Idempotent. Same state as Redisson's (protocol 9.6), where the new head is not told.
+-- Idempotent. Same state as Redisson's, where the new head is not told.
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil

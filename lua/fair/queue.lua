@@ -1,4 +1,5 @@
--- What the scripts of the fair lock share: put in front of each of them at build time. State and terms: protocol 9.
+-- What the scripts of the fair lock share: put in front of each of them at build time. State and terms:
+-- docs/wire-format.md.
 --
 -- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 the waiters of ours}, at = the server's time in
 -- ms.

@@ -8,7 +8,7 @@
 --        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
 -- Reply  as of `common/renew.lua`
 -- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
--- others. As Redisson's renewal (protocol 6), but it cuts nobody short.
+-- others. As Redisson's renewal, but it cuts nobody short.
 -- A lock whose covers cannot all be read is not said to be lost: its entry is the server's reason. O(holds renewed), whoever else
 -- reads; where a lease is made shorter, as a release.
 
@@ -49,7 +49,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
   if best == 0 then return nil end
   local left, others, dead = redis.call('pttl', hash), nil, nil
   if exactly and mode == 'read' then
-    others, dead = outlook(hash, tag, redis.call('hlen', hash), left, {owner = owner, count = count, left = 0})
+    others, dead = lease_needed(hash, tag, redis.call('hlen', hash), left, {owner = owner, count = count, left = 0})
   end
   if others or left < best then todo[#todo + 1] = {hash, math.max(best, others or 0)} end
   return todo, dead

@@ -20,7 +20,7 @@
 //!
 //! # Wire format
 //!
-//! Protocol §9, without the unlock latch:
+//! As Redisson's, without its unlock latch:
 //!
 //! | | |
 //! |---|---|

@@ -41,8 +41,8 @@
 //!
 //! # Wire format
 //!
-//! Protocol §11.1: that of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section.
-//! Redisson counts when the holder comes in again, too.
+//! That of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section.
+//! Redisson counts each time that the holder comes in again, too.
 
 use crate::client::Client;
 use crate::engine::protocol::Nature;

@@ -5,7 +5,7 @@
 //!
 //! # Wire format
 //!
-//! Protocol §2.3, §3.1 and §4.3, as Redisson leaves it, without its unlock latch:
+//! What Redisson leaves in Redis, without its unlock latch:
 //!
 //! | step | `<name>` | message |
 //! |---|---|---|

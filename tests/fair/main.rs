@@ -1,4 +1,4 @@
-//! The fair lock: its order, and what keeps its queue going (`reference/lessons.md` §1.2; lessons 8, 9 and 10 of part 6).
+//! The fair lock: its order, and what keeps its queue going.
 
 mod alive;
 mod cancel;

@@ -103,7 +103,7 @@ type Row = &'static [(Step, u64, u64)];
 const ROWS: [Row; 3] = [
     &[(Lock, 1, 1), (Unlock, 1, 1), (Try, 2, 2), (Unlock, 2, 2), (Leased(6000), 3, 3), (Unlock, 3, 3)],
     &[(Stray, 0, 0), (TryLeased(7000), 1, 1), (Unlock, 1, 1), (Stray, 1, 1), (Lock, 2, 2), (Unlock, 2, 2)],
-    // Redisson counts who comes in again (protocol §11.1): one section with two numbers.
+    // Redisson counts who comes in again: one section with two numbers.
     &[
         (Lock, 1, 1),
         (Lock, 2, 1),
@@ -116,7 +116,7 @@ const ROWS: [Row; 3] = [
     ],
 ];
 
-/// State, lease, messages and counter after every step (protocol §11.1).
+/// State, lease, messages and counter after every step.
 pub async fn fenced_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);

@@ -28,8 +28,7 @@ pub fn named(prefix: &str, letters: &str) -> Vec<String> {
     letters.chars().map(|letter| format!("{prefix}:{letter}:x")).collect()
 }
 
-/// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent (protocol
-/// §8.2 to §8.4).
+/// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent.
 pub async fn multi_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
@@ -62,7 +61,7 @@ pub async fn multi_states_are_the_same(version: &str) {
 }
 
 /// Two of Java's in one order and four tasks of ours whose lists are in others: exact, and nobody waits for each other for
-/// ever (lesson 24; threads 84). In our order, which is that of the keys, nobody even waits for long.
+/// ever. In our order, which is that of the keys, nobody even waits for long.
 pub async fn multi_reversed_lists_count_exactly(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
@@ -125,7 +124,7 @@ pub async fn multi_is_all_or_nothing(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.4: Redisson's unlock stops at the first member that fails, and those after it stay held; ours gives back all
+/// Redisson's unlock stops at the first member that fails, and those after it stay held; ours gives back all
 /// of them and then tells.
 pub async fn multi_unlock_goes_on(version: &str) {
     let rig = Rig::with(version).await;
@@ -145,7 +144,7 @@ pub async fn multi_unlock_goes_on(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.3: Redisson's `lock(lease, unit)` takes its lease, in milliseconds already, for one in its unit once more
+/// Redisson's `lock(lease, unit)` takes its lease, in milliseconds already, for one in its unit once more
 /// with every attempt: a second attempt at a second holds for a quarter of an hour. Ours is what was asked for.
 pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     let rig = Rig::with(version).await;
@@ -176,7 +175,7 @@ pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.5, a read member: with a wait, Redisson asks for twice the wait first; then the hash gets the lease, and the
+/// A read member: with a wait, Redisson asks for twice the wait first; then the hash gets the lease, and the
 /// cover of the hold does not. With ours both have the lease.
 pub async fn multi_read_members_have_one_lease(version: &str) {
     let rig = Rig::with(version).await;
@@ -202,7 +201,7 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.5, a fair member: Redisson gives the queue and the deadlines of those who wait an end as well, the lease, and
+/// A fair member: Redisson gives the queue and the deadlines of those who wait an end as well, the lease, and
 /// with it they lose their places; ours does not.
 pub async fn multi_fair_members_keep_their_queue(version: &str) {
     let rig = Rig::with(version).await;

@@ -10,7 +10,7 @@ use crate::rig::{LATCH, Rig, ms, replied, until, wait_for_lock};
 
 const BOTH: [(Kind, Flavour); 2] = [(Kind::NonReentrant, Flavour::Reentrant), (Kind::NonReentrantFair, Flavour::Fair)];
 
-/// Whoever holds it is told at once that he does and keeps it, and the other side waits (protocol §4.4; Redisson's
+/// Whoever holds it is told at once that he does and keeps it, and the other side waits (Redisson's
 /// `testSameThreadReacquireThrows`). State, lease and messages are the same after every step.
 pub async fn nonreentrant_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;

@@ -24,7 +24,7 @@ fn servers(version: &str) -> usize {
     if version == "4.7.0" { 5 } else { 3 }
 }
 
-/// On every server, each step of ours leaves what Redisson's leaves (protocol §8.2, §8.3): fields, counts, leases,
+/// On every server, each step of ours leaves what Redisson's leaves: fields, counts, leases,
 /// messages.
 pub async fn red_states_are_the_same(version: &str) {
     let rig = Rig::several(servers(version), vec![AgentOptions::version(version)]).await;
@@ -39,7 +39,7 @@ pub async fn red_states_are_the_same(version: &str) {
         let theirs = Theirs::of(&rig, &listeners[0], &a, java_red(&rig, 0, &a, 7));
         let mut ours = Ours::of(&rig, &listeners[0], &b, red(&clients, &b), clients[0].owner());
         for (at, step) in steps.iter().enumerate() {
-            // Redisson's unlock ignores every error (protocol §8.4), ours tells.
+            // Redisson's unlock ignores every error, ours tells.
             let (in_java, with_us) = match step {
                 Stray => ((monotonic_ns(), monotonic_ns()), ours.act(*step).await),
                 _ => (theirs.act(*step).await, ours.act(*step).await),
@@ -90,7 +90,7 @@ async fn counted(rig: &Rig, server: usize, a: &str, b: &str, holds: usize) {
 }
 
 /// Whoever holds most of the servers keeps the other out, and the loser leaves nothing behind; a minority held by a third
-/// keeps nobody out (lesson 24; Redisson's `testLockFailed`, `testLockSuccess`).
+/// keeps nobody out (Redisson's `testLockFailed`, `testLockSuccess`).
 pub async fn red_locks_exclude_each_other(version: &str) {
     let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
@@ -132,7 +132,7 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     rig.end(clients).await;
 }
 
-/// Four of Java's and four of ours count; first over three servers, then with one of them killed (lesson 24).
+/// Four of Java's and four of ours count; first over three servers, then with one of them killed.
 pub async fn red_counts_are_exact(version: &str) {
     let rig = Rig::several(3, vec![impatient(version), impatient(version)]).await;
     let mut clients = Vec::new();

@@ -23,7 +23,7 @@ fn spin(client: &Client, name: &str) -> Arc<dyn DistLock> {
     client.lock(Flavour::Spin, name)
 }
 
-/// State and lease after every step, and not one message (protocol §4.5).
+/// State and lease after every step, and not one message.
 pub async fn spin_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
@@ -75,7 +75,7 @@ const HELD: Duration = ms(150);
 /// The longest pause of both sides' default, its jitter, and room for a busy machine.
 const LATEST: Duration = ms(128 + 20 + 250);
 
-/// A waiter that nobody wakes is in by its own next look, on both sides: 128 ms at the most by default (protocol §7.8).
+/// A waiter that nobody wakes is in by its own next look, on both sides: 128 ms at the most by default.
 pub async fn spin_waiters_look_for_themselves(version: &str) {
     let rig = Rig::alone_with(version).await;
     let client = rig.client().await;
@@ -103,7 +103,7 @@ pub async fn spin_waiters_look_for_themselves(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §13.3: who waits for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's
+/// Who waits for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's
 /// sleeps until the end of the lease that it was told of; ours looks after its poll cap.
 pub async fn spin_releases_wake_nobody(version: &str) {
     let rig = Rig::with(version).await;

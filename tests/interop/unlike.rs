@@ -47,8 +47,8 @@ pub async fn a_shorter_lease_never_shortens(version: &str) {
 
 const WATCHDOG: Duration = ms(900);
 
-/// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer hold (lessons, part 4,
-/// row 1), we go on.
+/// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer hold, ours
+/// goes on.
 pub async fn the_outer_hold_stays_watched(version: &str) {
     let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
     let rig = Rig::start(vec![options]).await;
