@@ -5,11 +5,11 @@
 --        2 hold (`common/holds.lua`): '', '-' or an id
 --        3 lease in ms for what is left
 --        4 not read: there so that the first four are a release's
---        5 what the waiter is registered by: a place that another process has as this owner stays
+--        5 what the waiter is registered by: the entry of another process that waits as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 prefix of the waiters' channels
 -- Reply  as that of release.lua, for the hold; nil when it was not there
--- Idempotent. Same state as Redisson's, where the new head is not told.
+-- Idempotent. Same state as Redisson's, where the new head gets no message.
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
@@ -34,7 +34,7 @@ if found[1] then
   end
 end
 
--- From the end: whoever gives up because its process ends came last more often than first.
+-- From the end of the queue: a waiter that gives up because its process ends is found there more often than at the head.
 local was_queued = queue.registered(KEYS, owner) == ARGV[5]
 local all = was_queued and redis.call('lrange', KEYS[2], 0, -1) or {}
 for i = #all, 1, -1 do

@@ -5,9 +5,9 @@
 -- ms.
 --
 -- A waiter of ours is registered in a hash of its lock's own (key 4), with a nonce that nobody else knows: names that
--- share a queue (`x` and `{x}` do) share no waiters, and what it is told proves by the nonce that a script granted it the
+-- share a queue (`x` and `{x}` do) share no waiters, and a message to it proves by the nonce that a script granted it the
 -- lock. Where the owner is used again, its hold is listed by an id: `nonce=id` for an owner of ours alone; `!id`, without a
--- nonce, for one that others may act as: it asks when it is told.
+-- nonce, for one that others may act as: it asks when a message comes.
 --
 -- A deadline of Java's is that of the one ahead of it plus its own wait, set when it came. A deadline of ours (the
 -- client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose client stopped is out
@@ -19,11 +19,11 @@
 -- along what it had pushed those of Java behind it away.
 --
 -- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
--- milliseconds taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
+-- milliseconds taken off it leave that alone, and so it shows whether a waiter lives, whatever room it has.
 
 local queue
 
--- Makes `queue`, but for what it is told (`load_queue`).
+-- Makes `queue`, without the settings that `load_queue` adds.
 local function make_queue()
   -- Clients refresh once a second, whatever their `wait` is.
   local SILENT = 4000
@@ -82,7 +82,7 @@ local function make_queue()
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
-  -- Java's waiters ahead of a place: the sum of the waits that are known; what those that are not may come to, at the
+  -- Java's waiters ahead of a position in the queue: the sum of the waits that are known; what those that are not may come to, at the
   -- least and at the most; and what they may take off beyond their waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
@@ -108,7 +108,7 @@ local function make_queue()
     end
   end
 
-  -- The room of one of ours at this place. `had`: the room it had, less what was taken off since; it may be of a time when
+  -- The room of a waiter of ours at this position. `had`: the room it had, less what was taken off since; it may be of a time when
   -- a wait was known that is unknown now. What may be taken off beyond all waits is heeded up to a lease.
   function queue.needed(ahead, wait, had)
     if not ahead.java then return 0 end
@@ -129,7 +129,7 @@ local function make_queue()
         queue.count_java(ahead, due and was and due - was, due and due - at)
         if due and was and due > was then had = had + due - was end
       elseif due then
-        -- Who came last knows best.
+        -- The waiter of ours that came last was given its room by the latest knowledge.
         had = due - at - wait
       end
       was = due
@@ -137,7 +137,7 @@ local function make_queue()
     return queue.needed(ahead, wait, had)
   end
 
-  -- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
+  -- The waiters of Java from position `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
   -- first keeps `least` at the least, and those behind it their distance. `gone`: the deadline of the one that goes, where
   -- nobody is ahead of it: the first is no further from `least` than it was from that.
   function queue.nearer(keys, from, by, least, gone)
@@ -170,7 +170,7 @@ local function make_queue()
     while true do
       local owner = redis.call('lindex', keys[2], from)
       if not owner then
-        -- Deadlines that nobody stands for any more.
+        -- The queue is empty: deadlines that are left belong to nobody.
         if from == 0 then redis.call('del', keys[3], keys[4]) end
         return nil
       end
@@ -195,9 +195,9 @@ local function make_queue()
     end
   end
 
-  -- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told
-  -- to take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be
-  -- told.
+  -- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is
+  -- notified, and takes it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when it refused
+  -- the message.
   function queue.serve(keys, at, wait, lease, publish)
     local owner, due = queue.head(keys, at, wait, publish)
     if not owner then return 0 end
@@ -207,7 +207,7 @@ local function make_queue()
       -- A deadline of Java's does not say when it was set.
       local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
       lease = math.min(lease, math.max(1, math.floor(most)))
-      -- `!id`: its hold is listed by this id, and it asks when it is told; `nonce=id`: listed too; else not.
+      -- `!id`: its hold is listed by this id, and it asks when the message comes; `nonce=id`: listed too; else not.
       local id = string.match(nonce, '[!=](.*)$')
       if id then
         redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
@@ -229,8 +229,8 @@ local function make_queue()
   end
 end
 
--- Makes `queue`. A script calls this on every path before it uses `queue`, with what this step is told, also where an earlier
--- step has made it: steps of one command may be of several names. Whoever takes or gives back a lock that nobody waits for
+-- Makes `queue`. A script calls this on every path before it uses `queue`, with its own settings, also where an earlier step
+-- has made it: steps of one command may be of several names. Whoever takes or gives back a lock that nobody waits for
 -- does without, which costs less than the making.
 local function load_queue(long, lease, channels)
   if not queue then make_queue() end

@@ -31,11 +31,13 @@ local function set(keys, known)
     local set, second = due, queued[owner]
     queued[owner] = true
     if second then
-      -- Java queues a second time when its deadline was lost. One that is dead would be moved along for ever.
+      -- A waiter of Java queues a second time when its deadline was lost. The second entry of a dead one would be moved along
+      -- for ever.
       redis.call('lrem', keys[2], -1, owner)
       due, set = was, is
     elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then
-      -- Dead, and gone, wherever it stands. Who is behind it stands behind the one ahead of it, or behind the lock.
+      -- The waiter is dead, and leaves the queue wherever it stands. The one behind it now stands behind the one ahead of it,
+      -- or behind the lock.
       queued[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
       redis.call('hdel', keys[4], owner)
@@ -95,7 +97,7 @@ while arg <= #ARGV do
   local answers = {}
   local ok, failed = pcall(function()
     local queued = set(keys, known)
-    -- Gone, where nobody refreshed it for long.
+    -- The hash of waiters is gone where nobody refreshed it for long: they are registered anew.
     for from = 1, #owners, 200 do
       local known_by = redis.call('hmget', keys[4], unpack(owners, from, math.min(from + 199, #owners)))
       for i = 1, #known_by do
@@ -104,7 +106,7 @@ while arg <= #ARGV do
       end
     end
     if #owners > 0 then redis.call('pexpire', keys[4], queue.REGISTERED) end
-    -- After their refresh: those who are alive do not go.
+    -- After the refresh, so that no waiter is taken out that is alive.
     queue.head(keys, at, wait, publish)
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])
     if answers[2] == -2 then

@@ -17,11 +17,11 @@
 
 -- No owner has more holds for reading: a count beyond is somebody's forgery, and must not keep the server busy.
 local MOST = 65536
--- So many fields are few.
+-- Up to this number of fields a hash has few.
 local FEW = 16
--- So many readers a command asks at random at a time; and in so many fields a command searches, taken together.
+-- How many readers a command asks at random at a time, and through how many fields a command searches, taken together.
 local SAMPLE, SEARCH = 16, 256
--- By so many ms the hash of many readers may outlast them without being cut.
+-- For how many ms the hash of many readers may outlast them without being cut.
 local SLACK = 5000
 
 -- What is left of SEARCH, and for each hash a reader that this command found alive.
@@ -196,7 +196,7 @@ local function bury(hash, dead)
   end
 end
 
--- Some owner in a hash, for whoever wonders why the lock is not to be had.
+-- Some owner in a hash: the holder that an answer names.
 local function holder(hash)
   local one = redis.call('hlen', hash) > FEW and redis.pcall('hrandfield', hash)
   if one and not refused(one) and one ~= 'mode' then

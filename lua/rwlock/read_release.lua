@@ -69,7 +69,7 @@ if left > 0 then
   least = math.max(least, keep)
   anew = least > 0 and covered(tag, owner, left, least) < least
 end
--- Those that go and are not in KEYS, because others act as this owner.
+-- Covers that go and are not in KEYS, because other clients act as this owner.
 for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.call('exists', cover(tag, owner, n)) end
 local now, live, dead
 if mode == 'read' then
@@ -100,7 +100,7 @@ bury(hash, dead)
 if live then
   -- Asked anew: a millisecond may have gone by, and the hash must not end before the covers.
   if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
-  -- Whoever waits was told of a later end.
+  -- Waiters have heard of a later end.
   if now - live > 1000 then redis.pcall(ARGV[8], ARGV[9], '0') end
 end
 return left > 0 and left or {-1}

@@ -37,7 +37,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
   for n = 1, math.min(count, MOST) do
     local key = cover(tag, owner, n)
     local now = redis.call('pttl', key)
-    -- What has run out is not brought back.
+    -- A cover that has run out is not brought back.
     if now > 0 then
       if not keep and (exactly or now < lease) then
         todo[#todo + 1] = {key, lease}
@@ -80,7 +80,7 @@ while arg <= #ARGV do
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then
-    -- Before Redis 7 an error is a text with the place in front.
+    -- Before Redis 7 an error is a text that begins with the position in the script.
     answer = type(answer) == 'table' and answer.err or tostring(answer)
     answer = string.gsub(answer, '^@?user_script:%s*%d+:%s*%-?', '')
   end

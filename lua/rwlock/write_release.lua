@@ -19,7 +19,7 @@
 -- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
 -- moment. O(holds of this owner).
 -- Same state and message as Redisson's write lock, without its latch key, but: what is left to readers is
--- told, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
+-- announced, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'

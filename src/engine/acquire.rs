@@ -39,14 +39,14 @@ struct Request {
     holds_nothing: bool,
     /// The number of the hold that is to be acquired; 0 where the owner will never have another.
     number: u64,
-    /// With a queue in Redis: where the owner is told that its turn has come.
+    /// With a queue in Redis: where the message comes in that the turn of the owner has come.
     inbox: Option<Arc<LockName>>,
     deadline: Deadline,
     /// True when the wait ran out while an attempt was under way: that is no error.
     ran_out: AtomicBool,
 }
 
-/// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
+/// Acquires as `how` says; None when the wait ran out. On the client's runtime, wherever the caller is.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     let home = engine.home();
     if home.is_here() {
@@ -158,12 +158,12 @@ impl Request {
         }
     }
 
-    /// True when others may wait as its owner, and may come in beside it, or it beside them.
+    /// True when other acquires may wait as the same owner, so that each may come in beside another.
     fn others_may_wait_as_owner(&self) -> bool {
         !self.holds_nothing && !self.not_reentrant
     }
 
-    /// True when its owner holds what lets it in: by another acquire.
+    /// True when its owner holds the lock, or the half of it that lets this one in, by another acquire.
     fn is_in(&self) -> bool {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
         // Who writes may read.
@@ -171,7 +171,7 @@ impl Request {
         self.others_may_wait_as_owner() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
 
-    /// It came in: so may those who wait as the same owner.
+    /// The owner holds the lock now: others who wait as the same owner may come in beside it.
     fn wake_same_owner(&self) {
         let registry = &self.engine.registry;
         if self.protocol.queue().is_some() {

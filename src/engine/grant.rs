@@ -61,7 +61,7 @@ impl Grant {
         self.hold.lost(end.unwrap_or(End::Expired))
     }
 
-    /// Extends the lease. Goes on once it has begun; what it ends with still has to be held.
+    /// Extends the lease. Goes on once it has begun; its caller checks whether the lock is still held.
     pub(crate) fn extend(&self, lease: Duration) -> Result<impl Future<Output = Result<()>> + Send + 'static> {
         check_lease(lease)?;
         if self.until().is_none() {

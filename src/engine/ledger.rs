@@ -33,8 +33,8 @@ struct Level {
     lease: Option<u64>,
     /// Until when it counts as held; for watchdog levels the book's `watched` says so.
     until: u64,
-    /// Nor longer than this: a command that may have shortened the lease is under way, or went without a reply; or it was over
-    /// when the watchdog's lease began anew for another guard.
+    /// The guard counts on no more than this: a command that may have shortened the lease is under way, or went without a reply;
+    /// or the guard was over when the watchdog's lease began anew for another one.
     cap: Cap,
 }
 
@@ -61,10 +61,10 @@ pub(crate) struct Book {
     end: Option<End>,
     /// The guards that relied on it when it ended, or their part of it did.
     lost: Vec<(u32, End)>,
-    /// How many times the server gave it to the owner anew.
+    /// How many times the owner was granted the lock anew.
     tenure: u32,
     notes: Notes,
-    /// The tenure in which it was refuted while no guard relied on it.
+    /// The tenure in which the server said that the owner holds nothing, while no guard relied on it.
     refuted: Option<u32>,
     reserved: u32,
     closed: bool,
@@ -124,7 +124,7 @@ impl Book {
         self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none())
     }
 
-    /// True when somebody relies on it until after `then`.
+    /// True when a guard relies on the hold until after `then`.
     pub(crate) fn lasts(&self, then: u64) -> bool {
         self.end.is_none() && self.until_all() > then
     }
@@ -166,7 +166,7 @@ impl Book {
         self.levels.iter().find(|level| level.id == id)?.lease
     }
 
-    /// Until when anybody was promised it. Caps are not heeded: the server may have it for as long as that.
+    /// Until when any guard was promised the hold. Caps are not heeded: the server may keep the lock for as long as that.
     pub(crate) fn until_all(&self) -> u64 {
         self.latest(|_| true)
     }
@@ -222,7 +222,7 @@ impl Book {
         before
     }
 
-    /// The command was not carried out, as was heard at `now`. A guard that was over by then stays so: it has been told.
+    /// The command was not carried out, as was heard at `now`. A guard that was over by then stays over: its end was reported.
     pub(crate) fn uncapped(&mut self, now: u64, id: u32, before: Cap) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.id == id && level.cap.until > now) {
             level.cap = before;
@@ -260,8 +260,8 @@ impl Book {
         self.renewed
     }
 
-    /// Ends the hold, for good. True when that is news to somebody: a hold that nobody relies on is being released, and
-    /// what is released is not lost.
+    /// Ends the hold, for good. True when a guard loses it by that: a hold that no guard relies on is being released, and what
+    /// is released is not lost.
     pub(crate) fn finish(&mut self, end: End) -> bool {
         if self.end.is_some() {
             return false;
@@ -271,7 +271,7 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// Ends these of the holds that guards rely on, where others may rely on the rest. Those that were there.
+    /// Ends those holds of this list that guards rely on; other guards may rely on other holds. Returns the holds it has ended.
     pub(crate) fn lose(&mut self, end: End, holds: &[u64]) -> Vec<u64> {
         self.lose_levels(end, |_, level| holds.contains(&level.hold))
     }
@@ -295,9 +295,9 @@ impl Book {
         holds
     }
 
-    /// The server was heard not to have this hold, in an answer to what was asked during `tenure`. As [`Book::finish`],
-    /// but an answer that comes in after a release says nothing of what was acquired since. Between two guards, when one
-    /// has given the hold back and it is not yet handed over, nobody is there to be told: [`Book::is_refuted`].
+    /// The server said that the owner does not hold the lock, in an answer to a question of `tenure`. As [`Book::finish`], but an
+    /// answer that comes in after a release says nothing of what was acquired since. Between two guards, when one has given the
+    /// hold back and it is not yet handed over, there is nobody to notify: [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.refuted_idle();
@@ -312,7 +312,7 @@ impl Book {
         }
     }
 
-    /// True when the server was heard not to have it while no guard relied on it: there is nothing to hand over.
+    /// True when the server said so while no guard relied on the hold: there is nothing to hand over.
     pub(crate) fn is_refuted(&self) -> bool {
         self.refuted == Some(self.tenure)
     }

@@ -9,7 +9,7 @@ use super::{Engine, metrics, release};
 use crate::owner::Owner;
 
 impl Engine {
-    /// Ends a hold that was not released, tells whoever relies on it, and has the rest cleaned up.
+    /// Ends a hold that was not released, notifies its guards, and has what is left in Redis given back.
     pub(crate) fn lose(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
         if hold.finish(end) {
             self.announce_end(hold, end);
@@ -21,7 +21,7 @@ impl Engine {
         self.lose_some(hold, End::Expired, |book| book.lose_over(self.now().as_nanos()))
     }
 
-    /// Ends these holds of an owner's, which the server does not have any more. How many guards that concerns.
+    /// Ends these holds of an owner, which the server does not have any more. How many guards that concerns.
     pub(crate) fn lose_holds(self: &Arc<Self>, hold: &Arc<Hold>, numbers: &[u64]) -> usize {
         self.lose_some(hold, End::Gone, |book| book.lose(End::Gone, numbers))
     }
@@ -49,7 +49,7 @@ impl Engine {
         count
     }
 
-    /// The server said that it has nothing of this hold, asked during `tenure`. How many guards that is news to.
+    /// The server said, asked during `tenure`, that the owner holds nothing. How many guards have lost it by that.
     pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> usize {
         if hold.refuted(tenure) { self.announce_end(hold, End::Gone) } else { 0 }
     }

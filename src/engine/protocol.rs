@@ -32,8 +32,8 @@ pub(crate) enum HoldId {
     Only,
     /// The one that is not listed in Redis: the first of an owner that became known afterwards.
     Unlisted,
-    /// Whichever there is: one that lost its guard, else the one that is not listed, else the newest. One that is listed
-    /// is only told: what takes it away has to name it, so that a copy takes no other.
+    /// Whichever there is: one that lost its guard, else the one that is not listed, else the newest. A hold that is listed is
+    /// only named in the answer: the command that takes it away has to name it, so that a copy takes no other.
     Any,
     /// The one that its acquire listed by this id.
     Listed(Bytes),
@@ -57,7 +57,7 @@ pub(crate) struct Nature {
     pub(crate) flavour: &'static str,
     /// True when many owners may hold it side by side.
     pub(crate) shared: bool,
-    /// True when one who waits leaves a mark, which the release of a waiter takes back.
+    /// True when a waiter leaves a mark in Redis, which its release takes back.
     pub(crate) marks: bool,
     /// True when its owner may come in again, so that holds of known owners are listed in Redis.
     pub(crate) reentrant: bool,
@@ -112,10 +112,10 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
     /// What kind of lock it is.
     fn nature(&self) -> &'static Nature;
 
-    /// Takes the lock.
+    /// Asks for the lock.
     fn acquire(&self, ask: &Ask<'_>) -> Call;
 
-    /// Gives one hold back; and with it what one who waited has left in Redis ([`Giving::waiter`]).
+    /// Gives one hold back, and with it what a waiter has left in Redis ([`Giving::waiter`]).
     fn release(&self, giving: &Giving<'_>) -> Call;
 
     /// Frees the lock whoever holds it, until this moment of the server's time, and publishes by this command.
@@ -139,7 +139,7 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// For a lock whose releases nobody may be told of ([`Busy::announced`]): how one who waits sleeps between two looks then.
+    /// For a lock whose releases may not be announced ([`Busy::announced`]): how a waiter sleeps between two looks then.
     fn backoff(&self) -> Option<Backoff> {
         None
     }

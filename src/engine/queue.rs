@@ -1,7 +1,7 @@
-//! Places in queues that stand in Redis: kept for as long as their waiters live, and served when nobody else does it.
+//! Queue entries in Redis: kept for as long as their waiters live. Queues are served here when nobody else does it.
 //!
-//! A waiter of ours keeps its place only while its client says so, once every beat and in one command for many. So a
-//! waiter whose process died is out of the way within seconds, and one that lives keeps its place however long it takes.
+//! A waiter of ours keeps its entry only while its client says so, once every beat and in one command for many. So the entry
+//! of a process that died is out of the way within seconds, and a waiter that lives keeps its own however long it takes.
 //! The same command serves the head of a queue whose lock is free: that finds the locks whose holders died, and those
 //! that were passed on to somebody who did not take them.
 
@@ -23,7 +23,7 @@ use crate::hash::ReadyHash;
 use crate::names::LockName;
 use crate::world::Moment;
 
-/// One waiter's place.
+/// The place of one waiter in a queue in Redis.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     target: Arc<Target>,
@@ -40,7 +40,7 @@ impl QueueEntry {
         Moment::from_nanos(self.confirmed.load(Ordering::Relaxed))
     }
 
-    /// Where the waiter is told that its turn has come.
+    /// Where the message comes in that the turn of the waiter has come.
     pub(crate) fn inbox(&self) -> &Arc<LockName> {
         &self.inbox
     }
@@ -55,7 +55,7 @@ impl QueueEntry {
     }
 }
 
-/// A place that is kept until this is dropped.
+/// Keeps a queue entry until it is dropped.
 #[derive(Debug)]
 pub(crate) struct EntryHandle {
     queues: Arc<Queues>,
@@ -81,13 +81,13 @@ impl Drop for EntryHandle {
 /// A lock, and when to look at it.
 type Due = (Arc<dyn Protocol>, Moment);
 
-/// A client's places in queues, and what it has to look after in them.
+/// The queue entries of a client, and the locks that it has to look after.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     entries: Mutex<HashMap<Key, Arc<QueueEntry>, ReadyHash>>,
-    /// Waiters that left a mark in Redis without a place in a queue.
+    /// Waiters that left a mark in Redis without a queue entry.
     marked: Mutex<HashMap<Key, Arc<Target>, ReadyHash>>,
-    /// Locks that this client passed on or told somebody of, and when to look whether they were taken.
+    /// Locks that this client passed on, or whose head it notified, and when to check whether they were taken.
     after: Mutex<HashMap<Arc<LockName>, Due, ReadyHash>>,
     /// True when locks were passed on to this client since the last beat.
     passed: AtomicBool,
@@ -95,7 +95,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Keeps a place that an answer to a command sent at `sent` has confirmed.
+    /// Keeps a queue entry that the answer to a command sent at `sent` has confirmed.
     pub(crate) fn keep_entry(
         self: &Arc<Self>,
         target: &Arc<Target>,
@@ -133,21 +133,21 @@ impl Queues {
         self.marked.lock().get(&target.hold.key()).is_some_and(|found| !Arc::ptr_eq(found, target))
     }
 
-    /// Everybody who has left something in Redis by waiting.
+    /// Every waiter that has left something in Redis.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         let entries = self.entries.lock();
         let marked = self.marked.lock();
         entries.values().map(|entry| &entry.target).chain(marked.values()).map(Arc::clone).collect()
     }
 
-    /// This client passed a lock on, or told somebody to take it: looks after its first lease whether that was done.
+    /// This client passed a lock on, or notified the head of its queue: checks after the first lease whether the lock was taken.
     pub(crate) fn check_after_first_lease(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
         if let Some(queue) = protocol.queue() {
             self.check_in(protocol, now, queue.first_lease_ms.unsigned_abs());
         }
     }
 
-    /// Looks at a lock when its lease is over, in so many ms.
+    /// Checks a lock when its lease is over, in so many ms.
     pub(crate) fn check_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
         let due = now + Duration::from_millis(ms + 2);
         let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));

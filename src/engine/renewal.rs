@@ -90,8 +90,8 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
             () = tokio::time::sleep_until(due) => None,
         };
         let Some(engine) = engine.upgrade() else { return };
-        // A round that repeats failures spares what was renewed a moment ago; a regular one spares nothing, so that a loss
-        // is told within a period whenever it happens.
+        // A round that repeats failures spares holds that were renewed a moment ago; a regular one spares none, so that a loss
+        // is noticed within a period whenever it happens.
         let which = match &kicked {
             Some(members) if !engine.topology.is_all(members) => Which::At(members),
             None if failed => Which::Due,
@@ -100,7 +100,7 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
         let round = round(&engine, which).await;
         let of_some = matches!(which, Which::At(_));
         if of_some && round.failed == 0 {
-            // The others' round comes when it would have come.
+            // The round of the other servers comes when it would have come.
             continue;
         }
         failed = round.failed > 0;
@@ -174,7 +174,7 @@ async fn batch(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Round {
 async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error> {
     let Some(first) = holds.first() else { return Ok(Round::default()) };
     let watchdog = engine.options.watchdog;
-    // What an answer of "not held" is about: by then some may have been released, and acquired anew.
+    // What an answer of "not held" is about: by the time it comes some holds may have been released, and acquired anew.
     let asked: Vec<Asked> = holds.iter().map(|hold| Asked::of(hold)).collect();
     let each = holds.iter().zip(&asked).map(|(hold, asked)| Renewed {
         name: hold.name(),
@@ -211,7 +211,8 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
             Reply::Int(1) => {
                 let mut book = hold.book();
                 let now = engine.now().as_nanos();
-                // Released meanwhile, known to have ended, or asked to be kept up only: then others may be watched by now.
+                // The hold was released meanwhile, or has ended; or it was asked to be kept up only, and another guard is
+                // watched by now.
                 if !asked.watched || !book.is_watched() {
                     continue;
                 }
@@ -243,7 +244,7 @@ struct Asked {
     watched: bool,
     /// The holds that are relied on.
     numbers: Vec<u64>,
-    /// True when they are told by their owner: it has no others.
+    /// True when the command names them by their owner alone, which has no others.
     only: bool,
 }
 
@@ -273,11 +274,11 @@ impl Asked {
     }
 }
 
-/// What stands in a list at these places, counted from 1: so a renewal tells of holds that are gone.
-pub(crate) fn at_positions(numbers: &[u64], places: &[Reply]) -> Vec<u64> {
-    let at = |place: &Reply| match place {
-        Reply::Int(place) => numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied(),
+/// The entries of a list at these positions, counted from 1: so the answer to a renewal names the holds that are gone.
+pub(crate) fn at_positions(numbers: &[u64], positions: &[Reply]) -> Vec<u64> {
+    let at = |position: &Reply| match position {
+        Reply::Int(position) => numbers.get(usize::try_from(*position).ok()?.checked_sub(1)?).copied(),
         _ => None,
     };
-    places.iter().filter_map(at).collect()
+    positions.iter().filter_map(at).collect()
 }

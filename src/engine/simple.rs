@@ -43,7 +43,7 @@ pub(crate) struct Simple {
     kind: &'static Kind,
     /// The key that counts its sections.
     counter: Option<Bytes>,
-    /// How one who waits without being told sleeps.
+    /// How a waiter sleeps that gets no message.
     backoff: Option<Backoff>,
 }
 
@@ -76,7 +76,7 @@ impl Simple {
         Call { script, keys, words }
     }
 
-    /// The command that announces a release, and the channel; empty ones where nobody is told.
+    /// The command that announces a release, and the channel; empty ones where nothing is announced.
     fn telling(&self, publish: &Bytes) -> [Arg; 2] {
         let announced = |word: &Bytes| Arg::Text(if self.kind.announces { word.clone() } else { Bytes::new() });
         [announced(publish), announced(&self.name.channel)]

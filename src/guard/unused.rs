@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Within this time nobody can have done anything under a lock without a word to its guard.
+/// Within this time nobody can have done any work under a lock without asking anything of its guard.
 const INSTANT: Duration = Duration::from_millis(1);
 
 /// The most names that are warned about: there is no limit to the names that a program makes up.

@@ -27,7 +27,7 @@ pub(crate) struct Home(Handle);
 
 /// The output of work that may end with its runtime.
 pub(crate) trait EndsWithRuntime {
-    /// What whoever waits for it is told then.
+    /// The output that the caller gets then.
     fn runtime_gone() -> Self;
 }
 

@@ -75,8 +75,8 @@ impl Reaper {
         }));
     }
 
-    /// Has a job done that is not under way as long as it sleeps, which it does not any more when the client closes. Only
-    /// closing waits for it.
+    /// Has a job done that sleeps first, and stops sleeping when the client closes. It does not count as under way meanwhile;
+    /// only closing waits for it.
     pub(crate) fn finish_at_last(&self, job: Job) {
         self.0.dozing.fetch_add(1, Ordering::AcqRel);
         let dozing = Busy(Arc::downgrade(&self.0), |shared| &shared.dozing);

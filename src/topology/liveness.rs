@@ -9,7 +9,7 @@ use crate::world::{Moment, World, nanos};
 const SILENT: Duration = Duration::from_millis(100);
 const SLOWER: u64 = 4;
 
-/// For how long an overdue answer counts that nobody waits for any more.
+/// For how long an overdue answer counts that its caller does not wait for any more.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// A server's signs of life: its answers. Moments are nanoseconds of the local clock.
@@ -17,14 +17,13 @@ const MEMORY: Duration = Duration::from_secs(1);
 pub(super) struct Liveness {
     /// Commands under way.
     under_way: AtomicUsize,
-    /// Since when there have been some without a break.
+    /// Since when there has always been at least one.
     asked: AtomicU64,
     /// When the last answer came.
     heard: AtomicU64,
-    /// Since when a command that ended without its answer was waited for; 0 once there is another answer. It says something
-    /// until `known_until` only.
+    /// When a command was sent that ended without its answer; 0 once another answer has come. Counts until `known_until` only.
     missed: AtomicU64,
-    /// For good where the command failed, for [`MEMORY`] where whoever asked gave up.
+    /// Until when `missed` counts: for good where the command failed, for [`MEMORY`] where its caller gave up.
     known_until: AtomicU64,
     /// How long an answer usually takes, in ns: a mean in which each counts for an eighth. 0 before the first.
     usual: AtomicU64,
@@ -53,7 +52,7 @@ impl Liveness {
 
     fn miss(&self, sent: Moment, until: u64) {
         let since = sent.as_nanos().max(self.heard.load(Ordering::Relaxed)).max(1);
-        // The first of several, unless that says nothing any more.
+        // The first of several misses counts, unless it is out of date.
         if self.missed.load(Ordering::Relaxed) == 0 || since >= self.known_until.load(Ordering::Relaxed) {
             self.missed.store(since, Ordering::Relaxed);
         }
@@ -81,13 +80,13 @@ impl Pending<'_> {
         usual.store(mean, Ordering::Relaxed);
     }
 
-    /// Ended without an answer.
+    /// The command ended without an answer.
     pub(super) fn failed(self) {
         self.liveness.miss(self.sent, u64::MAX);
     }
 
-    /// Given up by whoever asked: that says something only where the answer was overdue, and for a while: it may have come
-    /// since.
+    /// The caller gave up. That says something about the server only where the answer was overdue, and only for a while: the
+    /// answer may have come since.
     fn given_up(&self, now: Moment) {
         if self.liveness.is_silent(now) {
             self.liveness.miss(self.sent, (now + MEMORY).as_nanos());

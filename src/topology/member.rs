@@ -20,7 +20,7 @@ impl MemberId {
     }
 }
 
-/// Who is told of messages, and of servers whose connections broke. The registry is the one implementation outside tests.
+/// Who is notified of messages, and of servers whose connections broke. The registry is the one implementation outside tests.
 pub(crate) trait MemberListener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);

@@ -145,7 +145,7 @@ impl Core {
 
     fn send(core: &Arc<Self>, (number, batch): (u64, Vec<Queued>)) {
         let in_flight = InFlight { core: Arc::clone(core), number };
-        // The reaper only carries it: whoever waits for a call counts it as under way.
+        // The reaper only polls it: each caller counts its own call as under way.
         core.reaper.finish_whenever(Box::pin(async move {
             in_flight.core.run(batch).await;
             drop(in_flight);
@@ -257,8 +257,8 @@ impl Transport for Coalesced {
                 Some(Err(_)) if core.reaper.is_stopped() => {
                     Err(Fault::new(FaultKind::Closed, "the client is shut down"))
                 }
-                // The job was dropped that carried the command: the runtime drops its tasks one by one, and whoever waits here
-                // is perhaps told of its end only after this.
+                // The job that carried the command was dropped: the runtime drops its tasks one by one, and may drop this caller
+                // only after that.
                 Some(Err(_)) => Err(Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")),
                 None => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
             }

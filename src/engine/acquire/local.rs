@@ -13,7 +13,7 @@ use crate::error::Result;
 struct LockWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    /// How often it was found to be taken, where nobody announces that it is free.
+    /// How often the lock was found to be taken, where its release is not announced.
     looks: u32,
 }
 
@@ -22,7 +22,7 @@ impl Request {
     pub(super) async fn wait(&self) -> Result<Option<Grant>> {
         let mut awaited = LockWait { request: self, attempts: Attempts::new(self), looks: 0 };
         if !self.holds_nothing {
-            // Who holds the lock already must not queue behind those who wait for it; an answer tells whether it does.
+            // An owner that holds the lock already must not queue behind those who wait for it; an answer says whether it does.
             let attempts = &mut awaited.attempts;
             loop {
                 if let Some(grant) = attempts.ask().await? {
@@ -79,7 +79,7 @@ impl Awaited for LockWait<'_> {
 
     async fn ask_beside(&mut self, waiter: &mut Waiter) -> Result<Beside<Grant>> {
         let joins = waiter.joins();
-        // Its owner may have come in since it asked, by another acquire.
+        // The owner may have got the lock by another acquire since this one asked.
         let again = !joins && self.request.is_in();
         let held_back = self.attempts.held_back();
         let mut most = held_back.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
@@ -93,7 +93,7 @@ impl Awaited for LockWait<'_> {
                 waiter.rejoin();
                 return Ok(Beside::Again);
             } else {
-                // Not even so: somebody else holds it.
+                // Refused all the same: somebody else holds the lock.
                 waiter.note_held_back(false);
                 return Ok(Beside::Again);
             }
@@ -114,7 +114,7 @@ impl Awaited for LockWait<'_> {
     }
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
-        // Who listens knows of others, and does not ask again when the subscription stands.
+        // A waiter that listens knows of others, and does not ask again when the subscription is confirmed.
         self.attempts.looks |= listening;
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));

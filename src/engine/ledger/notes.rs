@@ -25,7 +25,7 @@ impl Book {
         !self.notes.doubts.is_empty()
     }
 
-    /// Notes such an acquire.
+    /// Notes an acquire that went without a reply.
     pub(crate) fn doubt(&mut self, hold: u64) {
         if !self.notes.doubts.contains(&hold) {
             self.notes.doubts.push(hold);
@@ -39,7 +39,7 @@ impl Book {
         self.notes.doubts.len() != before
     }
 
-    /// Takes all of them.
+    /// Takes the notes of all such acquires.
     pub(crate) fn doubts(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.notes.doubts)
     }
@@ -59,12 +59,12 @@ impl Book {
         self.notes.given_up.push(hold);
     }
 
-    /// Takes one of those.
+    /// Takes one of the holds that were given up.
     pub(crate) fn given_up(&mut self) -> Option<u64> {
         self.notes.given_up.pop()
     }
 
-    /// Takes this one of those. False when it was taken already.
+    /// Takes this hold of those that were given up. False when it was taken already.
     pub(crate) fn take_given_up(&mut self, hold: u64) -> bool {
         let before = self.notes.given_up.len();
         self.notes.given_up.retain(|other| *other != hold);
@@ -81,17 +81,17 @@ impl Book {
         self.notes.unseen = self.notes.unseen.max(until);
     }
 
-    /// Until when the server may keep it, whoever counts on that.
+    /// Until when the server may keep the lock, whoever counts on that.
     pub(crate) fn until_in_server(&self) -> u64 {
         self.until_all().max(self.notes.unseen)
     }
 
-    /// Until when such a command may reach the server.
+    /// Until when a command that shortens the lease may reach the server.
     pub(crate) fn cut_until(&self) -> u64 {
         self.notes.cut_until
     }
 
-    /// The number of the next such `extend`.
+    /// The number of the next `extend` that is to make the lease shorter.
     pub(crate) fn next_cut(&mut self) -> u64 {
         self.notes.cuts += 1;
         self.notes.cuts

@@ -14,11 +14,11 @@ pub(crate) struct Ask<'a> {
     pub(crate) hold: &'a HoldId,
     /// A hold that the owner must have still: it comes in again.
     pub(crate) earlier: Option<HoldId>,
-    /// The moment of the server's time after which it has no effect; 0: none.
+    /// The moment of the server's time after which the command has no effect; 0: none.
     pub(crate) last_ms: i64,
     /// True when the owner must have no other hold.
     pub(crate) alone: bool,
-    /// True when a refusal is to say for how long, where that is not to be had for nothing.
+    /// True when a refusal is to say for how long the lock is held, where that costs the server something.
     pub(crate) looks: bool,
     pub(crate) queueing: Queueing,
     /// What a waiter is registered by, where the flavour keeps a queue in Redis.
@@ -28,7 +28,7 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// As every script that acquires is told.
+    /// The arguments that every script begins with that acquires.
     pub(crate) fn words(&self) -> [Arg; 6] {
         // The first of a fresh owner is never listed, although its owner may have become known since.
         let hold = if *self.hold == HoldId::Unlisted { &HoldId::Only } else { self.hold };
@@ -46,11 +46,11 @@ impl Ask<'_> {
 /// What an attempt does about the queue that a flavour keeps in Redis. Without a queue it makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queueing {
-    /// Asks, and does not queue.
+    /// Asks, and does not join.
     Ask,
-    /// Takes a place if the lock is not to be had.
+    /// Joins the queue if the lock is not to be had.
     Join,
-    /// Has a place.
+    /// Stands in the queue already.
     Stay,
 }
 
@@ -59,21 +59,21 @@ pub(crate) enum Queueing {
 pub(crate) enum Answer {
     /// The owner holds the lock.
     Held,
-    /// The owner holds the lock: it was passed on to it before it asked.
+    /// The owner holds the lock: it was passed on to the owner before it asked.
     Passed,
     /// The owner holds the lock, and this is its section's fencing token.
     Fenced(u64),
-    /// Somebody else does.
+    /// Somebody else holds the lock.
     Busy(Busy),
     /// The owner was to come in again, but holds nothing any more.
     Gone,
-    /// The owner has no place in the queue any more.
+    /// The owner stands in the queue no more.
     Displaced,
-    /// The lock could be had, but others are to come first: those who wait for the other half of it.
+    /// The lock could be had, but the waiters of its other half are to come first.
     HeldBack,
     /// The owner holds the lock, or the other half of it, and would wait for itself.
     Deadlock,
-    /// Its last moment had passed: nothing was done. The server's time, in ms.
+    /// The last moment of the command had passed: nothing was done. The server's time, in ms.
     TooLate(i64),
 }
 

@@ -16,9 +16,9 @@ pub(crate) struct Queue {
     pub(crate) keys: [Bytes; 4],
     /// What the names of its waiters' channels begin with.
     pub(crate) channels: Bytes,
-    /// How long a waiter that is not refreshed keeps its place.
+    /// How long an entry lasts that is not refreshed.
     pub(crate) wait_ms: i64,
-    /// For how long a lock is passed on.
+    /// The first lease of a lock that is passed on, until its owner renews it.
     pub(crate) first_lease_ms: i64,
     /// Redisson's `fairLockWaitTimeout`.
     pub(crate) java_wait_ms: i64,
@@ -26,7 +26,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// What every script of the queue is told. `publish`: the command by which messages are sent.
+    /// The arguments that every script of the queue takes. `publish`: the command by which messages are sent.
     pub(crate) fn args(&self, publish: Bytes) -> [Arg; 5] {
         let [wait, first_lease] = [self.wait_ms, self.first_lease_ms].map(Arg::Int);
         let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);

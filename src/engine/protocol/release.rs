@@ -17,17 +17,17 @@ pub(crate) struct Giving<'a> {
     /// The holds that this client has left, as a list. Where the owner has others, their leases are not to be cut. Empty:
     /// unknown.
     pub(crate) mine: Bytes,
-    /// The moment of the server's time after which it makes no lease shorter; for any hold: takes none away. 0: none.
+    /// The moment of the server's time after which the command makes no lease shorter, and, for [`HoldId::Any`], takes no hold
+    /// away. 0: none.
     pub(crate) last_ms: i64,
-    /// To undo an acquire, whatever it has come to: what the waiter is registered by, whose place in the queue or whose mark
-    /// goes too.
+    /// To undo an acquire, whatever it has come to: what the waiter is registered by, whose queue entry or mark goes too.
     pub(crate) waiter: Option<&'a Bytes>,
     /// The command by which messages are sent.
     pub(crate) publish: Bytes,
 }
 
 impl Giving<'_> {
-    /// As every script that releases is told.
+    /// The arguments that every script begins with that releases.
     pub(crate) fn words(&self) -> [Arg; 5] {
         [
             Arg::Text(self.owner.bytes()),
@@ -42,7 +42,7 @@ impl Giving<'_> {
 /// What a release is to leave to the holds of the owner that stay, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseLeft {
-    /// So much has been promised. Above 0 only where every hold has a lease of its own.
+    /// The lease that guards were promised. Above 0 only where every hold has a lease of its own.
     pub(crate) least: i64,
     /// The lease, in full.
     pub(crate) lease: i64,
@@ -70,23 +70,23 @@ pub(crate) enum Release {
     NotHeld(Option<String>),
     /// The hold was not there, but so many others of its owner are.
     NotThere(u32),
-    /// Of any hold: nothing was done, and this one is to be named.
+    /// For [`HoldId::Any`]: nothing was done, and this hold is to be named.
     Which(Bytes),
-    /// Its last moment had passed: nothing was done. The server's time, in ms.
+    /// The last moment of the command had passed: nothing was done. The server's time, in ms.
     TooLate(i64),
 }
 
 /// What freeing a lock by force came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Forced {
-    /// It was held.
+    /// The lock was held.
     Freed,
-    /// It was held, but the server refused to publish that: its reason.
+    /// The lock was held, but the server refused to publish that: its reason.
     Unannounced(String),
-    /// It was free.
+    /// The lock was free.
     Free,
-    /// Its other half is held, which was left alone.
+    /// The other half of the lock is held, and was left alone.
     Other,
-    /// Its last moment had passed: nothing was done. The server's time, in ms.
+    /// The last moment of the command had passed: nothing was done. The server's time, in ms.
     TooLate(i64),
 }

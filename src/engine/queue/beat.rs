@@ -20,7 +20,7 @@ use crate::world::Moment;
 /// The most waiters that one command refreshes: a script blocks the server for as long as it runs.
 const MOST: usize = 500;
 
-/// Keeps places and looks after locks until the client closes. Holds the engine only while a beat is under way.
+/// Keeps queue entries and looks after locks until the client closes. Holds the engine only while a beat is under way.
 pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: watch::Receiver<bool>) {
     let mut last = None;
     loop {
@@ -60,7 +60,7 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
 /// What one command is about: locks, each with the waiters to be refreshed in its queue.
 type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<QueueEntry>>)>;
 
-/// Refreshes every place if it is time, and looks after the locks that are due.
+/// Refreshes every queue entry if it is time, and looks after the locks that are due.
 async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
     let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
     if whole {
@@ -88,7 +88,7 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
     futures::future::join(renewal, refresh).await;
 }
 
-/// Some locks a command, of one kind and at one server, and not too many waiters.
+/// Splits locks into commands: each for one flavour, one server, and not too many waiters.
 fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
     let placement = |protocol: &Arc<dyn Protocol>| engine.topology.placement(protocol.name());
     locks.sort_by_key(|(protocol, _)| placement(protocol));
@@ -137,7 +137,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     if let Err(error) = outcome {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
         for entry in batch.iter().flat_map(|(_, entries)| entries) {
-            // Whoever has not heard anything for so long finds out what is wrong by itself.
+            // A waiter that was not confirmed for so long asks for itself, and finds out what is wrong.
             if engine.now().since(entry.confirmed()) > engine.options.poll_cap {
                 engine.registry.wake(&entry.inbox);
             }
@@ -156,7 +156,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         match (answers.next(), answers.next()) {
             (Some(Reply::Int(1)), _) => engine.queues.check_after_first_lease(protocol, now),
             (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
-                // Nobody says so when a lease runs out. One that lasts beyond the next beat is looked at then.
+                // The end of a lease is not announced. A lease that lasts beyond the next beat is checked then.
                 let left =
                     u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < engine.options.beat());
                 if let Some(left) = left {
@@ -177,19 +177,19 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         for one in entries {
             match answers.next() {
                 Some(Reply::Int(1)) => one.confirm(sent, *at),
-                // Not there: its attempt to stay will tell, in order with its other commands.
+                // The entry is gone. Its waiter finds that out by asking, in order with its other commands.
                 Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),
                 Some(Reply::Int(left)) => {
                     let lease = Duration::from_millis(left.unsigned_abs());
                     let mut wakes = None;
                     let entries = engine.queues.entries.lock();
-                    // Under the lock, and only for the very place that was asked about: its owner may have been in since,
+                    // Under the lock, and only for the very entry that was asked about: its owner may have held the lock since,
                     // and wait anew.
                     if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
                         wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
                     }
                     drop(entries);
-                    // A waker may come back for the entries.
+                    // Dropped once the entries are unlocked: a waker may lock them again.
                     drop(wakes);
                 }
                 _ => return Err(odd()),

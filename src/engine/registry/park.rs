@@ -58,12 +58,12 @@ impl Waiter {
                 }
             }
         };
-        // Over is as good as failed: the caller polls.
+        // Out of time is as good as failed: the caller polls.
         let _ = timeout(limit, settled).await;
     }
 
-    /// Lets other processes have the lock first, where this one had it last and they were told that it is free; for `limit` at
-    /// the most.
+    /// Lets other processes have the lock first, where this process had it last and its release was announced to them; for
+    /// `limit` at the most.
     pub(crate) async fn give_way(&self, limit: Duration) {
         // Where there was something to know of others, it has a seat from the start.
         let Some(seat) = &self.seat else { return };
@@ -88,7 +88,7 @@ impl Waiter {
                 if parked == Parked::Woken && seat.state.lock().handed.is_some() {
                     return;
                 }
-                // Quiet for as long as that: nobody comes.
+                // No message for as long as that: nobody else takes the lock.
                 let quiet = self.way().is_none_or(|(_, now)| now == heard);
                 if parked == Parked::TimedOut && quiet {
                     return;

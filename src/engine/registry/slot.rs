@@ -27,15 +27,15 @@ pub(super) struct Slot {
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
-    /// True when the contender was told that others come first.
+    /// True when the last answer to the contender was that others come first.
     pub(super) held_back: bool,
     /// Whether other processes are let go first.
     pub(super) turns: Turns,
-    /// True while a job waits to forget that.
+    /// True while a job waits to forget whom to let go first.
     pub(super) forgetting: bool,
 }
 
-/// By what a waiter stands among those who wait as an owner that was given: the owner's text, and a number.
+/// The key of a waiter among those who wait as an owner that was given: the text of the owner, and a number.
 pub(super) type Ticket = (Bytes, u64);
 
 /// How far the subscription of a name is.
@@ -43,7 +43,7 @@ pub(super) type Ticket = (Bytes, u64);
 pub(super) enum Listening {
     #[default]
     Off,
-    /// Asked for or being ended; the contender is told when that is done.
+    /// Being asked for, or being ended; the contender is notified when that is done.
     Changing,
     /// Confirmed.
     Live,
@@ -71,7 +71,7 @@ pub(super) struct Seat {
 #[derive(Debug, Default)]
 pub(super) struct SeatState {
     pub(super) turn: bool,
-    /// Somebody here has just come in, and this one may come in beside it: it asks, without a turn.
+    /// Another task of this process has just got a share, and this waiter may get one beside it: it asks without a turn.
     pub(super) joins: bool,
     pub(super) woken: bool,
     /// True when wake-ups are left for the next one.
@@ -126,7 +126,7 @@ impl Slot {
         }
     }
 
-    /// Tells the contender that something changed that is no message.
+    /// Notifies the contender of a change that is no message.
     pub(super) fn change(&self, wakes: &mut Wakes) {
         if let Some(seat) = &self.contender {
             seat.state.lock().changed = true;

@@ -1,8 +1,8 @@
 //! Turns among processes: who has had a lock lets the others have it first.
 //!
 //! All contenders hear of a release at the same time, and the fastest of them has the lock: without more, that is whoever gave it
-//! back, again and again, and a process whose client is slower never has it. So a process whose release told n others does not
-//! ask until it has heard n releases, each within [`WAY`] of the one before. Where nobody takes the lock for that long it asks
+//! back, again and again, and a process whose client is slower never has it. So a process whose release had n other receivers
+//! does not ask until it has heard n releases, each within [`WAY`] of the one before. Where nobody takes the lock for that long it asks
 //! after all, and goes on counting. It is a courtesy, and nothing relies on it: what is heard may be anybody's.
 
 use std::time::Duration;
@@ -29,11 +29,11 @@ const RAREST: u32 = 6;
 /// How those who wait for a lock learn that it is free, which decides how others are let go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Courtesy {
-    /// Nobody is let go first: they come in side by side, or stand in a queue.
+    /// In no way that matters here, for nobody is let go first: waiters come in side by side, or stand in a queue in Redis.
     None,
     /// By a message.
     ByMessage,
-    /// They look for themselves: for so long it is left free.
+    /// By polling: the lock is left free for so long.
     ByPolling(Duration),
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Turns {
     heard: u64,
     /// How many there were when the release under way began, and when that was.
     releasing: Option<(u64, Moment)>,
-    /// True when others want the lock, as far as the last release told.
+    /// True when others want the lock, by the answer to the last release.
     shared: bool,
-    /// True when they look for themselves.
+    /// True when the others poll for the lock.
     is_polled_for: bool,
-    /// When the turn of this process began that goes on.
+    /// When the present turn of this process began.
     began: Option<Moment>,
     /// When somebody else was last seen to hold it.
     seen: Option<Moment>,
@@ -165,7 +165,7 @@ impl Turns {
         if self.heard > way.own {
             self.unused = 0;
         } else {
-            // Who was told does not want it: a subscription that lingers, somebody who watches.
+            // The receivers of the message do not want the lock: a subscription that lingers, somebody who watches.
             self.unused = (self.unused + 1).min(RAREST);
             self.spared = (1 << self.unused) - 1;
         }

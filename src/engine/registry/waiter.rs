@@ -34,7 +34,7 @@ pub(crate) struct Waiter {
     /// None while it was alone from the start: then it has the turn.
     pub(super) seat: Option<Arc<Seat>>,
     pub(super) takes: Option<&'static str>,
-    /// Its place among those who wait as its owner, where others may wait as that too.
+    /// Its number among those who wait as the same owner, where others may do so.
     pub(super) ticket: Option<Ticket>,
     pub(super) counted: bool,
     pub(super) left: bool,
@@ -60,7 +60,7 @@ impl Waiter {
         self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)
     }
 
-    /// True when this waiter may ask beside one that came in, without a turn.
+    /// True when this waiter may ask without a turn: the lock is shared, and another task of this process has just got a share.
     pub(crate) fn joins(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
     }
@@ -78,7 +78,7 @@ impl Waiter {
         }
     }
 
-    /// True when the contender was told that others come first.
+    /// True when the last answer to the contender was that others come first.
     pub(crate) fn is_held_back(&self) -> bool {
         self.registry.shard(&self.name).lock().get(&self.name).is_some_and(|slot| slot.held_back)
     }
@@ -131,7 +131,7 @@ impl Waiter {
         self.sit();
         let Some(seat) = self.seat.as_ref().filter(|_| self.ticket.is_none()) else { return };
         let mut shard = self.registry.shard(&self.name).lock();
-        // It may have been let in meanwhile, and then nobody stands in the queue.
+        // The slot may have become empty meanwhile: this waiter may have been allowed to ask without a turn.
         self.ticket = Some(shard.entry(Arc::clone(&self.name)).or_default().sit_as(owner.bytes(), seat));
     }
 
@@ -150,7 +150,7 @@ impl Waiter {
         state.passed.take()
     }
 
-    /// Its wait is over: it answers no wake-up any more.
+    /// Its wait is over: from here on it leaves wake-ups to the next waiter.
     pub(crate) fn stops_looking(&self) {
         if let Some(seat) = &self.seat {
             seat.state.lock().leaves_wakeups = true;
@@ -217,7 +217,7 @@ impl Waiter {
         before(slot);
         if let Some(ticket) = self.ticket.take() {
             slot.by_owner.remove(&ticket);
-            // It came in, and so may the next; or it was woken, and goes without having asked.
+            // Its owner holds the lock, and so the next of this owner may come in; or it was woken, and leaves without asking.
             slot.wake_same_owner(&ticket.0, &mut wakes);
         }
         let (turn, joins, woken, handed) = match &self.seat {
@@ -232,13 +232,13 @@ impl Waiter {
             slot.let_in(&mut wakes);
         } else if turn {
             slot.pass_turn(&mut wakes);
-            // What it was woken for, it has not looked at: that is for the next one to do.
+            // It was woken and has not asked since: the next one has to.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
                 seat.wake(&mut wakes);
             }
         } else if !joins {
             slot.gone += 1;
-            // Those who left are skipped when their turn comes; too many of them are swept out before.
+            // Waiters that have left are skipped when their turn comes; too many of them are swept out before.
             if slot.gone > 32 && slot.gone * 2 > slot.queue.len() {
                 slot.queue.retain(|seat| !seat.state.lock().gone);
                 slot.gone = 0;

@@ -63,7 +63,7 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         }
         return;
     }
-    // From here on, in the order of the calls.
+    // Noted at once: releases by owner that are called after this are to take this hold.
     hold.book().give_up(number);
     let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
     engine.reaper.finish(Box::pin(async move {
@@ -71,12 +71,12 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let _order = hold.order.lock().await;
         let look = || {
             if doubted {
-                // What is marked is not found by its id: only a copy that came in behind its release.
+                // A hold that is marked is not found by its plain id, so this finds only a copy that came in behind the release.
                 look_again(engine, hold, number, &Bytes::new());
             }
         };
         if !hold.book().take_given_up(number) {
-            // Given back before.
+            // The hold was given back before.
             return look();
         }
         let until = engine.now() + engine.options.watchdog;
@@ -86,17 +86,17 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let (reply, _) = until_answered(engine, hold.name(), until, call).await;
         look();
         if let Err(fault) = reply {
-            // Whoever gives back any hold of this owner may take another one first.
+            // A release by owner may take another hold first.
             tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
         }
     }));
 }
 
-/// How often it is asked which hold of an owner is to be given back, until that is one without a guard: the mark of one that
-/// has just been given up may be on its way.
+/// How often the server is asked which hold of an owner is to be given back, until it names one without a guard: the mark of a
+/// hold that has just been given up may be on its way.
 const LOOKS: u32 = 8;
 
-/// How often others may be faster.
+/// How often another client may give back the hold that was named first.
 const RACES: u32 = 16;
 
 /// Gives back one hold of an owner that has no guard here.
@@ -116,12 +116,12 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
                 give_any(&target, looks + 1 < LOOKS).await?
             };
             match release {
-                // Not while nothing else can be sent for this owner.
+                // Sleeps without the order, so that the mark can be sent meanwhile.
                 Release::Which(_) => {
                     looks += 1;
                     tokio::time::sleep(Duration::from_millis(2 << looks)).await;
                 }
-                // Somebody else was faster: whatever else there is.
+                // Somebody else was faster: asks for any other hold.
                 Release::NotThere(_) if races < RACES => races += 1,
                 release => return conclude(&target, release),
             }
@@ -131,18 +131,18 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
 }
 
 /// Gives back a hold of an owner: one that lost its guard, else the one that is not listed, else the newest. `choosy`: the
-/// newest is only told.
+/// newest is only named, not given back.
 async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let given_up = hold.book().given_up();
     if let Some(number) = given_up {
-        // Not marked yet.
+        // This client knows of a hold whose mark is not yet set.
         let sent = give_named(target, &engine.hold_id(&hold.owner, number)).await;
         if sent.is_err() {
             hold.book().give_up(number);
         }
         return sent.map(|release| match release {
-            // Gone with its lease: whatever else there is.
+            // That hold is gone with its lease: asks for any other.
             Release::NotHeld(_) => Release::NotThere(0),
             release => release,
         });
@@ -178,7 +178,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let release = give_named(target, &HoldId::Listed(id.clone())).await?;
     if !matches!(release, Release::NotThere(_)) {
         if !hold.protocol.nature().reentrant {
-            // It was the only one, whatever it is called.
+            // It was the only hold of the owner, whatever its id.
             engine.released_elsewhere(&hold.protocol, &hold.owner, |hold| hold.numbers());
         } else if let Some(number) = engine.number_of(&id) {
             engine.released_elsewhere(&hold.protocol, &hold.owner, |_| vec![number]);
@@ -187,7 +187,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     Ok(release)
 }
 
-/// Gives back the hold of an owner that is told by its id. A repeat changes nothing.
+/// Gives back the hold of an owner that has this id. A repeat changes nothing.
 async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let lease_left = {

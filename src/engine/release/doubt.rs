@@ -1,4 +1,5 @@
-//! The clean-up after doubt: acquires that may have happened unseen, places and marks that were given up, holds that ended.
+//! The clean-up after doubt: acquires that may have happened unseen, queue entries and marks that were given up, holds that
+//! ended.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::engine::protocol::{Giving, LeaseLeft, Protocol, Release};
 use crate::error::Result;
 use crate::world::Moment;
 
-/// Undoes an acquire that may have happened unseen: gives back the hold that it was for, and its place in the queue.
+/// Undoes an acquire that may have happened unseen: gives back its hold, and its queue entry.
 /// `doubted`: a copy of the acquire may come in later still.
 pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     let reaper = target.engine.reaper.clone();
@@ -26,7 +27,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
             (book.holds().any(|number| number == target.number), lease_left(engine, hold, &book))
         };
         if held && target.number == 0 {
-            // It was had after all: the copy is looked for when that ends.
+            // The lock was acquired after all: the copy is looked for when the hold ends.
             hold.book().doubt(target.number);
             return;
         }
@@ -59,13 +60,13 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
     send_release(engine, &hold.protocol, until, call).await.outcome
 }
 
-/// True when one who waits stands in Redis, so that it may have to be undone although it may have got nothing.
+/// True when a waiter leaves something in Redis, so that it may have to be undone although it was never granted the lock.
 pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
     protocol.queue().is_some() || protocol.nature().marks
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of the acquire of this hold took the lock once
-/// more, or a place in its queue for the waiter of this nonce.
+/// more, or joined its queue for the waiter of this nonce.
 pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
     let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
@@ -77,8 +78,8 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
             () = tokio::time::sleep(harmless_in) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
-        // Nothing is held meanwhile, and by now the owner may have another hold. One that has ended must not come back:
-        // whoever waits as this owner would find it again and again.
+        // Nothing was held in the meantime, and by now the owner may have another hold. The hold that has ended must not come
+        // back into the table: whoever waits as this owner would find it again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
         let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
