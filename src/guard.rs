@@ -212,13 +212,13 @@ impl Guard {
     ) -> impl Future<Output = Error> + Send + 'static {
         match self.inner() {
             Inner::One(one) => {
-                let brought = one.home().bring(one.watch(early, Duration::MAX));
+                let watching = one.home().run(one.watch(early, Duration::MAX));
                 let here = one.watch(early, LOOK);
                 Either::Left(async move {
-                    match brought.await {
+                    match watching.await {
                         // Nobody renews it any more, but its lease may run still: a clock is to be had here as well.
                         Error::RuntimeGone if Home::here().is_ok() => here.await,
-                        told => told,
+                        error => error,
                     }
                 })
             }

@@ -81,7 +81,7 @@ pub(crate) mod runtime {
         }
 
         impl Reaper {
-            pub(crate) fn finish_whenever(&self, job: Job) {
+            pub(crate) fn finish_uncounted(&self, job: Job) {
                 self.0.asleep.lock().push(job);
             }
 

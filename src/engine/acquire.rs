@@ -66,7 +66,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     }
     // The wait begins there as well: a runtime that stands still says nothing about the server.
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
-    home.bring(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
+    home.run(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
 }
 
 impl Request {

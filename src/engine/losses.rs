@@ -86,6 +86,6 @@ impl Engine {
             tracing::warn!(lock.name = %hold.name().plain, owner = hold.owner.text(), ?end, "lock lost");
         }
         self.registry.forget(hold);
-        release::relieve(self, hold, end, lost, tenure);
+        release::give_back_ended(self, hold, end, lost, tenure);
     }
 }

@@ -155,7 +155,7 @@ impl Engine {
     pub(crate) async fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Result<Reply> {
         self.check(name)?;
         let (engine, name) = (Arc::clone(self), Arc::clone(name));
-        self.home().bring(async move { engine.run(&name, call).await }).await
+        self.home().run(async move { engine.run(&name, call).await }).await
     }
 
     /// Sends a command once, for a caller to whom all failures are the same.

@@ -2,7 +2,7 @@
 //!
 //! [`unlock`] and [`in_background`] take the same way, [`GuardRelease`]:
 //!
-//! 1. `begin`: the guard leaves the book. Where another task of this process gets the lock by that, nothing is sent.
+//! 1. `leave_book`: the guard leaves the book. Where another task of this process gets the lock by that, nothing is sent.
 //! 2. `run`: behind whatever else is under way for this owner, the command is sent, and sent again while it is in doubt
 //!    ([`send`]).
 //! 3. `book_answer` or `book_failure`: the book, the table, and those who wait are brought up to date ([`aftermath`]).
@@ -26,7 +26,7 @@ mod send;
 use aftermath::{lock_is_free, nothing_is_left, warn_unannounced};
 pub(crate) use by_owner::{by_owner, give_up};
 use doubt::look_again;
-pub(crate) use doubt::{relieve, undo, waits_in_redis};
+pub(crate) use doubt::{give_back_ended, undo, waits_in_redis};
 pub(crate) use force::force;
 use send::{Sent, lease_left, send};
 
@@ -41,7 +41,7 @@ use crate::world::{Moment, nanos};
 
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
-    let Some(release) = GuardRelease::begin(engine, hold, level, since) else { return };
+    let Some(release) = GuardRelease::leave_book(engine, hold, level, since) else { return };
     engine.reaper.finish_retrying(move || {
         Box::pin(release.clone().run(Persistence::UntilLeaseEnds).map(|outcome| {
             if let Err(error) = outcome {
@@ -57,7 +57,7 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
         return Err(Error::Closed);
     }
     let (engine, hold) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold));
-    let Some(release) = GuardRelease::begin(&engine, &hold, grant.level, grant.since) else {
+    let Some(release) = GuardRelease::leave_book(&engine, &hold, grant.level, grant.since) else {
         return Ok(Released::Free);
     };
     let (name, flavour) = (&hold.name().plain, hold.protocol.flavour());
@@ -112,7 +112,7 @@ struct Answered {
 impl GuardRelease {
     /// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
     /// handed over inside this process.
-    fn begin(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Self> {
+    fn leave_book(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Self> {
         let now = engine.now();
         let (release, is_last_watched) = {
             let mut book = hold.book();
@@ -184,7 +184,7 @@ impl GuardRelease {
                 self.book_failure(owed, &error, goes_on);
                 drop(order);
                 if goes_on {
-                    engine.reaper.finish(self.clone().go_on());
+                    engine.reaper.finish(self.clone().into_job());
                 }
                 return Err(error);
             }
@@ -202,7 +202,7 @@ impl GuardRelease {
     }
 
     /// The rest of a release whose failure was reported. A function of its own, because an async one cannot name itself.
-    fn go_on(self) -> Job {
+    fn into_job(self) -> Job {
         Box::pin(self.run(Persistence::UntilLeaseEnds).map(drop))
     }
 

@@ -58,7 +58,7 @@ impl Reaper {
     /// Has a job done that closing waits for.
     pub(crate) fn finish(&self, job: Job) {
         let busy = self.busy();
-        self.finish_whenever(Box::pin(async move {
+        self.finish_uncounted(Box::pin(async move {
             job.await;
             drop(busy);
         }));
@@ -77,17 +77,17 @@ impl Reaper {
 
     /// Has a job done that sleeps first, and stops sleeping when the client closes. It does not count as under way meanwhile;
     /// only closing waits for it.
-    pub(crate) fn finish_at_last(&self, job: Job) {
+    pub(crate) fn finish_by_closing(&self, job: Job) {
         self.0.dozing.fetch_add(1, Ordering::AcqRel);
         let dozing = Busy(Arc::downgrade(&self.0), |shared| &shared.dozing);
-        self.finish_whenever(Box::pin(async move {
+        self.finish_uncounted(Box::pin(async move {
             job.await;
             drop(dozing);
         }));
     }
 
     /// Has a job done that closing does not wait for.
-    pub(crate) fn finish_whenever(&self, job: Job) {
+    pub(crate) fn finish_uncounted(&self, job: Job) {
         // Refused only when the runtime is gone, and the job with it.
         let _ = self.0.jobs.send(job);
     }

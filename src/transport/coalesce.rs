@@ -146,7 +146,7 @@ impl Core {
     fn send(core: &Arc<Self>, (number, batch): (u64, Vec<Queued>)) {
         let in_flight = InFlight { core: Arc::clone(core), number };
         // The reaper only polls it: each caller counts its own call as under way.
-        core.reaper.finish_whenever(Box::pin(async move {
+        core.reaper.finish_uncounted(Box::pin(async move {
             in_flight.core.run(batch).await;
             drop(in_flight);
         }));

@@ -20,7 +20,7 @@
 //! | `changed` | a subscription that was confirmed or ended; the end of giving way | `Waiter::listen` and `give_way`, which forget it under the slot's lock, where it is set |
 //! | `handed` | a task that hands the lock over | taken by the waiter, or by its `Drop` |
 //! | `passed`, `heard` | the server, which passed the lock on, by a message with the seat's `nonce` or an answer | taken by the waiter; the undo of its queue entry sees to what it left |
-//! | `gone` | its waiter's `Drop` | whoever looks for the next |
+//! | `departed` | its waiter's `Drop` | whoever looks for the next |
 //!
 //! No waker is called under a shard's lock ([`Wakes`]): it is somebody else's code.
 //!
@@ -171,7 +171,7 @@ impl Registry {
             && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
         {
             let mut state = seat.state.lock();
-            if !state.gone
+            if !state.departed
                 && state.handed.is_none()
                 && let Some(grant) = open()
             {

@@ -17,7 +17,8 @@ pub(super) struct Slot {
     pub(super) turn: bool,
     pub(super) contender: Option<Arc<Seat>>,
     pub(super) queue: VecDeque<Arc<Seat>>,
-    pub(super) gone: usize,
+    /// How many seats in the queue have no waiter any more.
+    pub(super) departed: usize,
     /// Those who wait as an owner that others may wait as, the contender and those who ask without a turn included: by
     /// owner, in the order in which they came. They are woken when their owner comes in.
     pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
@@ -78,7 +79,8 @@ pub(super) struct SeatState {
     pub(super) leaves_wakeups: bool,
     /// A change of the subscription is done.
     pub(super) changed: bool,
-    pub(super) gone: bool,
+    /// True once its waiter has left.
+    pub(super) departed: bool,
     pub(super) handed: Option<Grant>,
     /// The server passed the lock on to the one who waits here.
     pub(super) passed: Option<Passed>,
@@ -138,7 +140,7 @@ impl Slot {
     pub(super) fn let_in(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
-        self.gone = 0;
+        self.departed = 0;
         self.held_back = false;
         for seat in self.queue.drain(..) {
             seat.state.lock().joins = true;
@@ -152,8 +154,8 @@ impl Slot {
         self.turn = false;
         while let Some(seat) = self.queue.pop_front() {
             let mut state = seat.state.lock();
-            if state.gone {
-                self.gone = self.gone.saturating_sub(1);
+            if state.departed {
+                self.departed = self.departed.saturating_sub(1);
                 continue;
             }
             state.turn = true;

@@ -97,7 +97,7 @@ impl Registry {
             && !std::mem::replace(&mut slot.forgetting, true)
         {
             drop(shard);
-            return self.reaper.finish_whenever(Box::pin(Arc::clone(self).forget_turns(Arc::clone(name))));
+            return self.reaper.finish_uncounted(Box::pin(Arc::clone(self).forget_turns(Arc::clone(name))));
         }
         if slot.listening != Listening::Live {
             return;
@@ -105,7 +105,7 @@ impl Registry {
         slot.idle_since.get_or_insert(self.topology.now());
         if !std::mem::replace(&mut slot.retiring, true) {
             drop(shard);
-            self.reaper.finish_whenever(Box::pin(Arc::clone(self).retire(Arc::clone(name))));
+            self.reaper.finish_uncounted(Box::pin(Arc::clone(self).retire(Arc::clone(name))));
         }
     }
 

@@ -224,7 +224,7 @@ impl Waiter {
             None => (true, false, false, None),
             Some(seat) => {
                 let mut state = seat.state.lock();
-                state.gone = true;
+                state.departed = true;
                 (state.turn, state.joins, state.woken, state.handed.take())
             }
         };
@@ -237,11 +237,11 @@ impl Waiter {
                 seat.wake(&mut wakes);
             }
         } else if !joins {
-            slot.gone += 1;
+            slot.departed += 1;
             // Waiters that have left are skipped when their turn comes; too many of them are swept out before.
-            if slot.gone > 32 && slot.gone * 2 > slot.queue.len() {
-                slot.queue.retain(|seat| !seat.state.lock().gone);
-                slot.gone = 0;
+            if slot.departed > 32 && slot.departed * 2 > slot.queue.len() {
+                slot.queue.retain(|seat| !seat.state.lock().departed);
+                slot.departed = 0;
             }
         }
         self.registry.settle(shard, &self.name);

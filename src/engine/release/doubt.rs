@@ -70,7 +70,7 @@ pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
 pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
     let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
-    reaper.finish_at_last(Box::pin(async move {
+    reaper.finish_by_closing(Box::pin(async move {
         let mut closing = engine.closing();
         let harmless_in = harmless_from(engine.now(), engine.options.command_timeout).since(engine.now());
         tokio::select! {
@@ -98,7 +98,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
 }
 
 /// Holds, by their numbers, ended by the local clock or by closing: the server may have them still, and is relieved of them.
-pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
+pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {

@@ -97,7 +97,7 @@ impl<T: EndsWithRuntime + Send + 'static> Drop for Finished<T> {
     fn drop(&mut self) {
         if let (true, Some(future)) = (self.begun, self.future.take()) {
             let busy = self.busy.take();
-            self.reaper.finish_whenever(Box::pin(async move {
+            self.reaper.finish_uncounted(Box::pin(async move {
                 drop(future.await);
                 drop(busy);
             }));
