@@ -109,7 +109,7 @@ impl Client {
     /// was sent takes effect. *Errors*: none; what could not be renewed is in the report and is tried again.
     pub async fn renew_now(&self) -> Renewed {
         let engine = Arc::clone(self.0.engine());
-        let round = self.0.engine().home().bring(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
+        let round = self.0.engine().home().run(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
         // Without its runtime it can renew nothing.
         let round: renewal::Round = round.unwrap_or_else(|_: Error| renewal::Round {
             failed: self.0.engine().holds.len(),

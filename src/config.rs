@@ -119,13 +119,13 @@ impl Options {
 
     /// How long a waiter's place lasts without a refresh. A waiter that stops right after one is out within `fair_wait`,
     /// the time included until somebody else looks.
-    pub(crate) fn place(&self) -> Duration {
+    pub(crate) fn entry_life(&self) -> Duration {
         self.fair_wait - self.beat()
     }
 
     /// For how long a lock is passed on to a waiter, until that renews it.
     pub(crate) fn first_lease(&self) -> Duration {
-        self.place().min(self.watchdog)
+        self.entry_life().min(self.watchdog)
     }
 
     /// Refuses what cannot work, with the reason.
@@ -251,7 +251,7 @@ impl Backoff {
     }
 
     /// The pause after so many looks. `random`: from 0 to 1.
-    pub(crate) fn rest(self, looks: u32, random: f64) -> Duration {
+    pub(crate) fn pause(self, looks: u32, random: f64) -> Duration {
         let full = self.first.as_secs_f64() * self.times.powi(i32::try_from(looks).unwrap_or(i32::MAX));
         let full = full.min(self.most.as_secs_f64());
         Duration::from_secs_f64(full * (1.0 - random / 2.0))
@@ -337,16 +337,16 @@ mod tests {
         let ms = Duration::from_millis;
         let backoff = Backoff::exponential(ms(10), 3.0, ms(100)).unwrap();
         // Redisson's testExponentialBackoff: 10, 30, 90, 100, 100.
-        let full: Vec<_> = (0..5).map(|looks| backoff.rest(looks, 0.0)).collect();
+        let full: Vec<_> = (0..5).map(|looks| backoff.pause(looks, 0.0)).collect();
         assert_eq!(full, [10, 30, 90, 100, 100].map(ms));
-        assert_eq!(backoff.rest(u32::MAX, 0.0), ms(100));
-        assert_eq!(backoff.rest(0, 1.0), ms(5));
+        assert_eq!(backoff.pause(u32::MAX, 0.0), ms(100));
+        assert_eq!(backoff.pause(0, 1.0), ms(5));
         let constant = Backoff::constant(ms(30)).unwrap();
         assert_eq!(
-            [constant.rest(0, 0.0), constant.rest(9, 0.0), constant.rest(9, 0.5)],
+            [constant.pause(0, 0.0), constant.pause(9, 0.0), constant.pause(9, 0.5)],
             [ms(30), ms(30), ms(30) * 3 / 4]
         );
-        assert_eq!(Backoff::default().rest(20, 0.0), ms(128));
+        assert_eq!(Backoff::default().pause(20, 0.0), ms(128));
         for odd in [
             Backoff::constant(Duration::ZERO),
             Backoff::constant(Duration::MAX),

@@ -212,13 +212,13 @@ impl Guard {
     ) -> impl Future<Output = Error> + Send + 'static {
         match self.inner() {
             Inner::One(one) => {
-                let brought = one.home().bring(one.watch(early, Duration::MAX));
+                let watching = one.home().run(one.watch(early, Duration::MAX));
                 let here = one.watch(early, LOOK);
                 Either::Left(async move {
-                    match brought.await {
+                    match watching.await {
                         // Nobody renews it any more, but its lease may run still: a clock is to be had here as well.
                         Error::RuntimeGone if Home::here().is_ok() => here.await,
-                        told => told,
+                        error => error,
                     }
                 })
             }
@@ -272,7 +272,7 @@ impl Guard {
         if self.is_held() { Ok(()) } else { Err(self.why_lost()) }
     }
 
-    /// As [`extend`](Self::extend), on its own; what it ends with still has to be held.
+    /// As [`extend`](Self::extend), as a future of its own; its caller checks whether the lock is still held.
     pub(crate) fn extending(&self, lease: Duration) -> BoxFuture<'static, Result<()>> {
         match self.inner() {
             Inner::One(one) => match one.extend(lease) {
@@ -298,7 +298,7 @@ impl Guard {
         }
     }
 
-    /// As [`unlock`](Self::unlock), on its own.
+    /// As [`unlock`](Self::unlock), as a future of its own.
     pub(crate) fn unlocking(self) -> BoxFuture<'static, Result<Released>> {
         self.1.touch();
         match self.0 {

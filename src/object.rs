@@ -45,10 +45,7 @@ impl<F> Lock<F> {
 
     /// Sends a call that only reads something about this lock.
     pub(crate) async fn ask(&self, call: Call) -> Result<Reply> {
-        let (engine, name) = (self.client.engine(), self.protocol.name());
-        name.check()?;
-        engine.check_open()?;
-        engine.ask(name, call).await
+        self.client.engine().ask(self.protocol.name(), call).await
     }
 
     /// The name, without the client's prefix.

@@ -4,7 +4,7 @@
 -- `,id` a hold. An acquire makes up the id and never uses it again, so that a repeat counts nothing, and a release gives
 -- back what that acquire took, however late it comes. `,+id` = a hold that lost its guard. The list goes with the hash,
 -- whoever deletes that.
--- Scripts are told of a hold: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
+-- How a hold is named in ARGV: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
 -- that became known only afterwards; '*' = any (see `any`); else its id. A release may name several, with commas.
 -- A lease is made shorter by a release, a copy of which finds its hold gone, or by a command with a number: `~n` stands
 -- behind the id then, at the front of the list for a hold that is not listed. A copy of that command, or of one before it,
@@ -32,7 +32,7 @@ local function load_holds()
     return (holds.find(ids, id) or holds.find(ids, '+' .. id)) ~= nil
   end
 
-  -- Where the next one begins behind what stands at `at`.
+  -- Where the entry behind the one at `at` begins.
   function holds.behind_id(ids, at)
     return string.find(ids, ',', at + 1, true) or #ids + 1
   end
@@ -42,7 +42,7 @@ local function load_holds()
     return count - n
   end
 
-  -- Is this hold among those of an owner that has so many?
+  -- Is this hold among those of an owner that has `count` of them?
   function holds.has(ids, count, hold)
     if hold == '-' then return holds.unlisted(count, ids) > 0 end
     return holds.find(ids, hold) ~= nil
@@ -94,15 +94,15 @@ local function load_holds()
     end
   end
 
-  -- Which hold it is that whoever names none gives back: one that lost its guard, else the one that is not listed, else
-  -- the newest.
+  -- The hold that a release gives back which names none: one that lost its guard, else the one that is not listed, else the
+  -- newest.
   function holds.any(ids, count)
     return string.match(ids, '%+[^,~]*') or holds.unlisted(count, ids) > 0 and '-' or string.match(ids, '.*,([^,~]*)')
   end
 
   -- What is left of an owner's list and count without this hold, or these (ids with commas between them); nil when none of
   -- them is there.
-  function holds.rest(ids, count, hold)
+  function holds.remaining(ids, count, hold)
     count = math.floor(count)
     local left = count
     for id in string.gmatch(hold, '[^,]+') do
@@ -115,7 +115,7 @@ local function load_holds()
     return ids, left
   end
 
-  -- As `rest`, for a release that names a hold or '*'; else nil and its reply.
+  -- As `remaining`, for a release that names a hold or '*'; else nil and its reply.
   function holds.give_back(ids, count, hold, last)
     if hold == '*' then
       hold = holds.any(ids, count) or '-'
@@ -124,7 +124,7 @@ local function load_holds()
       if late then return nil, late end
     end
     local left
-    ids, left = holds.rest(ids, count, hold)
+    ids, left = holds.remaining(ids, count, hold)
     if not ids then return nil, {-2, count} end
     return ids, left
   end
@@ -146,7 +146,7 @@ local function load_holds()
     if #gone < n then return gone, count > n - #gone end
   end
 
-  -- Some owner in a hash, for whoever wonders why the lock is not to be had; nil = there is none.
+  -- Some owner in a hash: the holder that an answer names; nil = there is none.
   function holds.somebody(hash)
     for _, field in ipairs(redis.call('hkeys', hash)) do
       if field ~= 'mode' and string.sub(field, -6) ~= ':holds' then return (string.gsub(field, ':write$', '')) end
@@ -164,8 +164,8 @@ local function load_holds()
     return n == count
   end
 
-  -- The lease of what a release leaves. `mine`: the holds that the caller has left; where those are all there is, its word
-  -- counts, up to its last moment. Else no lease becomes shorter.
+  -- The lease of what a release leaves. `mine`: the holds that the caller has left; where the owner has no others, the
+  -- lease is set as told, up to its last moment. Else no lease becomes shorter.
   function holds.rearm(hash, lease, left, ids, mine, last)
     local decides = mine ~= '' and holds.are_all(ids, left, mine) and not holds.too_late(last)
     if decides or redis.call('pttl', hash) < tonumber(lease) then

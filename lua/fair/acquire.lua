@@ -1,24 +1,24 @@
--- Take the lock if nobody is ahead, or once more for the same owner; else take a place in the queue.
+-- Take the lock if nobody is ahead, or once more for the same owner; else join the queue.
 -- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
 -- ARGV   1 owner
 --        2 lease in ms; coming in again, one that is longer now is left alone
 --        3 hold (`common/holds.lua`): '' or an id
 --        4 a hold that the owner must have still, '' = none
---        5 last moment in ms of the server's time, for what is listed and for a place in the queue; 0 = none
+--        5 last moment in ms of the server's time, for what is listed and for joining the queue; 0 = none
 --        6 1 = the owner must have no other hold
---        7 0 = ask only, do not queue; 1 = queue; 2 = the owner has a place in the queue
+--        7 0 = ask only, do not queue; 1 = queue; 2 = the owner stands in the queue
 --        8 what the waiter is registered by
 --        9 own wait in ms   10 first lease in ms of a lock that is passed on   11 publish command
 --        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms   14 prefix of the waiters' channels
 -- Reply  nil         held; the hold is counted and the lease runs from now
 --        -2          held: it was passed on to this waiter before (only for 2)
 --        -3          the owner has not got the hold of ARGV 4 any more
---        -4          this hold is not there, and the owner has no place in the queue any more (only for 2)
+--        -4          this hold is not there, and the owner stands in the queue no more (only for 2)
 --        -6          the owner holds it already (only for ARGV 6)
 --        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
 --                    at = the server's time in ms
 --        {-7, at}    too late, nothing was done for this owner
--- Idempotent. Same state as Redisson's fair lock (protocol 9.3, 9.4), but for deadlines and registrations of ours.
+-- Idempotent. Same state as Redisson's fair lock, but for deadlines and registrations of ours.
 
 local owner, hold, earlier, queueing = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]
@@ -105,7 +105,7 @@ if queueing == '2' then
       there = there or waiter == owner
     end
     if not there then
-      -- What it is registered by must not be granted: it has no place.
+      -- The owner is not in the queue, so that its registration must not be granted the lock.
       if queue.registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[4], owner) end
       return -4
     end
@@ -113,11 +113,11 @@ if queueing == '2' then
   end
   if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 elseif queueing == '1' then
-  -- A copy that comes late would take a place for nobody.
+  -- A copy that comes late would join the queue for nobody.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end
-  -- Where another process waits as this owner, its place is there already, and stays its. Read before the first write: a key
-  -- of another type leaves no place behind.
+  -- Where another process waits as this owner, the entry is there already, and stays that process's. Read before the first
+  -- write, so that a key of another type leaves no entry behind.
   local known = queue.registered(KEYS, owner)
   if not redis.call('zscore', KEYS[3], owner) then
     local due = at + wait

@@ -5,11 +5,11 @@
 --        2 hold (`common/holds.lua`): '', '-' or an id
 --        3 lease in ms for what is left
 --        4 not read: there so that the first four are a release's
---        5 what the waiter is registered by: a place that another process has as this owner stays
+--        5 what the waiter is registered by: the entry of another process that waits as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 prefix of the waiters' channels
 -- Reply  as that of release.lua, for the hold; nil when it was not there
--- Idempotent. Same state as Redisson's (protocol 9.6), where the new head is not told.
+-- Idempotent. Same state as Redisson's, where the new head gets no message.
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
@@ -22,7 +22,7 @@ if found[1] then
   local ids, left = '', 0
   if hold ~= '' then
     load_holds()
-    ids, left = holds.rest(found[2] or '', tonumber(found[1]) or 0, hold)
+    ids, left = holds.remaining(found[2] or '', tonumber(found[1]) or 0, hold)
   end
   if ids and left == 0 then
     redis.call('del', KEYS[1])
@@ -34,11 +34,11 @@ if found[1] then
   end
 end
 
-local stood = queue.registered(KEYS, owner) == ARGV[5]
--- Whoever gives up because its process ends came last more often than first: looked for from the end.
-if stood and only_ours(KEYS) then
+local was_queued = queue.registered(KEYS, owner) == ARGV[5]
+-- From the end of the queue: a waiter that gives up because its process ends is found there more often than at the head.
+if was_queued and only_ours(KEYS) then
   redis.call('lrem', KEYS[2], -1, owner)
-elseif stood then
+elseif was_queued then
   local all = redis.call('lrange', KEYS[2], 0, -1)
   for i = #all, 1, -1 do
     if all[i] == owner then
@@ -54,7 +54,7 @@ elseif stood then
     end
   end
 end
-if stood then
+if was_queued then
   redis.call('zrem', KEYS[3], owner)
   redis.call('hdel', KEYS[4], owner)
 end

@@ -1,12 +1,13 @@
--- What the scripts of the fair lock share: put in front of each of them at build time. State and terms: protocol 9.
+-- What the scripts of the fair lock share: put in front of each of them at build time. State and terms:
+-- docs/wire-format.md.
 --
 -- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 the waiters of ours}, at = the server's time in
 -- ms.
 --
 -- A waiter of ours is registered in a hash of its lock's own (key 4), with a nonce that nobody else knows: names that
--- share a queue (`x` and `{x}` do) share no waiters, and what it is told proves by the nonce that a script granted it the
+-- share a queue (`x` and `{x}` do) share no waiters, and a message to it proves by the nonce that a script granted it the
 -- lock. Where the owner is used again, its hold is listed by an id: `nonce=id` for an owner of ours alone; `!id`, without a
--- nonce, for one that others may act as: it asks when it is told.
+-- nonce, for one that others may act as: it asks when a message comes.
 --
 -- A deadline of Java's is that of the one ahead of it plus its own wait, set when it came. A deadline of ours (the
 -- client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose client stopped is out
@@ -18,7 +19,7 @@
 -- along what it had pushed those of Java behind it away.
 --
 -- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
--- milliseconds taken off it leave that alone, and so it can be told whether a waiter lives, whatever room it has.
+-- milliseconds taken off it leave that alone, and so it shows whether a waiter lives, whatever room it has.
 
 local queue
 
@@ -36,7 +37,7 @@ local function only_ours(keys)
   return redis.call('hlen', keys[4]) == places and redis.call('zcard', keys[3]) == places
 end
 
--- Makes `queue`, but for what it is told (`load_queue`).
+-- Makes `queue`, without the settings that `load_queue` adds.
 local function make_queue()
   -- Clients refresh once a second, whatever their `wait` is.
   local SILENT = 4000
@@ -86,11 +87,11 @@ local function make_queue()
     return math.max(wait, SILENT) - ticks * 62.5
   end
 
-  function queue.tell(publish, owner, message)
+  function queue.notify(publish, owner, message)
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
-  -- Java's waiters ahead of a place: the sum of the waits that are known; what those that are not may come to, at the
+  -- Java's waiters ahead of a position in the queue: the sum of the waits that are known; what those that are not may come to, at the
   -- least and at the most; and what they may take off beyond their waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
@@ -116,7 +117,7 @@ local function make_queue()
     end
   end
 
-  -- The room of one of ours at this place. `had`: the room it had, less what was taken off since; it may be of a time when
+  -- The room of a waiter of ours at this position. `had`: the room it had, less what was taken off since; it may be of a time when
   -- a wait was known that is unknown now. What may be taken off beyond all waits is heeded up to a lease.
   function queue.needed(ahead, wait, had)
     if not ahead.java then return 0 end
@@ -137,7 +138,7 @@ local function make_queue()
         queue.count_java(ahead, due and was and due - was, due and due - at)
         if due and was and due > was then had = had + due - was end
       elseif due then
-        -- Who came last knows best.
+        -- The waiter of ours that came last was given its room by the latest knowledge.
         had = due - at - wait
       end
       was = due
@@ -145,7 +146,7 @@ local function make_queue()
     return queue.needed(ahead, wait, had)
   end
 
-  -- The waiters of Java from place `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
+  -- The waiters of Java from position `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
   -- first keeps `least` at the least, and those behind it their distance. `gone`: the deadline of the one that goes, where
   -- nobody is ahead of it: the first is no further from `least` than it was from that.
   function queue.nearer(keys, from, by, least, gone)
@@ -178,7 +179,7 @@ local function make_queue()
     while true do
       local owner = redis.call('lindex', keys[2], from)
       if not owner then
-        -- Deadlines that nobody stands for any more.
+        -- The queue is empty: deadlines that are left belong to nobody.
         if from == 0 then redis.call('del', keys[3], keys[4]) end
         return nil
       end
@@ -193,7 +194,7 @@ local function make_queue()
           queue.nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
         end
         -- If it lives all the same, it queues up again.
-        queue.tell(publish, owner, '0')
+        queue.notify(publish, owner, '0')
       elseif queue.ours(owner) and not queue.registered(keys, owner) then
         -- It waits for another lock.
         from = from + 1
@@ -203,9 +204,9 @@ local function make_queue()
     end
   end
 
-  -- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is told
-  -- to take it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when nobody could be
-  -- told.
+  -- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is
+  -- notified, and takes it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when it refused
+  -- the message.
   function queue.serve(keys, at, wait, lease, publish)
     local owner, due = queue.head(keys, at, wait, publish)
     if not owner then return 0 end
@@ -215,7 +216,7 @@ local function make_queue()
       -- A deadline of Java's does not say when it was set.
       local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
       lease = math.min(lease, math.max(1, math.floor(most)))
-      -- `!id`: its hold is listed by this id, and it asks when it is told; `nonce=id`: listed too; else not.
+      -- `!id`: its hold is listed by this id, and it asks when the message comes; `nonce=id`: listed too; else not.
       local id = string.match(nonce, '[!=](.*)$')
       if id then
         redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
@@ -231,14 +232,14 @@ local function make_queue()
       queue.advance(keys, owner, at, wait)
       message = lease .. ' ' .. nonce
     end
-    local told = queue.tell(publish, owner, message)
-    if type(told) == 'table' and told.err then return told end
+    local sent = queue.notify(publish, owner, message)
+    if type(sent) == 'table' and sent.err then return sent end
     return 1
   end
 end
 
--- Makes `queue`. A script calls this on every path before it uses `queue`, with what this step is told, also where an earlier
--- step has made it: steps of one command may be of several names. Whoever takes or gives back a lock that nobody waits for
+-- Makes `queue`. A script calls this on every path before it uses `queue`, with its own settings, also where an earlier step
+-- has made it: steps of one command may be of several names. Whoever takes or gives back a lock that nobody waits for
 -- does without, which costs less than the making.
 local function load_queue(long, lease, channels)
   if not queue then make_queue() end

@@ -40,22 +40,24 @@ end
 local function set(keys, known)
   local all = redis.call('lrange', keys[2], 0, -1)
   local flat = redis.call('zrange', keys[3], 0, -1, 'withscores')
-  local scores, standing, new = {}, {}, {}
+  local scores, queued, new = {}, {}, {}
   for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
 
   -- Of the one ahead: its deadline as it was, and as it is now.
   local was, is, ahead = nil, nil, queue.nobody_ahead()
   for _, owner in ipairs(all) do
     local due = scores[owner]
-    local set, second = due, standing[owner]
-    standing[owner] = true
+    local set, second = due, queued[owner]
+    queued[owner] = true
     if second then
-      -- Java queues a second time when its deadline was lost. One that is dead would be moved along for ever.
+      -- A waiter of Java queues a second time when its deadline was lost. The second entry of a dead one would be moved along
+      -- for ever.
       redis.call('lrem', keys[2], -1, owner)
       due, set = was, is
     elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then
-      -- Dead, and gone, wherever it stands. Who is behind it stands behind the one ahead of it, or behind the lock.
-      standing[owner] = nil
+      -- The waiter is dead, and leaves the queue wherever it stands. The one behind it now stands behind the one ahead of it,
+      -- or behind the lock.
+      queued[owner] = nil
       redis.call('lrem', keys[2], 1, owner)
       redis.call('hdel', keys[4], owner)
       set = is or at + math.max(0, redis.call('pttl', keys[1]))
@@ -76,7 +78,7 @@ local function set(keys, known)
       end
       queue.count_java(ahead, gap, due and due - at)
     end
-    if standing[owner] and not second and set ~= due then
+    if queued[owner] and not second and set ~= due then
       new[#new + 1] = set
       new[#new + 1] = owner
     end
@@ -86,9 +88,9 @@ local function set(keys, known)
     redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))
   end
   for owner in pairs(scores) do
-    if not standing[owner] then redis.call('zrem', keys[3], owner) end
+    if not queued[owner] then redis.call('zrem', keys[3], owner) end
   end
-  return standing
+  return queued
 end
 
 -- Was the lock passed to the waiter that is registered by this, or did others come in as its owner?
@@ -122,19 +124,19 @@ while arg <= #ARGV do
 
   local answers = {}
   local ok, failed = pcall(function()
-    local standing = set_own(keys, owners) and known
-    local alive = standing
+    local queued = set_own(keys, owners) and known
+    local alive = queued
     if not alive then
       load_queue(ARGV[4], ARGV[5], channels)
-      standing = set(keys, known)
+      queued = set(keys, known)
     end
-    -- Gone, where nobody refreshed it for long.
+    -- The hash of waiters is gone where nobody refreshed it for long: they are registered anew.
     local known_by = fields(keys[4], owners)
     for i, owner in ipairs(owners) do
-      if not known_by[i] and standing[owner] then redis.call('hset', keys[4], owner, nonces[i]) end
+      if not known_by[i] and queued[owner] then redis.call('hset', keys[4], owner, nonces[i]) end
     end
     if owners[1] then redis.call('pexpire', keys[4], REGISTERED) end
-    -- After their refresh: those who are alive do not go.
+    -- After the refresh, so that no waiter is taken out that is alive.
     if not alive then queue.head(keys, at, wait, publish) end
     answers[1], answers[2] = 0, redis.call('pttl', keys[1])
     if answers[2] == -2 then
@@ -144,7 +146,7 @@ while arg <= #ARGV do
     end
     local counts = fields(keys[1], owners)
     for i, owner in ipairs(owners) do
-      local answer = standing[owner] and 1 or 0
+      local answer = queued[owner] and 1 or 0
       if counts[i] then
         answer = 0
         if passed(keys[1], owner, counts[i], nonces[i]) then answer = math.max(2, redis.call('pttl', keys[1])) end

@@ -17,7 +17,7 @@
 --        {-2, n}   the hold is not there, but n others of this owner are
 -- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
 -- moment.
--- Same state as Redisson's fair lock (protocol 9.5), without its latch key; a head of ours is made the owner.
+-- Same state as Redisson's fair lock, without its latch key; a head of ours is made the owner.
 
 local owner, hold = ARGV[1], ARGV[2]
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')

@@ -5,7 +5,7 @@ end
 -- Reply  {number}  held; the section has this number: a new one, or for an owner that comes in again the one it has
 --        else      as of `reentrant/acquire.lua`, nothing was counted
 -- Idempotent. Numbers only grow, and some may be left out.
--- Same state as Redisson's fenced lock (protocol 11.1), but: coming in again is not counted, and a counter that was given
+-- Same state as Redisson's fenced lock, but: coming in again is not counted, and a counter that was given
 -- an end (Redisson's multi lock does so) has none any more.
 
 -- Before the counter is touched.

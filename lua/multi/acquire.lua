@@ -6,7 +6,7 @@
 --        {i, n}  nothing was taken: the lock KEYS[i], the first of those that somebody else holds, is busy for n ms; -1 =
 --                without end; text = it is not a lock
 -- Idempotent: what its owner has already is not counted again, nor is its lease made shorter. Each lock is left as one
--- taken alone (protocol 4.3). O(locks).
+-- taken alone. O(locks).
 
 local mine = {}
 for i = 1, #KEYS do

@@ -13,7 +13,7 @@
 --        -3        the owner has not got the hold of ARGV 4 any more
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 -- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(holds of this owner).
--- Same state as Redisson's RLock (protocol 4.3), but for the list of holds.
+-- Same state as Redisson's RLock, but for the list of holds.
 
 local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or ''
 if hold ~= '' then

@@ -18,7 +18,7 @@
 --        {-2, n}   the hold is not there, but n others of this owner are
 -- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
 -- moment.
--- Same state and message as Redisson's RLock (protocol 4.3), or its spin lock (4.5), without their latch key.
+-- Same state and message as Redisson's RLock, or its spin lock, without their latch key.
 
 local owner, hold, mine, last = ARGV[1], ARGV[5] or '', ARGV[6] or '', ARGV[7] or '0'
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')

@@ -1,4 +1,5 @@
--- What the scripts of the read-write lock share: put in front of each of them at build time. State and terms: protocol 10.
+-- What the scripts of the read-write lock share: put in front of each of them at build time. State and terms:
+-- docs/wire-format.md.
 --
 -- One hash: `mode` is read or write; a reader's field is its owner, the writer's is its owner and `:write`. Hold n of a
 -- reader has a key of its own, its cover, which lasts as long as that hold's lease. A reader none of whose covers is
@@ -7,7 +8,7 @@
 --
 -- No script looks at all readers as a matter of course: there may be thousands. With few fields in the hash its lease is what
 -- those in it are covered for, to the ms. With more, a script asks some readers, chosen at random. The hash never ends before
--- a live reader's cover, and may last longer than all of them: see `outlook`.
+-- a live reader's cover, and may last longer than all of them: see `lease_needed`.
 --
 -- Of a cluster's slot that is being moved, some keys are here and some are not. A key of KEYS that is not here has the server
 -- refuse the script before it begins; one that is found by what the hash says stops it where it stands, and what was written
@@ -16,11 +17,11 @@
 
 -- No owner has more holds for reading: a count beyond is somebody's forgery, and must not keep the server busy.
 local MOST = 65536
--- So many fields are few.
+-- Up to this number of fields a hash has few.
 local FEW = 16
--- So many readers a command asks at random at a time; and in so many fields a command searches, taken together.
+-- How many readers a command asks at random at a time, and through how many fields a command searches, taken together.
 local SAMPLE, SEARCH = 16, 256
--- By so many ms the hash of many readers may outlast them without being cut.
+-- For how many ms the hash of many readers may outlast them without being cut.
 local SLACK = 5000
 
 -- What is left of SEARCH, and for each hash a reader that this command found alive.
@@ -139,7 +140,7 @@ end
 -- lives; nil = as it is. And those of ours that are dead, for `bury`. `own`: as for `longest`, and its `count` of holds so far.
 -- Few fields: to the ms. More: it stays where somebody lasts as long, give or take SLACK, and where `own` did not, for then it
 -- was not the one that decided. Where `own` may have decided, all are searched, while SEARCH allows; beyond that it stays too.
-local function outlook(hash, tag, fields, now, own)
+local function lease_needed(hash, tag, fields, now, own)
   local enough = now < 0 and math.huge or math.max(now, 1)
   if fields <= FEW then return (longest(hash, tag, enough, own)) end
   local need, mine = math.max(enough - SLACK, 1), 0
@@ -195,7 +196,7 @@ local function bury(hash, dead)
   end
 end
 
--- Some owner in a hash, for whoever wonders why the lock is not to be had.
+-- Some owner in a hash: the holder that an answer names.
 local function holder(hash)
   -- Two, because one may be the mode.
   local two = redis.call('hlen', hash) > FEW and redis.pcall('hrandfield', hash, 2)

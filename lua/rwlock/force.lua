@@ -5,7 +5,7 @@
 --        3 last moment in ms of the server's time   4 publish command   5 channel
 -- Reply  1 it was held, 0 it was free, 2 it is held in the other mode and stays so; {1, text} it was held but nobody could
 --        be told; {-7, at} too late, nothing was done
--- Idempotent until its last moment. O(fields), which the server deletes. As Redisson's (protocol 10.5): covers are left to run
+-- Idempotent until its last moment. O(fields), which the server deletes. As Redisson's: covers are left to run
 -- out.
 
 load_holds()

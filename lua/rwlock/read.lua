@@ -16,7 +16,7 @@
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 -- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(1); O(holds of this owner) for one that was
 -- given.
--- Same state as Redisson's read lock (protocol 10.1), but for the list of holds.
+-- Same state as Redisson's read lock, but for the list of holds.
 
 local hash, owner, lease, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
 if hold ~= '' then

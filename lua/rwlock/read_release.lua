@@ -21,9 +21,9 @@
 -- moment.
 -- O(holds of this owner), and O(1) for the other readers: a sample of them, or all of up to SEARCH. Only where hardly any of
 -- them lives O(readers), once for each of ours that died.
--- Same state and message as Redisson's read lock (protocol 10.3), without its latch key, but: under the owner's own write
+-- Same state and message as Redisson's read lock, without its latch key, but: under the owner's own write
 -- hold the hash's lease stays, for it is the writer's. Otherwise it becomes what the readers that are left are covered for,
--- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer (`outlook`).
+-- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer (`lease_needed`).
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
@@ -69,13 +69,13 @@ if left > 0 then
   least = math.max(least, keep)
   anew = least > 0 and covered(tag, owner, left, least) < least
 end
--- Those that go and are not in KEYS, because others act as this owner.
+-- Covers that go and are not in KEYS, because other clients act as this owner.
 for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.call('exists', cover(tag, owner, n)) end
 local now, live, dead
 if mode == 'read' then
   now = redis.call('pttl', hash)
   if anew then now = math.max(now, lease) end
-  live, dead = outlook(hash, tag, fields, now, {owner = owner, count = count, left = left, anew = anew and lease})
+  live, dead = lease_needed(hash, tag, fields, now, {owner = owner, count = count, left = left, anew = anew and lease})
 end
 -- A script is not rolled back: what may be refused comes first, or is undone.
 if left == 0 then
@@ -100,7 +100,7 @@ bury(hash, dead)
 if live then
   -- Asked anew: a millisecond may have gone by, and the hash must not end before the covers.
   if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
-  -- Whoever waits was told of a later end.
+  -- Waiters have heard of a later end.
   if now - live > 1000 then redis.pcall(ARGV[8], ARGV[9], '0') end
 end
 return left > 0 and left or {-1}

@@ -8,7 +8,7 @@
 --        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
 -- Reply  as of `common/renew.lua`
 -- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
--- others. As Redisson's renewal (protocol 6), but it cuts nobody short.
+-- others. As Redisson's renewal, but it cuts nobody short.
 -- A lock whose covers cannot all be read is not said to be lost: its entry is the server's reason. O(holds renewed), whoever else
 -- reads; where a lease is made shorter, as a release.
 
@@ -37,7 +37,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
   for n = 1, math.min(count, MOST) do
     local key = cover(tag, owner, n)
     local now = redis.call('pttl', key)
-    -- What has run out is not brought back.
+    -- A cover that has run out is not brought back.
     if now > 0 then
       if not keep and (exactly or now < lease) then
         todo[#todo + 1] = {key, lease}
@@ -49,7 +49,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
   if best == 0 then return nil end
   local left, others, dead = redis.call('pttl', hash), nil, nil
   if exactly and mode == 'read' then
-    others, dead = outlook(hash, tag, redis.call('hlen', hash), left, {owner = owner, count = count, left = 0})
+    others, dead = lease_needed(hash, tag, redis.call('hlen', hash), left, {owner = owner, count = count, left = 0})
   end
   if others or left < best then todo[#todo + 1] = {hash, math.max(best, others or 0)} end
   return todo, dead
@@ -80,7 +80,7 @@ while arg <= #ARGV do
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then
-    -- Before Redis 7 an error is a text with the place in front.
+    -- Before Redis 7 an error is a text that begins with the position in the script.
     answer = type(answer) == 'table' and answer.err or tostring(answer)
     answer = string.gsub(answer, '^@?user_script:%s*%d+:%s*%-?', '')
   end

@@ -3,8 +3,8 @@
 -- ARGV   1 mode: read or write
 --        2 tag
 -- Reply  {ms, owner, count, owner, count, ...}; ms -2 = not held in this mode, -1 = held without end. Readers that are
---        dead are not told.
--- Reads only. O(readers): all are told.
+--        dead are left out.
+-- Reads only. O(readers): the reply names all of them.
 
 local hash, tag = KEYS[1], ARGV[2]
 local mode = redis.call('hget', hash, 'mode')

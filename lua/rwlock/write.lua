@@ -16,7 +16,7 @@
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 -- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(holds of this owner), and O(1) for readers:
 -- a sample of them; O(readers) only where hardly any of them lives, once for each of ours that died.
--- Same state as Redisson's write lock (protocol 10.2), but for the list of holds; coming in again takes the longer of both
+-- Same state as Redisson's write lock, but for the list of holds; coming in again takes the longer of both
 -- leases, not their sum; where every reader is dead nobody is waited for.
 
 local hash, owner, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV[7]

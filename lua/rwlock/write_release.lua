@@ -18,8 +18,8 @@
 --        {-2, n}   the hold is not there, but n others of this owner for writing are
 -- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
 -- moment. O(holds of this owner).
--- Same state and message as Redisson's write lock (protocol 10.4), without its latch key, but: what is left to readers is
--- told, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
+-- Same state and message as Redisson's write lock, without its latch key, but: what is left to readers is
+-- announced, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'

@@ -81,7 +81,7 @@ pub(crate) mod runtime {
         }
 
         impl Reaper {
-            pub(crate) fn finish_whenever(&self, job: Job) {
+            pub(crate) fn finish_uncounted(&self, job: Job) {
                 self.0.asleep.lock().push(job);
             }
 
@@ -157,7 +157,7 @@ pub(crate) mod topology {
     pub(crate) struct MemberId;
 
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Place {
+    pub(crate) struct Placement {
         pub(crate) member: MemberId,
     }
 
@@ -180,8 +180,8 @@ pub(crate) mod topology {
             self.0.unsubscribe();
         }
 
-        pub(crate) fn place(&self, _: &LockName) -> Place {
-            Place { member: MemberId }
+        pub(crate) fn placement(&self, _: &LockName) -> Placement {
+            Placement { member: MemberId }
         }
 
         /// Time stands still: what lingers is over at once.

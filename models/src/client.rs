@@ -167,7 +167,7 @@ impl<T: Holds> World<T> {
         self.table.unreserve(hold);
     }
 
-    /// As `release::give_back`.
+    /// As `GuardRelease::run`.
     pub(crate) fn release(&self, guard: Guard) {
         let Guard { hold, level } = guard;
         let (end, tenure) = {
@@ -203,7 +203,7 @@ impl<T: Holds> World<T> {
         self.table.released(hold);
     }
 
-    /// Hands a guard over inside the process, as `release::begin` does.
+    /// Hands a guard over inside the process, as `GuardRelease::leave_book` does.
     pub(crate) fn hand_over(guard: Guard) -> Guard {
         let Guard { hold, level } = guard;
         hold.book().close(level);
@@ -235,7 +235,7 @@ impl<T: Holds> World<T> {
             let lost = before.is_none() && book.end().is_some();
             drop(book);
             if lost {
-                self.relieve(&hold);
+                self.give_back_ended(&hold);
             }
         }
     }
@@ -248,7 +248,7 @@ impl<T: Holds> World<T> {
     /// The local clock has reached the end of the lease.
     pub(crate) fn expire(&self, hold: &Arc<Hold>) {
         if hold.book().finish(End::Expired) {
-            self.relieve(hold);
+            self.give_back_ended(hold);
         }
     }
 
@@ -259,8 +259,8 @@ impl<T: Holds> World<T> {
         }
     }
 
-    /// As `release::relieve`.
-    fn relieve(&self, hold: &Arc<Hold>) {
+    /// As `release::give_back_ended`.
+    fn give_back_ended(&self, hold: &Arc<Hold>) {
         let _order = hold.order.lock();
         let end = hold.book().end();
         if end != Some(End::Gone) && hold.book().count() > 0 {

@@ -137,7 +137,7 @@ impl Client {
                 None => self.server.try_acquire().then(|| self.grant(name)),
             };
             if let Some(grant) = got {
-                waiter.won(&grant.0, NOW, HeldAs::MayHandOver);
+                waiter.acquired(&grant.0, NOW, HeldAs::MayHandOver);
                 return grant;
             }
             waiter.sit();
@@ -167,7 +167,7 @@ impl Client {
         if heard {
             self.registry.message(&name.channel, b"0");
         }
-        self.registry.released(name, told, Courtesy::Told);
+        self.registry.released(name, told, Courtesy::ByMessage);
     }
 
     /// Another client, which holds the lock, frees it: a message is all that comes of it here.

@@ -39,14 +39,14 @@ struct Request {
     holds_nothing: bool,
     /// The number of the hold that is to be acquired; 0 where the owner will never have another.
     number: u64,
-    /// With a queue in Redis: where the owner is told that its turn has come.
+    /// With a queue in Redis: where the message comes in that the turn of the owner has come.
     inbox: Option<Arc<LockName>>,
     deadline: Deadline,
     /// True when the wait ran out while an attempt was under way: that is no error.
     ran_out: AtomicBool,
 }
 
-/// Acquires as told; None when the wait ran out. On the client's runtime, wherever the caller is.
+/// Acquires as `how` says; None when the wait ran out. On the client's runtime, wherever the caller is.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     let home = engine.home();
     if home.is_here() {
@@ -66,14 +66,13 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
     }
     // The wait begins there as well: a runtime that stands still says nothing about the server.
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
-    home.bring(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
+    home.run(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
 }
 
 impl Request {
     fn new(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Self> {
         how.check()?;
-        protocol.name().check()?;
-        engine.check_open()?;
+        engine.check(protocol.name())?;
         let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited_before);
         let given = how.owner.or_else(Owner::current);
         let fresh = given.is_none();
@@ -125,7 +124,7 @@ impl Request {
             Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
             outcome => outcome,
         };
-        if self.may_meet_itself() && matches!(outcome, Ok(Some(_))) {
+        if self.others_may_wait_as_owner() && matches!(outcome, Ok(Some(_))) {
             self.wake_same_owner();
         }
         self.note(&outcome);
@@ -147,7 +146,7 @@ impl Request {
                     | Tried::Queued(_)
                     | Tried::Marked(..)
                     | Tried::Displaced
-                    | Tried::Met
+                    | Tried::OwnerTaken
                     | Tried::HeldBack,
                 ) => {
                     return Ok(None);
@@ -159,20 +158,20 @@ impl Request {
         }
     }
 
-    /// True when others may wait as its owner, and may come in beside it, or it beside them.
-    fn may_meet_itself(&self) -> bool {
+    /// True when other acquires may wait as the same owner, so that each may come in beside another.
+    fn others_may_wait_as_owner(&self) -> bool {
         !self.holds_nothing && !self.not_reentrant
     }
 
-    /// True when its owner holds what lets it in: by another acquire.
+    /// True when its owner holds the lock, or the half of it that lets this one in, by another acquire.
     fn is_in(&self) -> bool {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
         // Who writes may read.
         let other = || self.protocol.other().filter(|_| self.protocol.nature().shared);
-        self.may_meet_itself() && (holds(self.protocol.name()) || other().is_some_and(holds))
+        self.others_may_wait_as_owner() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
 
-    /// It came in: so may those who wait as the same owner.
+    /// The owner holds the lock now: others who wait as the same owner may come in beside it.
     fn wake_same_owner(&self) {
         let registry = &self.engine.registry;
         if self.protocol.queue().is_some() {
@@ -213,8 +212,6 @@ impl Request {
 
 /// Asks the primary who holds a lock.
 pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<State> {
-    protocol.name().check()?;
-    engine.check_open()?;
     let reply = engine.ask(protocol.name(), protocol.state()).await?;
     let (ttl, holders) = protocol.stated(&reply)?;
     Ok(State { holders, remaining: u64::try_from(ttl).ok().map(Duration::from_millis) })

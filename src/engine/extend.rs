@@ -9,7 +9,7 @@ use crate::engine::clock::{Refusals, harmless_from};
 use crate::engine::hold::{Hold, lease_until, valid_until};
 use crate::engine::ledger::{Book, Cap, End, Entry as _};
 use crate::engine::protocol::Renewed;
-use crate::engine::renewal::at_places;
+use crate::engine::renewal::at_positions;
 use crate::engine::replies::too_late;
 use crate::error::{Error, Result};
 use crate::transport::Reply;
@@ -55,7 +55,7 @@ impl Extension {
         // Other holds of this owner here may be gone.
         let gone = asked.read_gone();
         if !gone.is_empty() {
-            self.engine.gone(&self.hold, &gone);
+            self.engine.lose_holds(&self.hold, &gone);
         }
         if gone.contains(&number) {
             return Err(self.hold.lost(End::Gone));
@@ -160,7 +160,7 @@ impl Asked {
     fn read_gone(&self) -> Vec<u64> {
         let Reply::List(entries) = &self.reply else { return Vec::new() };
         match entries.as_slice() {
-            [Reply::List(gone)] => at_places(&self.numbers, gone),
+            [Reply::List(gone)] => at_positions(&self.numbers, gone),
             [Reply::Int(0)] => self.numbers.clone(),
             _ => Vec::new(),
         }

@@ -29,7 +29,7 @@ pub(crate) struct Hold {
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) owner: Owner,
     book: Mutex<Book>,
-    /// Told whenever the hold ends or its deadline moves.
+    /// Notified whenever the hold ends or its deadline moves.
     pub(crate) changed: Notify,
     /// Puts the commands that change the count in the server into one order.
     pub(crate) order: tokio::sync::Mutex<()>,
@@ -61,7 +61,7 @@ impl Hold {
     }
 
     /// A section has begun, and this is its fencing token.
-    pub(crate) fn begins(&self, token: u64) {
+    pub(crate) fn set_token(&self, token: u64) {
         self.token.store(token, Ordering::Relaxed);
     }
 
@@ -77,7 +77,7 @@ impl Hold {
         self.book().holds().collect()
     }
 
-    /// What those who relied on it are told of its end.
+    /// The error that the end of the hold is to its guards.
     pub(crate) fn lost(&self, end: End) -> Error {
         let name = Arc::clone(&self.name().plain);
         match end {
@@ -135,7 +135,7 @@ impl Target {
     /// For an owner that may come again: the hold in the table, which may be another one than `hold`.
     pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
         let hold = engine.holds.reserve(hold.key(), hold);
-        // Somebody knows it, if only by what stands in Redis.
+        // The owner is known from here on, if only by what stands in Redis.
         hold.owner.reveal();
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: true })
     }
@@ -191,12 +191,12 @@ impl Grant {
     /// Until when it is held, if it is: no I/O, no timer, just the clock.
     pub(crate) fn until(&self) -> Option<Moment> {
         let book = self.hold.book();
-        // Read under the lock: whoever hears of a longer lease later finds it over.
+        // Read under the lock: a longer lease that is booked later finds this one over.
         let now = self.engine.now();
         Some(Moment::from_nanos(book.until(self.level)?)).filter(|until| now < *until)
     }
 
-    /// Takes the release into the caller's hands. False when it was taken before.
+    /// Leaves the release to the caller. False when that was done before.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.armed)
     }

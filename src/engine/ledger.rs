@@ -4,9 +4,12 @@
 //! transport's clock.
 
 // Named because the models include this file by its path.
+#[path = "ledger/notes.rs"]
+mod notes;
 #[path = "ledger/table.rs"]
 mod table;
 
+use notes::Notes;
 pub(crate) use table::{Entry, Table};
 
 /// Why a hold ended other than by its release.
@@ -30,8 +33,8 @@ struct Level {
     lease: Option<u64>,
     /// Until when it counts as held; for watchdog levels the book's `watched` says so.
     until: u64,
-    /// Nor longer than this: a command that may have shortened the lease is under way, or went without a reply; or it was over
-    /// when the watchdog's lease began anew for another guard.
+    /// The guard counts on no more than this: a command that may have shortened the lease is under way, or went without a reply;
+    /// or the guard was over when the watchdog's lease began anew for another one.
     cap: Cap,
 }
 
@@ -58,21 +61,10 @@ pub(crate) struct Book {
     end: Option<End>,
     /// The guards that relied on it when it ended, or their part of it did.
     lost: Vec<(u32, End)>,
-    /// How many times the server gave it to the owner anew.
+    /// How many times the owner was granted the lock anew.
     tenure: u32,
-    /// Holds whose acquires went without a reply once, so that a late copy may still reach the server.
-    doubts: Vec<u64>,
-    /// Holds whose releases the server refused, to be given back with the next.
-    owed: Vec<u64>,
-    /// Holds whose guards were given up, and that are listed in the server still.
-    given_up: Vec<u64>,
-    /// Until then a command that shortens the lease may still reach the server: an `extend` or a release without a reply.
-    cut_until: u64,
-    /// Until then the server may keep it, by an `extend` without a reply, although nobody counts on that.
-    unseen: u64,
-    /// The number of the last `extend` that was to make the lease shorter.
-    cuts: u64,
-    /// The tenure in which it was refuted while no guard relied on it.
+    notes: Notes,
+    /// The tenure in which the server said that the owner holds nothing, while no guard relied on it.
     refuted: Option<u32>,
     reserved: u32,
     closed: bool,
@@ -132,7 +124,7 @@ impl Book {
         self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none())
     }
 
-    /// True when somebody relies on it until after `then`.
+    /// True when a guard relies on the hold until after `then`.
     pub(crate) fn lasts(&self, then: u64) -> bool {
         self.end.is_none() && self.until_all() > then
     }
@@ -156,7 +148,7 @@ impl Book {
     }
 
     /// Until when the guard holds, and how long the lease is that ends then.
-    pub(crate) fn outlook(&self, id: u32) -> Option<(u64, u64)> {
+    pub(crate) fn until_and_lease(&self, id: u32) -> Option<(u64, u64)> {
         let until = self.until(id)?;
         let level = self.levels.iter().find(|level| level.id == id)?;
         let lease =
@@ -174,7 +166,7 @@ impl Book {
         self.levels.iter().find(|level| level.id == id)?.lease
     }
 
-    /// Until when anybody was promised it. Caps are not heeded: the server may have it for as long as that.
+    /// Until when any guard was promised the hold. Caps are not heeded: the server may keep the lock for as long as that.
     pub(crate) fn until_all(&self) -> u64 {
         self.latest(|_| true)
     }
@@ -230,7 +222,7 @@ impl Book {
         before
     }
 
-    /// The command was not carried out, as was heard at `now`. A guard that was over by then stays so: it has been told.
+    /// The command was not carried out, as was heard at `now`. A guard that was over by then stays over: its end was reported.
     pub(crate) fn uncapped(&mut self, now: u64, id: u32, before: Cap) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.id == id && level.cap.until > now) {
             level.cap = before;
@@ -268,8 +260,8 @@ impl Book {
         self.renewed
     }
 
-    /// Ends the hold, for good. True when that is news to somebody: a hold that nobody relies on is being released, and
-    /// what is released is not lost.
+    /// Ends the hold, for good. True when a guard loses it by that: a hold that no guard relies on is being released, and what
+    /// is released is not lost.
     pub(crate) fn finish(&mut self, end: End) -> bool {
         if self.end.is_some() {
             return false;
@@ -279,7 +271,7 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// Ends these of the holds that guards rely on, where others may rely on the rest. Those that were there.
+    /// Ends those holds of this list that guards rely on; other guards may rely on other holds. Returns the holds it has ended.
     pub(crate) fn lose(&mut self, end: End, holds: &[u64]) -> Vec<u64> {
         self.lose_levels(end, |_, level| holds.contains(&level.hold))
     }
@@ -303,9 +295,9 @@ impl Book {
         holds
     }
 
-    /// The server was heard not to have this hold, in an answer to what was asked during `tenure`. As [`Book::finish`],
-    /// but an answer that comes in after a release says nothing of what was acquired since. Between two guards, when one
-    /// has given the hold back and it is not yet handed over, nobody is there to be told: [`Book::is_refuted`].
+    /// The server said that the owner does not hold the lock, in an answer to a question of `tenure`. As [`Book::finish`], but an
+    /// answer that comes in after a release says nothing of what was acquired since. Between two guards, when one has given the
+    /// hold back and it is not yet handed over, there is nobody to notify: [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.refuted_idle();
@@ -320,7 +312,7 @@ impl Book {
         }
     }
 
-    /// True when the server was heard not to have it while no guard relied on it: there is nothing to hand over.
+    /// True when the server said so while no guard relied on the hold: there is nothing to hand over.
     pub(crate) fn is_refuted(&self) -> bool {
         self.refuted == Some(self.tenure)
     }
@@ -352,83 +344,6 @@ impl Book {
             self.count = self.count.saturating_sub(1);
         }
         self.count == 0
-    }
-
-    /// True when an acquire of a hold here went without a reply, so that a late copy of it may still reach the server.
-    pub(crate) fn doubted(&self) -> bool {
-        !self.doubts.is_empty()
-    }
-
-    /// Notes such an acquire.
-    pub(crate) fn doubt(&mut self, hold: u64) {
-        if !self.doubts.contains(&hold) {
-            self.doubts.push(hold);
-        }
-    }
-
-    /// Takes the note of such an acquire. True when there was one.
-    pub(crate) fn undoubt(&mut self, hold: u64) -> bool {
-        let before = self.doubts.len();
-        self.doubts.retain(|doubt| *doubt != hold);
-        self.doubts.len() != before
-    }
-
-    /// Takes all of them.
-    pub(crate) fn doubts(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.doubts)
-    }
-
-    /// The server refused to take this hold back.
-    pub(crate) fn owe(&mut self, holds: impl IntoIterator<Item = u64>) {
-        self.owed.extend(holds);
-    }
-
-    /// Takes the holds that the server refused to take back.
-    pub(crate) fn owed(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.owed)
-    }
-
-    /// The guard of this hold was given up: whoever gives back any hold of the owner is to take this one.
-    pub(crate) fn give_up(&mut self, hold: u64) {
-        self.given_up.push(hold);
-    }
-
-    /// Takes one of those.
-    pub(crate) fn given_up(&mut self) -> Option<u64> {
-        self.given_up.pop()
-    }
-
-    /// Takes this one of those. False when it was taken already.
-    pub(crate) fn take_given_up(&mut self, hold: u64) -> bool {
-        let before = self.given_up.len();
-        self.given_up.retain(|other| *other != hold);
-        self.given_up.len() != before
-    }
-
-    /// A command that shortens the lease went without a reply: it may reach the server until then.
-    pub(crate) fn may_be_cut(&mut self, until: u64) {
-        self.cut_until = self.cut_until.max(until);
-    }
-
-    /// An `extend` to `until` went without a reply.
-    pub(crate) fn note_unseen(&mut self, until: u64) {
-        self.unseen = self.unseen.max(until);
-    }
-
-    /// Until when the server may keep it, whoever counts on that.
-    pub(crate) fn until_in_server(&self) -> u64 {
-        self.until_all().max(self.unseen)
-    }
-
-    /// Until when such a command may reach the server.
-    pub(crate) fn cut_until(&self) -> u64 {
-        self.cut_until
-    }
-
-    /// The number of the next such `extend`.
-    pub(crate) fn next_cut(&mut self) -> u64 {
-        self.cuts += 1;
-        self.cuts
     }
 
     /// True once the hold has left the table: nobody may open it again.

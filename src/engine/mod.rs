@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
-use crate::owner::Owner;
 
 pub(crate) mod acquire;
 pub(crate) mod channels;
 pub(crate) mod clock;
 pub(crate) mod extend;
+mod grant;
 pub(crate) mod hold;
+mod ids;
 pub(crate) mod ledger;
+mod losses;
 pub(crate) mod metrics;
 pub(crate) mod preflight;
 pub(crate) mod protocol;
@@ -34,16 +35,15 @@ mod tests;
 pub(crate) mod wait;
 
 use crate::names::LockName;
-use crate::runtime::home::{Brought, Home};
+use crate::runtime::home::Home;
 use crate::runtime::reaper::{Finished, Reaper};
 use crate::topology::{MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::{Call, Reply, Transport};
 use crate::world::Moment;
 use clock::ServerClock;
-use hold::{Hold, Holds};
-use ledger::{Book, End, Entry as _};
-use protocol::{HoldId, Protocol};
+use hold::Holds;
+use ledger::End;
 use queue::Queues;
 use registry::Registry;
 use renewal::Kick;
@@ -152,58 +152,15 @@ impl Engine {
     }
 
     /// Asks the server of a lock something that changes nothing.
-    pub(crate) fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Brought<Result<Reply>> {
+    pub(crate) async fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Result<Reply> {
+        self.check(name)?;
         let (engine, name) = (Arc::clone(self), Arc::clone(name));
-        self.home().bring(async move {
-            let reply = engine.topology.run(&name, call).await;
-            reply.map_err(|fault| fault.to_error(&name.plain))
-        })
+        self.home().run(async move { engine.run(&name, call).await }).await
     }
 
-    /// A new owner, of a number never used before by this client.
-    pub(crate) fn owner(&self) -> Owner {
-        Owner::fresh(&self.id, self.owners.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// A number for a hold that is about to be acquired, never used before by this client.
-    pub(crate) fn hold_number(&self) -> u64 {
-        self.taken.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// How Redis knows the hold of this number, whichever client asks: by the client's random part and the number.
-    pub(crate) fn hold_id(&self, owner: &Owner, number: u64) -> HoldId {
-        match number {
-            0 if owner.is_known() => HoldId::Unlisted,
-            0 => HoldId::Only,
-            number => HoldId::Listed(Bytes::from(format!("{}{number}", self.id_prefix))),
-        }
-    }
-
-    /// The ids of these holds as a list, as a renewal is told of those that are relied on. Empty where there is but one, and
-    /// will be.
-    pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
-        let mut ids = Vec::new();
-        for number in numbers {
-            match self.hold_id(owner, *number) {
-                HoldId::Only if numbers.len() > 1 => ids.extend(b",-"),
-                HoldId::Listed(id) => ids.extend([b",", &id[..]].concat()),
-                HoldId::Unlisted => ids.extend(b",-"),
-                HoldId::Only | HoldId::Any => {}
-            }
-        }
-        Bytes::from(ids)
-    }
-
-    /// As [`Engine::hold_ids`], for the `n`th command that makes the lease of the first of them shorter.
-    pub(crate) fn hold_ids_cut(&self, owner: &Owner, numbers: &[u64], n: u64) -> Bytes {
-        let ids = self.hold_ids(owner, numbers);
-        let first = ids.iter().skip(1).position(|byte| *byte == b',').map_or(ids.len(), |at| at + 1);
-        Bytes::from([&ids[..first], format!("~{n}").as_bytes(), &ids[first..]].concat())
-    }
-
-    /// The number of a hold of this client's, from its id.
-    pub(crate) fn number_of(&self, id: &[u8]) -> Option<u64> {
-        std::str::from_utf8(id).ok()?.strip_prefix(&*self.id_prefix)?.parse().ok()
+    /// Sends a command once, for a caller to whom all failures are the same.
+    pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply> {
+        self.topology.run(name, call).await.map_err(|fault| fault.to_error(&name.plain))
     }
 
     /// Done once a moment has passed; at once where it has.
@@ -222,6 +179,12 @@ impl Engine {
     /// The last moment of a command sent now that may take as long as any, in the server's time.
     pub(crate) fn last_ms(&self) -> i64 {
         self.clock.last(self.now(), self.options.command_timeout)
+    }
+
+    /// Whether anything may be asked about this name: an error where it is none, or where the client is closed.
+    pub(crate) fn check(&self, name: &LockName) -> Result<()> {
+        name.check()?;
+        self.check_open()
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -254,86 +217,6 @@ impl Engine {
         self.topology.world().fraction()
     }
 
-    /// Ends a hold that was not released, tells whoever relies on it, and has the rest cleaned up.
-    pub(crate) fn lose(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
-        if hold.finish(end) {
-            self.ended(hold, end);
-        }
-    }
-
-    /// Ends what the watchdog kept for guards that are over by the clock. How many guards that concerns.
-    pub(crate) fn expire(self: &Arc<Self>, hold: &Arc<Hold>) -> usize {
-        self.lose_some(hold, End::Expired, |book| book.lose_over(self.now().as_nanos()))
-    }
-
-    /// Ends these holds of an owner's, which the server does not have any more. How many guards that concerns.
-    pub(crate) fn gone(self: &Arc<Self>, hold: &Arc<Hold>, numbers: &[u64]) -> usize {
-        self.lose_some(hold, End::Gone, |book| book.lose(End::Gone, numbers))
-    }
-
-    fn lose_some(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lose: impl FnOnce(&mut Book) -> Vec<u64>) -> usize {
-        let (lost, tenure) = {
-            let mut book = hold.book();
-            if book.end().is_some() {
-                return 0;
-            }
-            let lost = lose(&mut book);
-            if end == End::Gone && lost.is_empty() {
-                book.refuted_idle();
-            }
-            if !lost.is_empty() && book.is_idle() && book.count() as usize == lost.len() {
-                // Nothing else is left of it.
-                let _ = book.finish(end);
-            }
-            (lost, book.tenure())
-        };
-        let count = lost.len();
-        if count > 0 {
-            self.tell_lost(hold, end, lost, tenure);
-        }
-        count
-    }
-
-    /// The server said that it has nothing of this hold, asked during `tenure`. How many guards that is news to.
-    pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> usize {
-        if hold.refuted(tenure) { self.ended(hold, End::Gone) } else { 0 }
-    }
-
-    /// As [`Engine::lose`], for a hold whose book says already that it ended. How many guards that concerns.
-    fn ended(self: &Arc<Self>, hold: &Arc<Hold>, end: End) -> usize {
-        let (lost, tenure): (Vec<u64>, _) = {
-            let book = hold.book();
-            (book.holds().collect(), book.tenure())
-        };
-        let count = lost.len();
-        self.tell_lost(hold, end, lost, tenure);
-        count
-    }
-
-    /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
-    pub(crate) fn released_elsewhere(
-        self: &Arc<Self>,
-        protocol: &Arc<dyn Protocol>,
-        owner: &Owner,
-        which: impl FnOnce(&Hold) -> Vec<u64>,
-    ) {
-        if let Some(hold) = self.holds.get(&(Arc::clone(protocol.name()), owner.clone())) {
-            let numbers = which(&hold);
-            self.gone(&hold, &numbers);
-        }
-    }
-
-    /// Tells of holds, by their numbers, that are over for those who relied on them, and gives them back.
-    fn tell_lost(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
-        hold.changed.notify_waiters();
-        if end != End::Closed {
-            metrics::lost(hold.protocol.flavour(), lost.len());
-            tracing::warn!(lock.name = %hold.name().plain, owner = hold.owner.text(), ?end, "lock lost");
-        }
-        self.registry.forget(hold);
-        release::relieve(self, hold, end, lost, tenure);
-    }
-
     /// Shuts down: renewals stop, held locks are released, queued releases are sent, connections close. An error when
     /// that took longer than `within`; connections are closed then all the same.
     pub(crate) fn shut_down(self: &Arc<Self>, within: Duration) -> Option<Finished<Result<()>>> {
@@ -355,8 +238,8 @@ impl Engine {
             }
             // Itself not counted: it runs outside the reaper's account.
             let drained = tokio::time::timeout(within, engine.reaper.drained()).await.is_ok();
-            let rest = until.since(engine.now()).max(Duration::from_millis(100));
-            futures::future::join_all(engine.topology.transports().map(|transport| transport.close(rest))).await;
+            let left = until.since(engine.now()).max(Duration::from_millis(100));
+            futures::future::join_all(engine.topology.transports().map(|transport| transport.close(left))).await;
             engine.reaper.stop();
             if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
         };

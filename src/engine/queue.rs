@@ -1,35 +1,29 @@
-//! Places in queues that stand in Redis: kept for as long as their waiters live, and served when nobody else does it.
+//! Queue entries in Redis: kept for as long as their waiters live. Queues are served here when nobody else does it.
 //!
-//! A waiter of ours keeps its place only while its client says so, once every beat and in one command for many. So a
-//! waiter whose process died is out of the way within seconds, and one that lives keeps its place however long it takes.
+//! A waiter of ours keeps its entry only while its client says so, once every beat and in one command for many. So the entry
+//! of a process that died is out of the way within seconds, and a waiter that lives keeps its own however long it takes.
 //! The same command serves the head of a queue whose lock is free: that finds the locks whose holders died, and those
 //! that were passed on to somebody who did not take them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use super::Engine;
+mod beat;
+
+pub(crate) use beat::run;
+
 use super::hold::{Key, Target};
-use super::protocol::{Protocol, Queue};
-use super::registry::Passed;
-use super::renewal::{self, Which};
-use crate::error::Error;
+use super::protocol::Protocol;
 use crate::hash::ReadyHash;
 use crate::names::LockName;
-use crate::transport::{Arg, Call, Reply};
 use crate::world::Moment;
 
-/// The most waiters that one command refreshes: a script blocks the server for as long as it runs.
-const MOST: usize = 500;
-
-/// One waiter's place.
+/// The place of one waiter in a queue in Redis.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     target: Arc<Target>,
@@ -46,7 +40,7 @@ impl QueueEntry {
         Moment::from_nanos(self.confirmed.load(Ordering::Relaxed))
     }
 
-    /// Where the waiter is told that its turn has come.
+    /// Where the message comes in that the turn of the waiter has come.
     pub(crate) fn inbox(&self) -> &Arc<LockName> {
         &self.inbox
     }
@@ -61,7 +55,7 @@ impl QueueEntry {
     }
 }
 
-/// A place that is kept until this is dropped.
+/// Keeps a queue entry until it is dropped.
 #[derive(Debug)]
 pub(crate) struct EntryHandle {
     queues: Arc<Queues>,
@@ -87,13 +81,13 @@ impl Drop for EntryHandle {
 /// A lock, and when to look at it.
 type Due = (Arc<dyn Protocol>, Moment);
 
-/// A client's places in queues, and what it has to look after in them.
+/// The queue entries of a client, and the locks that it has to look after.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     entries: Mutex<HashMap<Key, Arc<QueueEntry>, ReadyHash>>,
-    /// Waiters that left a mark in Redis without a place in a queue.
+    /// Waiters that left a mark in Redis without a queue entry.
     marked: Mutex<HashMap<Key, Arc<Target>, ReadyHash>>,
-    /// Locks that this client passed on or told somebody of, and when to look whether they were taken.
+    /// Locks that this client passed on, or whose head it notified, and when to check whether they were taken.
     after: Mutex<HashMap<Arc<LockName>, Due, ReadyHash>>,
     /// True when locks were passed on to this client since the last beat.
     passed: AtomicBool,
@@ -101,8 +95,8 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Keeps a place that an answer to a command sent at `sent` has confirmed.
-    pub(crate) fn keep(
+    /// Keeps a queue entry that the answer to a command sent at `sent` has confirmed.
+    pub(crate) fn keep_entry(
         self: &Arc<Self>,
         target: &Arc<Target>,
         inbox: Arc<LockName>,
@@ -139,22 +133,22 @@ impl Queues {
         self.marked.lock().get(&target.hold.key()).is_some_and(|found| !Arc::ptr_eq(found, target))
     }
 
-    /// Everybody who has left something in Redis by waiting.
+    /// Every waiter that has left something in Redis.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         let entries = self.entries.lock();
         let marked = self.marked.lock();
         entries.values().map(|entry| &entry.target).chain(marked.values()).map(Arc::clone).collect()
     }
 
-    /// This client passed a lock on, or told somebody to take it: looks after its first lease whether that was done.
-    pub(crate) fn look_after(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
+    /// This client passed a lock on, or notified the head of its queue: checks after the first lease whether the lock was taken.
+    pub(crate) fn check_after_first_lease(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
         if let Some(queue) = protocol.queue() {
-            self.look_in(protocol, now, queue.first_lease_ms.unsigned_abs());
+            self.check_in(protocol, now, queue.first_lease_ms.unsigned_abs());
         }
     }
 
-    /// Looks at a lock when its lease is over, in so many ms.
-    pub(crate) fn look_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
+    /// Checks a lock when its lease is over, in so many ms.
+    pub(crate) fn check_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
         let due = now + Duration::from_millis(ms + 2);
         let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));
         if before.is_none() {
@@ -163,14 +157,14 @@ impl Queues {
     }
 
     /// A lock was passed on to this client, for a short first lease.
-    pub(crate) fn passed(&self) {
+    pub(crate) fn note_passed(&self) {
         if !self.passed.swap(true, Ordering::Relaxed) {
             self.kick.notify_one();
         }
     }
 
     /// How long there is nothing to do; None: until the next kick.
-    fn rest(&self, now: Moment, beat: Duration) -> Option<Duration> {
+    fn idle_for(&self, now: Moment, beat: Duration) -> Option<Duration> {
         let next = self.after.lock().values().map(|(_, due)| due.since(now)).min();
         if self.passed.load(Ordering::Relaxed) || !self.entries.lock().is_empty() {
             return Some(next.map_or(beat, |next| next.min(beat)));
@@ -191,186 +185,4 @@ impl Queues {
         });
         due
     }
-}
-
-/// Keeps places and looks after locks until the client closes. Holds the engine only while a beat is under way.
-pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: watch::Receiver<bool>) {
-    let mut last = None;
-    loop {
-        let rest = {
-            let Some(engine) = engine.upgrade() else { return };
-            let (now, beat) = (engine.now(), engine.options.beat());
-            let left = last.map_or(beat, |last: Moment| (last + beat).since(now));
-            queues.rest(now, left)
-        };
-        let kicked = tokio::select! {
-            biased;
-            _ = closing.wait_for(|closing| *closing) => return,
-            () = queues.kick.notified() => true,
-            () = tokio::time::sleep(rest.unwrap_or_default()), if rest.is_some() => false,
-        };
-        if kicked {
-            // A beat after the first of a series.
-            if rest.is_none() {
-                last = None;
-            }
-            if last.is_none() {
-                let Some(engine) = engine.upgrade() else { return };
-                last = Some(engine.now());
-            }
-            continue;
-        }
-        let Some(engine) = engine.upgrade() else { return };
-        let now = engine.now();
-        let whole = last.is_none_or(|last| now >= last + engine.options.beat());
-        if whole {
-            last = Some(now);
-        }
-        beat(&engine, now, whole).await;
-    }
-}
-
-/// What one command is about: locks, each with the waiters to be refreshed in its queue.
-type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<QueueEntry>>)>;
-
-/// Refreshes every place if it is time, and looks after the locks that are due.
-async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
-    let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
-    if whole {
-        let mut entries: Vec<_> = engine.queues.entries.lock().values().cloned().collect();
-        entries.sort_by(|a, b| a.protocol().name().key.cmp(&b.protocol().name().key));
-        for same in entries.chunk_by(|a, b| a.protocol().name() == b.protocol().name()) {
-            for part in same.chunks(MOST) {
-                locks.extend(part.first().map(|first| (Arc::clone(first.protocol()), part.to_vec())));
-            }
-        }
-    }
-    let renewal = async {
-        if whole && engine.queues.passed.swap(false, Ordering::Relaxed) {
-            let round = renewal::round(engine, Which::Short).await;
-            if round.failed > 0 {
-                engine.queues.passed();
-            }
-        }
-    };
-    let refresh = async {
-        let mut under_way: FuturesUnordered<_> =
-            batches(engine, locks).into_iter().map(|batch| refresh(engine, batch)).collect();
-        while under_way.next().await.is_some() {}
-    };
-    futures::future::join(renewal, refresh).await;
-}
-
-/// Some locks a command, of one kind and at one server, and not too many waiters.
-fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
-    let place = |protocol: &Arc<dyn Protocol>| engine.topology.place(protocol.name());
-    locks.sort_by_key(|(protocol, _)| place(protocol));
-    let mut batches: Vec<Batch> = Vec::new();
-    let mut waiters = 0;
-    for (protocol, entries) in locks {
-        let fits = batches.last().is_some_and(|batch| {
-            batch.len() < engine.options.watchdog_batch
-                && waiters + entries.len() <= MOST
-                && batch
-                    .first()
-                    .is_some_and(|(first, _)| first.flavour() == protocol.flavour() && place(first) == place(&protocol))
-        });
-        if !fits {
-            batches.push(Vec::new());
-            waiters = 0;
-        }
-        waiters += entries.len();
-        if let Some(batch) = batches.last_mut() {
-            batch.push((protocol, entries));
-        }
-    }
-    batches
-}
-
-async fn refresh(engine: &Arc<Engine>, batch: Batch) {
-    let queues = |(protocol, _): &(Arc<dyn Protocol>, Vec<_>)| protocol.queue().map(|queue| queue.keys.clone());
-    let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else { return };
-    let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
-    let keys = words.len();
-    words.extend(queue.args(engine.topology.publish(first.name())));
-    for (protocol, entries) in &batch {
-        words.extend(protocol.queue().map(|queue| Arg::Text(queue.channels.clone())));
-        words.push(Arg::Int(i64::try_from(entries.len()).unwrap_or(i64::MAX)));
-        for one in entries {
-            words.extend([
-                Arg::Text(one.target.hold.owner.bytes()),
-                Arg::Int(one.at.load(Ordering::Relaxed)),
-                Arg::Text(one.target.nonce.clone()),
-            ]);
-        }
-    }
-    let sent = engine.now();
-    let reply = engine.topology.run(first.name(), Call { script: queue.refresh, keys, words }).await;
-    let outcome = match reply {
-        Ok(reply) => answered(engine, &batch, queue, sent, &reply),
-        Err(fault) => Err(fault.to_error(&first.name().plain)),
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
-        for entry in batch.iter().flat_map(|(_, entries)| entries) {
-            // Whoever has not heard anything for so long finds out what is wrong by itself.
-            if engine.now().since(entry.confirmed()) > engine.options.poll_cap {
-                engine.registry.wake(&entry.inbox);
-            }
-        }
-    }
-}
-
-/// Reads the answer to a refresh.
-fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<(), Error> {
-    let odd = || Error::odd_reply(queue.refresh.name, reply);
-    let Reply::List(answers) = reply else { return Err(odd()) };
-    let mut answers = answers.iter();
-    let Some(Reply::Int(at)) = answers.next() else { return Err(odd()) };
-    for (protocol, entries) in batch {
-        let now = engine.now();
-        match (answers.next(), answers.next()) {
-            (Some(Reply::Int(1)), _) => engine.queues.look_after(protocol, now),
-            (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
-                // Nobody says so when a lease runs out. One that lasts beyond the next beat is looked at then.
-                let left =
-                    u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < engine.options.beat());
-                if let Some(left) = left {
-                    engine.queues.look_in(protocol, now, left);
-                }
-            }
-            (Some(Reply::Text(reason)), _) => {
-                let reason = String::from_utf8_lossy(reason);
-                tracing::warn!(lock.name = %protocol.name().plain, %reason, "the server refused to keep a queue");
-                for one in entries {
-                    answers.next();
-                    engine.registry.wake(&one.inbox);
-                }
-                continue;
-            }
-            _ => return Err(odd()),
-        }
-        for one in entries {
-            match answers.next() {
-                Some(Reply::Int(1)) => one.confirm(sent, *at),
-                // Not there: its attempt to stay will tell, in order with its other commands.
-                Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),
-                Some(Reply::Int(left)) => {
-                    let lease = Duration::from_millis(left.unsigned_abs());
-                    let mut wakes = None;
-                    let entries = engine.queues.entries.lock();
-                    // Under the lock, and only for the very place that was asked about: its owner may have been in since,
-                    // and wait anew.
-                    if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
-                        wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
-                    }
-                    drop(entries);
-                    // A waker may come back for the entries.
-                    drop(wakes);
-                }
-                _ => return Err(odd()),
-            }
-        }
-    }
-    Ok(())
 }

@@ -90,8 +90,8 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
             () = tokio::time::sleep_until(due) => None,
         };
         let Some(engine) = engine.upgrade() else { return };
-        // A round that repeats failures spares what was renewed a moment ago; a regular one spares nothing, so that a loss
-        // is told within a period whenever it happens.
+        // A round that repeats failures spares holds that were renewed a moment ago; a regular one spares none, so that a loss
+        // is noticed within a period whenever it happens.
         let which = match &kicked {
             Some(members) if !engine.topology.is_all(members) => Which::At(members),
             None if failed => Which::Due,
@@ -100,14 +100,14 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
         let round = round(&engine, which).await;
         let of_some = matches!(which, Which::At(_));
         if of_some && round.failed == 0 {
-            // The others' round comes when it would have come.
+            // The round of the other servers comes when it would have come.
             continue;
         }
         failed = round.failed > 0;
-        let mut rest = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
+        let mut pause = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
-        rest -= engine.jitter(rest) / 20;
-        let next = Instant::now() + rest;
+        pause -= engine.jitter(pause) / 20;
+        let next = Instant::now() + pause;
         due = if of_some { due.min(next) } else { next };
     }
 }
@@ -122,9 +122,9 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
         Which::Due => book.is_watched() && book.renewed_at() <= due,
         Which::Short => book.is_watched() && book.watched() <= short,
     });
-    let place = |hold: &Hold| engine.topology.place(hold.name());
+    let placement = |hold: &Hold| engine.topology.placement(hold.name());
     if let Which::At(members) = which {
-        holds.retain(|hold| members.contains(&place(hold).member));
+        holds.retain(|hold| members.contains(&placement(hold).member));
     }
     let mut round = Round { lost: holds.iter().map(|hold| engine.expire(hold)).sum(), ..Round::default() };
     holds.retain(|hold| {
@@ -132,7 +132,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which<'_>) -> Round {
         book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle()
     });
     // A command renews holds of one kind at one server. Where each is, is read once: names may move meanwhile.
-    let kind = |hold: &Hold| (place(hold), std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
+    let kind = |hold: &Hold| (placement(hold), std::ptr::from_ref(hold.protocol.nature().renewal) as usize);
     let mut placed: Vec<_> = holds.into_iter().map(|hold| (kind(&hold), hold)).collect();
     placed.sort_by_key(|(kind, _)| *kind);
     let (kinds, holds): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
@@ -174,7 +174,7 @@ async fn batch(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Round {
 async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error> {
     let Some(first) = holds.first() else { return Ok(Round::default()) };
     let watchdog = engine.options.watchdog;
-    // What an answer of "not held" is about: by then some may have been released, and acquired anew.
+    // What an answer of "not held" is about: by the time it comes some holds may have been released, and acquired anew.
     let asked: Vec<Asked> = holds.iter().map(|hold| Asked::of(hold)).collect();
     let each = holds.iter().zip(&asked).map(|(hold, asked)| Renewed {
         name: hold.name(),
@@ -183,9 +183,9 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         extend: asked.watched,
     });
     let call = first.protocol.nature().renewal.call(millis(watchdog), 0, each);
-    let asked_at = engine.topology.place(first.name());
+    let asked_at = engine.topology.placement(first.name());
     let sent = engine.now();
-    let reply = engine.topology.run(first.name(), call).await.map_err(|fault| fault.to_error(&first.name().plain))?;
+    let reply = engine.run(first.name(), call).await?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == holds.len() => entries,
         odd => return Err(Error::odd_reply(first.protocol.nature().renewal.script.name, &odd)),
@@ -194,7 +194,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
     let mut round = Round::default();
     for ((hold, asked), entry) in holds.iter().zip(asked).zip(entries) {
         let tenure = asked.tenure;
-        if engine.topology.place(hold.name()) != asked_at {
+        if engine.topology.placement(hold.name()) != asked_at {
             // Neither a yes nor a no counts of a server that may have lost the name before it answered.
             round.failed += 1;
             continue;
@@ -202,7 +202,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         let entry = match entry {
             // Somebody else gave back some of these holds.
             Reply::List(gone) => {
-                round.lost += asked.lose(engine, hold, &at_places(&asked.numbers, &gone));
+                round.lost += asked.lose(engine, hold, &at_positions(&asked.numbers, &gone));
                 Reply::Int(1)
             }
             entry => entry,
@@ -211,7 +211,8 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
             Reply::Int(1) => {
                 let mut book = hold.book();
                 let now = engine.now().as_nanos();
-                // Released meanwhile, known to have ended, or asked to be kept up only: then others may be watched by now.
+                // The hold was released meanwhile, or has ended; or it was asked to be kept up only, and another guard is
+                // watched by now.
                 if !asked.watched || !book.is_watched() {
                     continue;
                 }
@@ -243,7 +244,7 @@ struct Asked {
     watched: bool,
     /// The holds that are relied on.
     numbers: Vec<u64>,
-    /// True when they are told by their owner: it has no others.
+    /// True when the command names them by their owner alone, which has no others.
     only: bool,
 }
 
@@ -269,15 +270,15 @@ impl Asked {
         if hold.book().tenure() != self.tenure {
             return 0;
         }
-        engine.gone(hold, gone)
+        engine.lose_holds(hold, gone)
     }
 }
 
-/// What stands in a list at these places, counted from 1: so a renewal tells of holds that are gone.
-pub(crate) fn at_places(numbers: &[u64], places: &[Reply]) -> Vec<u64> {
-    let at = |place: &Reply| match place {
-        Reply::Int(place) => numbers.get(usize::try_from(*place).ok()?.checked_sub(1)?).copied(),
+/// The entries of a list at these positions, counted from 1: so the answer to a renewal names the holds that are gone.
+pub(crate) fn at_positions(numbers: &[u64], positions: &[Reply]) -> Vec<u64> {
+    let at = |position: &Reply| match position {
+        Reply::Int(position) => numbers.get(usize::try_from(*position).ok()?.checked_sub(1)?).copied(),
         _ => None,
     };
-    places.iter().filter_map(at).collect()
+    positions.iter().filter_map(at).collect()
 }

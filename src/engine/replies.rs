@@ -37,23 +37,23 @@ impl dyn Protocol {
     pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
         let Nature { fenced, by_set, .. } = *self.nature();
         // Where it can be looked at whether the lock is free, that is because nobody may be told.
-        let busy = |ttl: i64, at, told| Some(Answer::Busy(Busy { ttl: u64::try_from(ttl).ok(), at, told }));
-        let told = self.backoff().is_none();
+        let busy = |ttl: i64, at, announced| Some(Answer::Busy(Busy { ttl: u64::try_from(ttl).ok(), at, announced }));
+        let announced = self.backoff().is_none();
         let attempt = match reply {
             Reply::Nil if by_set => busy(-1, 0, true),
             Reply::Text(ok) if by_set && ok == "OK" => Some(Answer::Held),
             Reply::Nil if !fenced => Some(Answer::Held),
-            Reply::Int(-1) => busy(-1, 0, told),
+            Reply::Int(-1) => busy(-1, 0, announced),
             Reply::Int(-2) => Some(Answer::Passed),
             Reply::Int(-3) => Some(Answer::Gone),
             Reply::Int(-4) => Some(Answer::Displaced),
             Reply::Int(-5) => Some(Answer::HeldBack),
             Reply::Int(-6) => Some(Answer::Deadlock),
-            Reply::Int(ms @ 0..) => busy(*ms, 0, told),
+            Reply::Int(ms @ 0..) => busy(*ms, 0, announced),
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Answer::TooLate(*at)),
                 [Reply::Int(ms), Reply::Int(at)] if self.queue().is_some() => busy(*ms, *at, true),
-                [Reply::Int(ms @ -1..), Reply::Int(told @ 0..=1)] if by_set => busy(*ms, 0, *told == 1),
+                [Reply::Int(ms @ -1..), Reply::Int(announced @ 0..=1)] if by_set => busy(*ms, 0, *announced == 1),
                 [token] if fenced => token_of(token).map(Answer::Fenced),
                 _ => None,
             },
@@ -79,13 +79,13 @@ impl dyn Protocol {
             Reply::Nil => Some(Release::NotHeld(None)),
             Reply::Text(owner) => Some(Release::NotHeld(Some(self.holder(owner)))),
             Reply::Int(left) => match (u32::try_from(*left), u32::try_from(left.saturating_neg())) {
-                (_, Ok(told)) => Some(Release::Free(told)),
+                (_, Ok(receivers)) => Some(Release::Free(receivers)),
                 (Ok(left), _) => Some(Release::Left(left)),
                 _ => None,
             },
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(0), Reply::Text(reason)] => {
-                    Some(Release::Untold(String::from_utf8_lossy(reason).into_owned()))
+                    Some(Release::Unannounced(String::from_utf8_lossy(reason).into_owned()))
                 }
                 [Reply::Int(-1)] => Some(Release::Others),
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Release::TooLate(*at)),
@@ -108,7 +108,7 @@ impl dyn Protocol {
             Reply::Int(2) => Ok(Forced::Other),
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(1), Reply::Text(reason)] => {
-                    Ok(Forced::Untold(String::from_utf8_lossy(reason).into_owned()))
+                    Ok(Forced::Unannounced(String::from_utf8_lossy(reason).into_owned()))
                 }
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Forced::TooLate(*at)),
                 _ => Err(self.odd("force", reply)),

@@ -33,7 +33,7 @@ pub(crate) struct Kind {
     pub(crate) release: &'static Script,
     pub(crate) force: &'static Script,
     /// True when releases are announced on the lock's channel.
-    pub(crate) tells: bool,
+    pub(crate) announces: bool,
 }
 
 /// How such a lock speaks to Redis.
@@ -43,7 +43,7 @@ pub(crate) struct Simple {
     kind: &'static Kind,
     /// The key that counts its sections.
     counter: Option<Bytes>,
-    /// How one who waits without being told sleeps.
+    /// How a waiter sleeps that gets no message.
     backoff: Option<Backoff>,
 }
 
@@ -76,10 +76,10 @@ impl Simple {
         Call { script, keys, words }
     }
 
-    /// The command that announces a release, and the channel; empty ones where nobody is told.
+    /// The command that announces a release, and the channel; empty ones where nothing is announced.
     fn telling(&self, publish: &Bytes) -> [Arg; 2] {
-        let told = |word: &Bytes| Arg::Text(if self.kind.tells { word.clone() } else { Bytes::new() });
-        [told(publish), told(&self.name.channel)]
+        let announced = |word: &Bytes| Arg::Text(if self.kind.announces { word.clone() } else { Bytes::new() });
+        [announced(publish), announced(&self.name.channel)]
     }
 }
 

@@ -41,8 +41,8 @@
 //!
 //! # Wire format
 //!
-//! Protocol §11.1: that of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section.
-//! Redisson counts when the holder comes in again, too.
+//! That of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section.
+//! Redisson counts each time that the holder comes in again, too.
 
 use crate::client::Client;
 use crate::engine::protocol::Nature;
@@ -88,7 +88,7 @@ static KIND: Kind = Kind {
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
-    tells: true,
+    announces: true,
 };
 
 /// # Fenced locks

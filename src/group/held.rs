@@ -81,7 +81,7 @@ impl Held {
         let job = Abortable::new(job, end).map(drop);
         // On the client's runtime, that may outlive the caller's.
         match reaper {
-            Some(reaper) => reaper.finish_whenever(Box::pin(job)),
+            Some(reaper) => reaper.finish_uncounted(Box::pin(job)),
             None => drop(tokio::spawn(job)),
         }
         held

@@ -9,13 +9,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Within this time nobody can have done anything under a lock without a word to its guard.
+/// Within this time nobody can have done any work under a lock without asking anything of its guard.
 const INSTANT: Duration = Duration::from_millis(1);
 
-/// So many names are told of, and no more: names may be without number.
+/// The most names that are warned about: there is no limit to the names that a program makes up.
 const MOST: usize = 256;
 
-static TOLD: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
+static WARNED: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
 
 /// Whether anything was ever asked of a guard.
 pub(super) struct Unused {
@@ -45,16 +45,16 @@ impl Drop for Unused {
             && taken.elapsed() < INSTANT
             && !std::thread::panicking()
         {
-            tell(name);
+            warn(name);
         }
     }
 }
 
 #[cold]
-fn tell(name: Arc<str>) {
+fn warn(name: Arc<str>) {
     {
-        let mut told = TOLD.lock();
-        if told.len() >= MOST || !told.insert(Arc::clone(&name)) {
+        let mut warned = WARNED.lock();
+        if warned.len() >= MOST || !warned.insert(Arc::clone(&name)) {
             return;
         }
     }
@@ -77,7 +77,7 @@ mod tests {
             Unused::new(&name).touch();
             drop(Unused::ignored());
         }
-        let told = TOLD.lock().len();
-        assert!((1..=MOST).contains(&told), "{told}");
+        let warned = WARNED.lock().len();
+        assert!((1..=MOST).contains(&warned), "{warned}");
     }
 }

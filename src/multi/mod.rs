@@ -111,7 +111,7 @@ impl DistLock for MultiLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::bring(group::home(&self.locks), async move { lock.seek(how).await })
+        home::run_on(group::home(&self.locks), async move { lock.seek(how).await })
     }
 
     /// Who holds all of them.

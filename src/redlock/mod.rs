@@ -139,7 +139,7 @@ impl RedLock {
             .enumerate()
             .map(|(at, lock)| {
                 let asking = ask(at, Arc::clone(lock));
-                home::bring(group::home(&self.nodes), async move {
+                home::run_on(group::home(&self.nodes), async move {
                     let answer = tokio::time::timeout(limit, asking).await;
                     answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
                 })
@@ -161,7 +161,7 @@ impl DistLock for RedLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::bring(group::home(&self.nodes), async move { lock.seek(how).await })
+        home::run_on(group::home(&self.nodes), async move { lock.seek(how).await })
     }
 
     /// Who holds most of the servers. Where nobody does, and yet nobody could (Redisson's holders have another name on every

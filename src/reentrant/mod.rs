@@ -5,7 +5,7 @@
 //!
 //! # Wire format
 //!
-//! Protocol §2.3, §3.1 and §4.3, as Redisson leaves it, without its unlock latch:
+//! What Redisson leaves in Redis, without its unlock latch:
 //!
 //! | step | `<name>` | message |
 //! |---|---|---|
@@ -52,7 +52,7 @@ static KIND: Kind = Kind {
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
-    tells: true,
+    announces: true,
 };
 
 /// # Reentrant locks

@@ -27,7 +27,7 @@ pub(crate) struct Home(Handle);
 
 /// The output of work that may end with its runtime.
 pub(crate) trait EndsWithRuntime {
-    /// What whoever waits for it is told then.
+    /// The output that the caller gets then.
     fn runtime_gone() -> Self;
 }
 
@@ -85,11 +85,11 @@ impl Home {
     }
 
     /// Work that is polled on this runtime, wherever this is polled. Dropped, it is dropped.
-    pub(crate) fn bring<T: EndsWithRuntime + Send + 'static>(
+    pub(crate) fn run<T: EndsWithRuntime + Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Brought<T> {
-        Brought { home: self.clone(), work: Some(work.boxed()), away: None }
+    ) -> OnHome<T> {
+        OnHome { home: self.clone(), work: Some(work.boxed()), away: None }
     }
 }
 
@@ -110,14 +110,14 @@ impl<T: EndsWithRuntime> Future for Away<T> {
     }
 }
 
-/// See [`Home::bring`].
-pub(crate) struct Brought<T> {
+/// See [`Home::run`].
+pub(crate) struct OnHome<T> {
     home: Home,
     work: Option<BoxFuture<'static, T>>,
     away: Option<Away<T>>,
 }
 
-impl<T: EndsWithRuntime + Send + 'static> Future for Brought<T> {
+impl<T: EndsWithRuntime + Send + 'static> Future for OnHome<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -136,7 +136,7 @@ impl<T: EndsWithRuntime + Send + 'static> Future for Brought<T> {
     }
 }
 
-impl<T> Drop for Brought<T> {
+impl<T> Drop for OnHome<T> {
     fn drop(&mut self) {
         if let Some(away) = &self.away {
             away.0.abort();
@@ -229,14 +229,14 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Brings work on behalf of a lock home. Of a lock of somebody else's making nobody knows where that is: its work stays where
-/// its caller is.
-pub(crate) fn bring<T: EndsWithRuntime + Send + 'static>(
+/// Runs work on behalf of a lock on the lock's runtime. Where a lock lives that somebody else has made is unknown: its work stays
+/// where its caller is.
+pub(crate) fn run_on<T: EndsWithRuntime + Send + 'static>(
     home: Option<&Home>,
     work: impl Future<Output = T> + Send + 'static,
 ) -> BoxFuture<'static, T> {
     match home {
-        Some(home) => Box::pin(home.bring(work)),
+        Some(home) => Box::pin(home.run(work)),
         None => Box::pin(work),
     }
 }

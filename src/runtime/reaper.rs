@@ -1,12 +1,9 @@
 //! What must be finished although nobody waits for it: releases of dropped guards, clean-up after doubt, commands whose
 //! callers went away. All of it on the client's own runtime: that of a caller may end before it is done.
 
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -14,7 +11,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::runtime::home::{Away, EndsWithRuntime, Home};
+mod finished;
+
+pub(crate) use finished::Finished;
+
+use crate::runtime::home::Home;
 
 /// One thing to finish.
 pub(crate) type Job = BoxFuture<'static, ()>;
@@ -57,14 +58,14 @@ impl Reaper {
     /// Has a job done that closing waits for.
     pub(crate) fn finish(&self, job: Job) {
         let busy = self.busy();
-        self.finish_whenever(Box::pin(async move {
+        self.finish_uncounted(Box::pin(async move {
             job.await;
             drop(busy);
         }));
     }
 
     /// As `finish`, for a job that can be done anew: one that panics, which it should not, is done once more.
-    pub(crate) fn finish_surely(&self, job: impl Fn() -> Job + Send + 'static) {
+    pub(crate) fn finish_retrying(&self, job: impl Fn() -> Job + Send + 'static) {
         self.finish(Box::pin(async move {
             let first = AssertUnwindSafe(job());
             if first.catch_unwind().await.is_err() {
@@ -74,19 +75,19 @@ impl Reaper {
         }));
     }
 
-    /// Has a job done that is not under way as long as it sleeps, which it does not any more when the client closes. Only
-    /// closing waits for it.
-    pub(crate) fn finish_at_last(&self, job: Job) {
+    /// Has a job done that sleeps first, and stops sleeping when the client closes. It does not count as under way meanwhile;
+    /// only closing waits for it.
+    pub(crate) fn finish_by_closing(&self, job: Job) {
         self.0.dozing.fetch_add(1, Ordering::AcqRel);
         let dozing = Busy(Arc::downgrade(&self.0), |shared| &shared.dozing);
-        self.finish_whenever(Box::pin(async move {
+        self.finish_uncounted(Box::pin(async move {
             job.await;
             drop(dozing);
         }));
     }
 
     /// Has a job done that closing does not wait for.
-    pub(crate) fn finish_whenever(&self, job: Job) {
+    pub(crate) fn finish_uncounted(&self, job: Job) {
         // Refused only when the runtime is gone, and the job with it.
         let _ = self.0.jobs.send(job);
     }
@@ -149,121 +150,26 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
                 Some(job) => drop(jobs.spawn(job)),
                 None => break,
             },
-            Some(done) = jobs.join_next(), if !jobs.is_empty() => told(done),
+            Some(done) = jobs.join_next(), if !jobs.is_empty() => warn_if_panicked(done),
             () = stop.notified() => incoming.close(),
         }
     }
     while let Some(done) = jobs.join_next().await {
-        told(done);
+        warn_if_panicked(done);
     }
 }
 
 /// A job that panics takes nothing with it but itself: the others go on, and nobody counts it as under way any more.
-fn told(done: Result<(), JoinError>) {
+fn warn_if_panicked(done: Result<(), JoinError>) {
     if done.is_err_and(|error| error.is_panic()) {
         tracing::warn!("a clean-up panicked, which is a bug: what it was about ends with its lease");
-    }
-}
-
-/// A future that is carried through once it has begun: dropped half-way, it moves to the reaper and goes on there; its
-/// output is then dropped. Dropped before its first poll, it never begins. Polled on another runtime than the client's, it
-/// becomes a task on that one: timers that it made elsewhere would end with their runtime.
-pub(crate) struct Finished<T: EndsWithRuntime + Send + 'static> {
-    future: Option<BoxFuture<'static, T>>,
-    away: Option<Away<T>>,
-    /// True when its caller polls it with the client's runtime entered only.
-    at_home: bool,
-    begun: bool,
-    counted: bool,
-    busy: Option<Busy>,
-    reaper: Reaper,
-}
-
-impl<T: EndsWithRuntime + Send + 'static> Finished<T> {
-    pub(crate) fn new(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
-        let (future, reaper): (BoxFuture<'static, T>, _) = (Box::pin(future), reaper.clone());
-        Self { future: Some(future), away: None, at_home: false, begun: false, counted: true, busy: None, reaper }
-    }
-
-    /// As `new`, for a caller who polls it with the client's runtime entered only, on it or through
-    /// [`Roaming::poll`](super::home::Roaming::poll): nothing looks where it is.
-    pub(crate) fn at_home(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
-        let mut work = Self::new(reaper, future);
-        work.at_home = true;
-        work
-    }
-
-    /// As `new`, for work that is to be done even if this is dropped before its first poll.
-    pub(crate) fn begun(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
-        let mut work = Self::new(reaper, future);
-        work.begun = true;
-        work.busy = Some(reaper.busy());
-        work
-    }
-
-    /// As `new`, for work that closing does not wait for: closing itself.
-    pub(crate) fn uncounted(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
-        let mut work = Self::new(reaper, future);
-        work.counted = false;
-        work
-    }
-
-    /// Leaves the future to the reaper from the start.
-    pub(crate) fn detach(mut self) {
-        self.begun = true;
-    }
-}
-
-impl<T: EndsWithRuntime + Send + 'static> Future for Finished<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        if !std::mem::replace(&mut self.begun, true) && self.counted {
-            self.busy = Some(self.reaper.busy());
-        }
-        debug_assert!(!self.at_home || self.reaper.home().is_here());
-        // Taken out: one that panics is not polled again.
-        if let Some(mut future) = self.future.take() {
-            if self.at_home || self.reaper.home().is_here() {
-                let polled = future.as_mut().poll(context);
-                match &polled {
-                    Poll::Pending => self.future = Some(future),
-                    Poll::Ready(_) => self.busy = None,
-                }
-                return polled;
-            }
-            let busy = self.busy.take();
-            self.away = Some(self.reaper.home().spawn(async move {
-                let output = future.await;
-                drop(busy);
-                output
-            }));
-        }
-        let Some(away) = self.away.as_mut() else {
-            // Polled after it was done, which no caller in this crate does.
-            return Poll::Pending;
-        };
-        let output = std::task::ready!(Pin::new(away).poll(context));
-        self.away = None;
-        Poll::Ready(output)
-    }
-}
-
-impl<T: EndsWithRuntime + Send + 'static> Drop for Finished<T> {
-    fn drop(&mut self) {
-        if let (true, Some(future)) = (self.begun, self.future.take()) {
-            let busy = self.busy.take();
-            self.reaper.finish_whenever(Box::pin(async move {
-                drop(future.await);
-                drop(busy);
-            }));
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future as _;
     use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
@@ -294,7 +200,7 @@ mod tests {
         for _ in 0..3 {
             reaper.finish(Box::pin(async { panic!("of the test") }));
             let tries = Arc::clone(&tries);
-            reaper.finish_surely(move || {
+            reaper.finish_retrying(move || {
                 let tries = Arc::clone(&tries);
                 Box::pin(async move {
                     tokio::task::yield_now().await;

@@ -55,8 +55,8 @@ pub(crate) async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duratio
         if recovery.is_none() && Instant::now() < due {
             return work.as_mut().poll(cx);
         }
-        let rest = recovery.get_or_insert_with(|| Box::pin(tokio::time::sleep(RECOVERY)));
-        std::task::ready!(rest.as_mut().poll(cx));
+        let pause = recovery.get_or_insert_with(|| Box::pin(tokio::time::sleep(RECOVERY)));
+        std::task::ready!(pause.as_mut().poll(cx));
         work.as_mut().poll(cx)
     })
     .await

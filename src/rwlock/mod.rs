@@ -27,7 +27,7 @@
 //!
 //! # Wire format
 //!
-//! Protocol §10, without the unlock latch:
+//! As Redisson's, without its unlock latch:
 //!
 //! | | |
 //! |---|---|

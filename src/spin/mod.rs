@@ -9,7 +9,7 @@
 //!
 //! # Wire format
 //!
-//! Protocol §4.5 and §7.8: that of the reentrant lock, without the message.
+//! That of the reentrant lock, without the message.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ static KIND: Kind = Kind {
     acquire: &ACQUIRE,
     release: &RELEASE,
     force: &FORCE,
-    tells: false,
+    announces: false,
 };
 
 /// # Spin locks

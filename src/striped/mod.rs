@@ -119,7 +119,7 @@ impl Striped {
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         let lock = self.clone();
-        home::bring(group::home(&self.segments), async move { lock.seek(how).await }).await
+        home::run_on(group::home(&self.segments), async move { lock.seek(how).await }).await
     }
 
     async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {

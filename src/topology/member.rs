@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::signs::{Signs, UnderWay};
+use super::liveness::{Liveness, UnderWay};
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
@@ -20,7 +20,7 @@ impl MemberId {
     }
 }
 
-/// Who is told of messages, and of servers whose connections broke. The registry is the one implementation outside tests.
+/// Who is notified of messages, and of servers whose connections broke. The registry is the one implementation outside tests.
 pub(crate) trait MemberListener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
@@ -36,7 +36,7 @@ pub(crate) trait MemberListener: Send + Sync {
 pub(super) struct Member {
     id: MemberId,
     transport: Arc<dyn Transport>,
-    signs: Signs,
+    liveness: Liveness,
     listener: OnceLock<Weak<dyn MemberListener>>,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Member {
 
 impl Member {
     pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>) -> Arc<Self> {
-        Arc::new(Self { id, transport, signs: Signs::default(), listener: OnceLock::new() })
+        Arc::new(Self { id, transport, liveness: Liveness::default(), listener: OnceLock::new() })
     }
 
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
@@ -64,7 +64,7 @@ impl Member {
 
     /// As [`Transport::run`]; whether an answer came is noted.
     pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
-        let mut under_way = UnderWay { pending: Some(self.signs.ask(world.now())), world };
+        let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = self.transport.run(call).await;
         if let Some(pending) = under_way.pending.take() {
             match &outcome {
@@ -77,10 +77,10 @@ impl Member {
 
     /// True when answers were due at that moment, and none had come for longer than they take.
     pub(super) fn is_silent(&self, at: Moment) -> bool {
-        self.signs.are_missing(at)
+        self.liveness.is_silent(at)
     }
 
-    fn tell(&self, what: impl FnOnce(&dyn MemberListener)) {
+    fn notify(&self, what: impl FnOnce(&dyn MemberListener)) {
         if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
             what(&*listener);
         }
@@ -89,14 +89,14 @@ impl Member {
 
 impl Listener for Member {
     fn message(&self, channel: &[u8], payload: &[u8]) {
-        self.tell(|listener| listener.message(channel, payload));
+        self.notify(|listener| listener.message(channel, payload));
     }
 
     fn missed(&self) {
-        self.tell(|listener| listener.missed(self.id));
+        self.notify(|listener| listener.missed(self.id));
     }
 
     fn reconnected(&self) {
-        self.tell(|listener| listener.reconnected(self.id));
+        self.notify(|listener| listener.reconnected(self.id));
     }
 }

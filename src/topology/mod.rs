@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
+mod liveness;
 mod member;
-mod signs;
 
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
@@ -25,7 +25,7 @@ pub(crate) struct Topology {
 
 /// Where a name lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Placement {
     pub(crate) member: MemberId,
     /// How often the name has moved. What a server said of a name that has moved since it was asked says nothing about now.
     generation: usize,
@@ -67,14 +67,14 @@ impl Topology {
     }
 
     /// Where a name lives now. So far no name ever moves.
-    pub(crate) fn place(&self, _name: &LockName) -> Place {
+    pub(crate) fn placement(&self, _name: &LockName) -> Placement {
         match &self.rule {
-            Rule::Single => Place { member: MemberId::new(0), generation: 0 },
+            Rule::Single => Placement { member: MemberId::new(0), generation: 0 },
             #[cfg(test)]
             Rule::LastDigit(moved) => {
                 let generation = moved.load(std::sync::atomic::Ordering::SeqCst);
                 let digit = usize::from(_name.key.last().unwrap_or(&b'0') - b'0');
-                Place { member: MemberId::new((digit + generation) % self.members.len()), generation }
+                Placement { member: MemberId::new((digit + generation) % self.members.len()), generation }
             }
         }
     }
@@ -84,7 +84,7 @@ impl Topology {
         let mut found = Vec::new();
         let mut without: Vec<MemberId> = self.members().collect();
         for name in names {
-            let member = self.place(&name).member;
+            let member = self.placement(&name).member;
             if let Some(at) = without.iter().position(|other| *other == member) {
                 without.swap_remove(at);
                 found.push(name);
@@ -97,7 +97,7 @@ impl Topology {
     }
 
     fn member(&self, name: &LockName) -> &Arc<Member> {
-        &self.members[self.place(name).member.index()]
+        &self.members[self.placement(name).member.index()]
     }
 
     /// Every server.

@@ -55,8 +55,8 @@ struct Core {
 
 #[derive(Default)]
 struct State {
-    /// The commands under way, by number.
-    under_way: Vec<u64>,
+    /// The numbers of the commands in flight.
+    in_flight: Vec<u64>,
     sent: u64,
     queue: VecDeque<Queued>,
 }
@@ -89,22 +89,22 @@ impl fmt::Debug for Coalesced {
 }
 
 impl State {
-    fn begin(&mut self) -> u64 {
+    fn admit(&mut self) -> u64 {
         self.sent += 1;
-        self.under_way.push(self.sent);
+        self.in_flight.push(self.sent);
         self.sent
     }
 }
 
-/// One command under way. Dropped when it is answered or given up, it makes room for those that wait.
-struct Under {
+/// A command in flight. Dropped when the command is answered or given up, which makes room for the calls that wait.
+struct InFlight {
     core: Arc<Core>,
     number: u64,
 }
 
-impl Drop for Under {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        Core::change(&self.core, |state| state.under_way.retain(|number| *number != self.number));
+        Core::change(&self.core, |state| state.in_flight.retain(|number| *number != self.number));
     }
 }
 
@@ -124,7 +124,7 @@ impl Core {
 
     /// What goes out next, if there is room for it. Calls whose callers went away before they were sent never are.
     fn next(&self, state: &mut State) -> Option<(u64, Vec<Queued>)> {
-        if state.under_way.len() >= self.window {
+        if state.in_flight.len() >= self.window {
             return None;
         }
         let (mut batch, mut work): (Vec<Queued>, usize) = (Vec::new(), 0);
@@ -140,15 +140,15 @@ impl Core {
         if batch.is_empty() {
             return None;
         }
-        Some((state.begin(), batch))
+        Some((state.admit(), batch))
     }
 
     fn send(core: &Arc<Self>, (number, batch): (u64, Vec<Queued>)) {
-        let under = Under { core: Arc::clone(core), number };
-        // The reaper only carries it: whoever waits for a call counts it as under way.
-        core.reaper.finish_whenever(Box::pin(async move {
-            under.core.run(batch).await;
-            drop(under);
+        let in_flight = InFlight { core: Arc::clone(core), number };
+        // The reaper only polls it: each caller counts its own call as under way.
+        core.reaper.finish_uncounted(Box::pin(async move {
+            in_flight.core.run(batch).await;
+            drop(in_flight);
         }));
     }
 
@@ -162,7 +162,7 @@ impl Core {
             Ok(Reply::List(replies)) if replies.len() == batch.len() => {
                 for (queued, reply) in batch.into_iter().zip(replies) {
                     // Refused when nobody waits any more.
-                    let _ = queued.answer.send(step(reply));
+                    let _ = queued.answer.send(outcome_of_step(reply));
                 }
             }
             Err(fault) if fault.kind == FaultKind::Refused && fault.message.starts_with("CROSSSLOT") => {
@@ -212,8 +212,8 @@ fn together(many: &'static Script, batch: &[Queued]) -> Call {
     Call { script: many, keys, words }
 }
 
-/// One step's outcome.
-fn step(reply: Reply) -> Outcome {
+/// The outcome of one call of a shared command, from its part of the reply.
+fn outcome_of_step(reply: Reply) -> Outcome {
     match reply {
         Reply::List(parts) => match parts.as_slice() {
             [Reply::Text(mark), Reply::Text(text)] if mark == "!" => {
@@ -231,14 +231,14 @@ impl Transport for Coalesced {
         let core = Arc::clone(&self.core);
         {
             let mut state = core.state.lock();
-            if state.under_way.len() < core.window && state.queue.is_empty() {
-                let number = state.begin();
+            if state.in_flight.len() < core.window && state.queue.is_empty() {
+                let number = state.admit();
                 drop(state);
-                let under = Under { core: Arc::clone(&core), number };
+                let in_flight = InFlight { core: Arc::clone(&core), number };
                 let run = core.inner.run(call);
                 return Box::pin(async move {
                     let outcome = run.await;
-                    drop(under);
+                    drop(in_flight);
                     outcome
                 });
             }
@@ -249,7 +249,7 @@ impl Transport for Coalesced {
             let sent = Core::change(&core, |state| state.queue.push_back(Queued { call, many, work, answer }));
             let mut answered = tokio::time::timeout(STALL, &mut outcome).await.ok();
             if answered.is_none() {
-                Core::change(&core, |state| state.under_way.retain(|number| *number > sent));
+                Core::change(&core, |state| state.in_flight.retain(|number| *number > sent));
                 answered = within(core.timeout.saturating_sub(STALL), outcome).await;
             }
             match answered {
@@ -257,8 +257,8 @@ impl Transport for Coalesced {
                 Some(Err(_)) if core.reaper.is_stopped() => {
                     Err(Fault::new(FaultKind::Closed, "the client is shut down"))
                 }
-                // The job was dropped that carried the command: the runtime drops its tasks one by one, and whoever waits here
-                // is perhaps told of its end only after this.
+                // The job that carried the command was dropped: the runtime drops its tasks one by one, and may drop this caller
+                // only after that.
                 Some(Err(_)) => Err(Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")),
                 None => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
             }

@@ -149,7 +149,7 @@ pub fn deterministic_tables() {
     crate::hash::unseeded();
 }
 
-/// Who is told of a server's messages, and of its connections.
+/// Who is notified of a server's messages, and of its connections.
 pub trait Listener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);

@@ -1,5 +1,4 @@
-//! `Acquire::not_reentrant`, over every flavour: who holds the lock already is told so at once, and keeps what it has
-//! (protocol §4.4, `reference/lessons.md` §1.6).
+//! `Acquire::not_reentrant`, over every flavour: who holds the lock already is told so at once, and keeps what it has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! fred's traps (`rust-ground.md` §B.2), those that concern one server: a test each, over the public client, that fails
+//! fred's traps, those that concern one server: a test each, over the public client, that fails
 //! when our way around the trap is taken out. Every test names the line that is the way around.
 
 mod commands;

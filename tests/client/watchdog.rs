@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 /// When renewals go out.
 const PERIOD: std::time::Duration = ms(QUICK.as_millis() as u64 / 3);
 
-/// Whenever between two rounds it is taken and deleted: the next round tells (lessons part 4, row 13).
+/// Whenever between two rounds it is taken and deleted: the next round tells.
 #[tokio::test]
 async fn a_loss_is_told_within_a_third_at_any_phase() {
     reentrant(async |bed| {
@@ -75,7 +75,7 @@ async fn refused_renewals_are_tried_until_the_lease_ends() {
     .await;
 }
 
-/// Lesson 22: batches in which a key has become something else, or is gone.
+/// Batches in which a key has become something else, or is gone.
 #[tokio::test]
 async fn a_bad_entry_stops_no_other() {
     reentrant(async |bed| {
@@ -106,7 +106,7 @@ async fn a_bad_entry_stops_no_other() {
     .await;
 }
 
-/// Lesson 5: sixteen tasks take and give the same few locks in every way there is, with rounds of renewal between them.
+/// Sixteen tasks take and give the same few locks in every way there is, with rounds of renewal between them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_means_registered_and_released_means_not() {
     reentrant(async |bed| {

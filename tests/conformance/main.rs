@@ -1,7 +1,7 @@
 //! The conformance suite: what every flavour of lock must do, over the one trait. A line a flavour.
 //!
 //! Bodies are in `suite/`, in lists by what they ask of a flavour; each gets a server of its own and ends with the check
-//! that nothing is left. Rows of Redisson's own tests are cited by their names (`reference/lessons.md` §1.1).
+//! that nothing is left. Rows of Redisson's own tests are cited by their names.
 
 mod subject;
 mod suite;

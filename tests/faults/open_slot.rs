@@ -1,5 +1,5 @@
 //! A slot of a cluster that is being moved: some keys of a lock are here still, some at the other server already. A script does
-//! there what it does elsewhere, or fails and leaves no trace (`reference/topologies.md` §0, 1 and 2).
+//! there what it does elsewhere, or fails and leaves no trace.
 
 mod cluster;
 mod record;

@@ -5,7 +5,7 @@ use distlock::{Acquire, Error, Released};
 use crate::rig::{counted, counter, fenced, token};
 use bed::{Bed, eventually, ms, secs, text};
 
-/// Redisson's multi lock gives the counter of a fenced member an end (protocol §8.5), and with it the numbers would begin anew.
+/// Redisson's multi lock gives the counter of a fenced member an end, and with it the numbers would begin anew.
 /// The next acquire takes the end away.
 #[tokio::test]
 async fn an_end_that_the_counter_was_given_is_taken_away() {

@@ -1,5 +1,4 @@
-//! The fenced lock: a number for every section, on every way in, whatever happens to the lock and to its counter
-//! (`reference/lessons.md` §1.5, protocol §8.5 and §11.1, M3).
+//! The fenced lock: a number for every section, on every way in, whatever happens to the lock and to its counter (M3).
 
 mod cancel;
 mod cost;

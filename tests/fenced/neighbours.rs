@@ -9,7 +9,7 @@ use bed::{eventually, ms, secs};
 
 const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 
-/// Protocol §11.1: they exclude each other, wake each other where they are told, and only the fenced one counts.
+/// They exclude each other, wake each other where they are told, and only the fenced one counts.
 #[tokio::test]
 async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
     fenced(async |bed| {
@@ -73,7 +73,7 @@ async fn an_owner_cannot_hold_it_with_and_without_a_number() {
     .await;
 }
 
-/// A multi lock of fenced locks: each member has its number, which grows, and its counter gets no end (protocol §8.5).
+/// A multi lock of fenced locks: each member has its number, which grows, and its counter gets no end.
 #[tokio::test]
 async fn the_members_of_a_multi_lock_have_numbers_and_counters_without_end() {
     fenced(async |bed| {

@@ -29,7 +29,7 @@ async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
         write(&guard);
         guard.unlock().await.unwrap();
     }
-    // A lock that was taken afterwards is renewed as any (lessons §1.5, testLockAfterTimeout).
+    // A lock that was taken afterwards is renewed as any (testLockAfterTimeout).
     let guard = enter(&lock(0), &history).await;
     tokio::time::sleep(QUICK + QUICK / 4).await;
     assert!(guard.is_held() && lock(1).try_lock().await.unwrap().is_none());

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::rig::{counted, counter, fenced, token};
 use bed::{eventually, freed, idle, ms, secs, text};
 
-/// testTokenIncrease (lessons §1.5), over every way there is: 1, 2, 3, ..
+/// testTokenIncrease, over every way there is: 1, 2, 3, ..
 #[tokio::test]
 async fn every_way_to_acquire_counts_one() {
     fenced(async |bed| {
@@ -58,7 +58,7 @@ async fn every_way_to_acquire_counts_one() {
     .await;
 }
 
-/// Redisson counts a re-entry (protocol §11.1); here a section has one number, whoever comes in again and how often (M3-re).
+/// Redisson counts a re-entry; here a section has one number, whoever comes in again and how often (M3-re).
 #[tokio::test]
 async fn coming_in_again_keeps_the_number() {
     fenced(async |bed| {

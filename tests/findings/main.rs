@@ -10,7 +10,7 @@ mod holders;
 mod inputs;
 /// Fair queues shared with Java.
 mod queues;
-/// By running things (reliability §0).
+/// By running things.
 mod running;
 /// Runtimes that end, executors of others.
 mod runtimes;

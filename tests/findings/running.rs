@@ -1,4 +1,4 @@
-//! What was found by running things (reliability §0), each a regression test by its number.
+//! What was found by running things, each a regression test by its number.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -3,23 +3,23 @@
 use distlock::DistLock as _;
 use distlock_support::agent::{Call, JavaLock};
 
-use crate::ear::{Ear, Message};
 use crate::fair_rig::{Lane, Waiter, fair_wait};
+use crate::listener::{Listener, Message};
 use crate::rig::{Rig, replied, soon, until_is};
 
 /// Messages to waiters of this lock.
-async fn heard(lane: &Lane<'_>, ear: &Ear) -> Vec<(String, String)> {
+async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     let prefix = lane.channel("");
     let told = |message: &Message| {
         let owner = message.channel.strip_prefix(&prefix)?.to_owned();
         Some((owner, String::from_utf8_lossy(&message.payload).into_owned()))
     };
-    ear.take(&lane.rig.admin).await.iter().filter_map(told).collect()
+    listener.take(&lane.rig.admin).await.iter().filter_map(told).collect()
 }
 
 /// A head of Java's whose process stands still: it has been told once, and nothing is done in its name.
-async fn only_told(lane: &Lane<'_>, ear: &Ear, head: &str) {
-    let messages = heard(lane, ear).await;
+async fn only_told(lane: &Lane<'_>, listener: &Listener, head: &str) {
+    let messages = heard(lane, listener).await;
     assert_eq!(messages, [(head.to_owned(), "0".to_owned())], "{}", lane.name);
     assert!(lane.holders().await.is_empty(), "{}: {:?}", lane.name, lane.holders().await);
     assert_eq!(lane.queue().await.first().map(String::as_str), Some(head));
@@ -38,7 +38,7 @@ async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
 pub async fn fair_grants_never_go_to_java(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
-    let ear = Ear::open(&rig.server).await;
+    let listener = Listener::open(&rig.server).await;
 
     for how in ["released", "forced"] {
         let lane = Lane::new(&rig, how);
@@ -46,14 +46,14 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
         let java = lane.java(0, 1);
         let call = java.start_lock();
         let head = lane.joined(1).await;
-        heard(&lane, &ear).await;
+        heard(&lane, &listener).await;
         rig.agents[0].stop();
         if how == "forced" {
             assert!(client.fair(how).force_unlock().await.expect("an answer"));
         } else {
             guard.unlock().await.expect("a lock held");
         }
-        only_told(&lane, &ear, &head).await;
+        only_told(&lane, &listener, &head).await;
         takes_it(&lane, java, call, &head).await;
         lane.is_gone().await;
     }
@@ -68,11 +68,11 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
     let head = lane.joined(2).await;
     rig.agents[0].stop();
     lane.refreshed(&first).await;
-    heard(&lane, &ear).await;
+    heard(&lane, &listener).await;
     lane.vanish().await;
     ours.abort();
     until_is("its leaving", async || lane.queue().await.len(), |len| *len == 1).await;
-    only_told(&lane, &ear, &head).await;
+    only_told(&lane, &listener, &head).await;
     takes_it(&lane, java, call, &head).await;
     let _ = guard.unlock().await;
     lane.is_gone().await;
@@ -86,17 +86,17 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
     let ours = fair_wait(&client, lane.name);
     let second = lane.joined(2).await;
     rig.agents[0].stop();
-    heard(&lane, &ear).await;
+    heard(&lane, &listener).await;
     lane.refreshed(&second).await;
     lane.vanish().await;
     lane.refreshed(&second).await;
-    only_told(&lane, &ear, &head).await;
+    only_told(&lane, &listener, &head).await;
     takes_it(&lane, java, call, &head).await;
     soon(ours).await.expect("the waiter").1.unlock().await.expect("a lock held");
     let _ = guard.unlock().await;
     lane.is_gone().await;
 
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 
@@ -104,7 +104,7 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
 pub async fn fair_grants_go_to_us(version: &str) {
     let rig = Rig::with(version).await;
     let (client, other) = (rig.client().await, rig.client().await);
-    let ear = Ear::open(&rig.server).await;
+    let listener = Listener::open(&rig.server).await;
     for (name, holder) in [("of its own", &client), ("of another", &other)] {
         let lane = Lane::new(&rig, name);
         let guard = holder.fair(name).lock().await.expect("a free lock");
@@ -114,9 +114,9 @@ pub async fn fair_grants_go_to_us(version: &str) {
         let java = lane.java(0, 1);
         let call = java.start_lock();
         lane.joined(2).await;
-        heard(&lane, &ear).await;
+        heard(&lane, &listener).await;
         guard.unlock().await.expect("a lock held");
-        let messages = heard(&lane, &ear).await;
+        let messages = heard(&lane, &listener).await;
         assert_eq!(messages.len(), 1, "{messages:?}");
         let lease: i64 = messages[0].1.split(' ').next().and_then(|ms| ms.parse().ok()).expect("a number");
         assert!(messages[0].0 == head && lease > 1, "{messages:?}");
@@ -134,14 +134,14 @@ pub async fn fair_grants_go_to_us(version: &str) {
     replied(java.start_lock()).await;
     let ours = fair_wait(&client, lane.name);
     let head = lane.joined(1).await;
-    heard(&lane, &ear).await;
+    heard(&lane, &listener).await;
     replied(java.unlock()).await;
     let (_, guard) = soon(ours).await.expect("the waiter");
-    assert_eq!(heard(&lane, &ear).await, [(head, "0".to_owned())]);
+    assert_eq!(heard(&lane, &listener).await, [(head, "0".to_owned())]);
     guard.unlock().await.expect("a lock held");
     lane.is_gone().await;
 
-    drop(ear);
+    drop(listener);
     rig.end([client, other]).await;
 }
 

@@ -9,7 +9,7 @@ use distlock_support::{Admin, must};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{LATCH, Rig, ms};
@@ -103,7 +103,7 @@ type Row = &'static [(Step, u64, u64)];
 const ROWS: [Row; 3] = [
     &[(Lock, 1, 1), (Unlock, 1, 1), (Try, 2, 2), (Unlock, 2, 2), (Leased(6000), 3, 3), (Unlock, 3, 3)],
     &[(Stray, 0, 0), (TryLeased(7000), 1, 1), (Unlock, 1, 1), (Stray, 1, 1), (Lock, 2, 2), (Unlock, 2, 2)],
-    // Redisson counts who comes in again (protocol §11.1): one section with two numbers.
+    // Redisson counts who comes in again: one section with two numbers.
     &[
         (Lock, 1, 1),
         (Lock, 2, 1),
@@ -116,22 +116,22 @@ const ROWS: [Row; 3] = [
     ],
 ];
 
-/// State, lease, messages and counter after every step (protocol §11.1).
+/// State, lease, messages and counter after every step.
 pub async fn fenced_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     let mut compared = 0;
     for (number, row) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
         let lock = client.fenced(&b);
-        let theirs = Theirs::of(&rig, &ear, &a, java_fenced(&rig, &a, 7));
-        let mut ours = Ours::of(&rig, &ear, &b, Arc::new(lock.clone()), client.owner());
+        let theirs = Theirs::of(&rig, &listener, &a, java_fenced(&rig, &a, 7));
+        let mut ours = Ours::of(&rig, &listener, &b, Arc::new(lock.clone()), client.owner());
         for (step, in_java, with_us) in *row {
             let what = format!("{version}, {step:?} of {row:?}");
             let times = theirs.act(*step).await;
-            let mut left = [Left::look(&rig.admin, &a, &ear, times).await, {
+            let mut left = [Left::look(&rig.admin, &a, &listener, times).await, {
                 let times = ours.act(*step).await;
-                Left::look(&rig.admin, &b, &ear, times).await
+                Left::look(&rig.admin, &b, &listener, times).await
             }];
             for (left, name) in left.iter_mut().zip([&a, &b]) {
                 left.others.retain(|key| *key != counter(name) && !key.starts_with(LATCH));
@@ -155,7 +155,7 @@ pub async fn fenced_states_are_the_same(version: &str) {
         rig.latches_gone().await;
     }
     println!("{version}: {compared} states compared");
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 

@@ -1,4 +1,4 @@
-//! Where Redisson's fenced lock does not what its documentation says (protocol §8.5, §11.1), and ours does.
+//! Where Redisson's fenced lock does not what its documentation says, and ours does.
 
 use distlock::{Acquire, DistLock as _, Flavour, MultiLock};
 use distlock_support::agent::Kind;
@@ -105,7 +105,7 @@ pub async fn fenced_counters_are_kept(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.5: Redisson's multi lock gives the counter of a fenced member an end, the lease. Our next section takes it
+/// Redisson's multi lock gives the counter of a fenced member an end, the lease. Our next section takes it
 /// away, if it comes in time; after that, numbers begin anew. Our multi lock leaves the counter alone.
 pub async fn fenced_counters_in_multi_locks(version: &str) {
     let rig = Rig::with(version).await;

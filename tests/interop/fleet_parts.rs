@@ -149,7 +149,7 @@ pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64
     let (mut dice, mut spans) = (Numbers::new(seed), Vec::new());
     while !end.over.load(Ordering::Relaxed) {
         let ask = Ask::roll(flavour, &mut dice);
-        // A lease of another thread's would be this one's too (protocol §7.4).
+        // A lease of another thread's would be this one's too.
         let lock = in_java_of(&agent, flavour, &ask, thread).fresh();
         let got = match start(&lock, flavour, &ask).await {
             Ok(got) => got,
@@ -163,7 +163,7 @@ pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64
         }
         let token = got.value.as_u64().unwrap_or(0);
         tokio::time::sleep(ask.hold).await;
-        // Redisson's multi lock takes its members for twice the wait first, however short that is (protocol §13).
+        // Redisson's multi lock takes its members for twice the wait first, however short that is.
         let robs_itself = flavour == "multi" && ask.lease.is_some();
         let (sent, sound) = (monotonic_ns(), ask.must_hold(got.t1) && !robs_itself);
         let to = match lock.unlock().await {

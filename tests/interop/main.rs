@@ -5,7 +5,6 @@ use std::time::Duration;
 use distlock_support::undisturbed;
 
 mod counter;
-mod ear;
 mod expiry;
 mod fair_expiry;
 mod fair_grants;
@@ -26,6 +25,7 @@ mod fleet_processes;
 mod fleet_shares;
 mod force;
 mod group_kills;
+mod listener;
 mod mapper;
 mod multi;
 mod names;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, Client, DistLock, Error};
 use distlock_support::agent::{AgentOptions, JavaLock, Kind};
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{LATCH, Rig, ms, replied, until, until_is};
@@ -28,26 +28,27 @@ pub fn named(prefix: &str, letters: &str) -> Vec<String> {
     letters.chars().map(|letter| format!("{prefix}:{letter}:x")).collect()
 }
 
-/// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent (protocol
-/// §8.2 to §8.4).
+/// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent.
 pub async fn multi_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
         let (a, b) = (named(&format!("java:{number}"), "acb"), named(&format!("rust:{number}"), "acb"));
-        let theirs = Theirs::of(&rig, &ear, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
-        let mut ours = Ours::of(&rig, &ear, "", multi(&client, &b), client.owner());
+        let theirs = Theirs::of(&rig, &listener, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
+        let mut ours = Ours::of(&rig, &listener, "", multi(&client, &b), client.owner());
         for (at, step) in steps.iter().enumerate() {
             let in_java = theirs.act(*step).await;
             rig.latches_gone().await;
-            let messages = ear.take(&rig.admin).await.len();
+            let messages = listener.take(&rig.admin).await.len();
             let with_us = ours.act(*step).await;
-            assert_eq!(ear.take(&rig.admin).await.len(), messages, "{version}, step {at} of {steps:?}");
+            assert_eq!(listener.take(&rig.admin).await.len(), messages, "{version}, step {at} of {steps:?}");
             for (a, b) in a.iter().zip(&b) {
                 let what = format!("{version}, {b}, step {at} of {steps:?}");
-                let mut left =
-                    [Left::look(&rig.admin, a, &ear, in_java).await, Left::look(&rig.admin, b, &ear, with_us).await];
+                let mut left = [
+                    Left::look(&rig.admin, a, &listener, in_java).await,
+                    Left::look(&rig.admin, b, &listener, with_us).await,
+                ];
                 left.iter_mut().for_each(|left| left.others.retain(|key| !key.starts_with(LATCH)));
                 left[1].assert_like(&what, &left[0]);
                 compared += 1;
@@ -55,12 +56,12 @@ pub async fn multi_states_are_the_same(version: &str) {
         }
     }
     println!("{version}: {compared} states compared");
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 
 /// Two of Java's in one order and four tasks of ours whose lists are in others: exact, and nobody waits for each other for
-/// ever (lesson 24; threads 84). In our order, which is that of the keys, nobody even waits for long.
+/// ever. In our order, which is that of the keys, nobody even waits for long.
 pub async fn multi_reversed_lists_count_exactly(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
@@ -123,7 +124,7 @@ pub async fn multi_is_all_or_nothing(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.4: Redisson's unlock stops at the first member that fails, and those after it stay held; ours gives back all
+/// Redisson's unlock stops at the first member that fails, and those after it stay held; ours gives back all
 /// of them and then tells.
 pub async fn multi_unlock_goes_on(version: &str) {
     let rig = Rig::with(version).await;
@@ -143,7 +144,7 @@ pub async fn multi_unlock_goes_on(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.3: Redisson's `lock(lease, unit)` takes its lease, in milliseconds already, for one in its unit once more
+/// Redisson's `lock(lease, unit)` takes its lease, in milliseconds already, for one in its unit once more
 /// with every attempt: a second attempt at a second holds for a quarter of an hour. Ours is what was asked for.
 pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     let rig = Rig::with(version).await;
@@ -174,7 +175,7 @@ pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.5, a read member: with a wait, Redisson asks for twice the wait first; then the hash gets the lease, and the
+/// A read member: with a wait, Redisson asks for twice the wait first; then the hash gets the lease, and the
 /// cover of the hold does not. With ours both have the lease.
 pub async fn multi_read_members_have_one_lease(version: &str) {
     let rig = Rig::with(version).await;
@@ -200,7 +201,7 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §8.5, a fair member: Redisson gives the queue and the deadlines of those who wait an end as well, the lease, and
+/// A fair member: Redisson gives the queue and the deadlines of those who wait an end as well, the lease, and
 /// with it they lose their places; ours does not.
 pub async fn multi_fair_members_keep_their_queue(version: &str) {
     let rig = Rig::with(version).await;

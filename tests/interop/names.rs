@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::rig::{Rig, connect, ms, replied, soon, until_is, wait_for};
 
-/// Names with the channel that belongs to each (protocol §2.1).
+/// Names with the channel that belongs to each.
 pub const NAMES: [(&str, &str); 19] = [
     ("plain", "redisson_lock__channel:{plain}"),
     ("a:b:c", "redisson_lock__channel:{a:b:c}"),

@@ -3,22 +3,22 @@
 use distlock::{Acquire, Client, Deadlock, Error, Flavour};
 use distlock_support::agent::Kind;
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{Lock, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{LATCH, Rig, ms, replied, until, wait_for_lock};
 
 const BOTH: [(Kind, Flavour); 2] = [(Kind::NonReentrant, Flavour::Reentrant), (Kind::NonReentrantFair, Flavour::Fair)];
 
-/// Whoever holds it is told at once that he does and keeps it, and the other side waits (protocol §4.4; Redisson's
+/// Whoever holds it is told at once that he does and keeps it, and the other side waits (Redisson's
 /// `testSameThreadReacquireThrows`). State, lease and messages are the same after every step.
 pub async fn nonreentrant_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     for (kind, flavour) in BOTH {
         let (a, b) = (format!("java:{flavour}:x"), format!("rust:{flavour}:x"));
-        let theirs = Theirs::of(&rig, &ear, &a, rig.agents[0].at(kind, &a, 7));
-        let mut ours = Ours::of(&rig, &ear, &b, client.lock(flavour, &b), client.owner());
+        let theirs = Theirs::of(&rig, &listener, &a, rig.agents[0].at(kind, &a, 7));
+        let mut ours = Ours::of(&rig, &listener, &b, client.lock(flavour, &b), client.owner());
         for step in [Lock, Unlock, TryLeased(7000), Unlock] {
             let (in_java, with_us) = (theirs.act(step).await, ours.act(step).await);
             for refused in [false, true] {
@@ -38,8 +38,10 @@ pub async fn nonreentrant_states_are_the_same(version: &str) {
                     }
                 }
                 rig.latches_gone().await;
-                let mut left =
-                    [Left::look(&rig.admin, &a, &ear, in_java).await, Left::look(&rig.admin, &b, &ear, with_us).await];
+                let mut left = [
+                    Left::look(&rig.admin, &a, &listener, in_java).await,
+                    Left::look(&rig.admin, &b, &listener, with_us).await,
+                ];
                 left.iter_mut().for_each(|left| left.others.retain(|key| !key.starts_with(LATCH)));
                 let messages: Vec<_> = left.iter_mut().flat_map(|left| left.messages.drain(..)).collect();
                 let told = usize::from(step == Unlock && flavour == Flavour::Reentrant && !refused);
@@ -48,7 +50,7 @@ pub async fn nonreentrant_states_are_the_same(version: &str) {
             }
         }
     }
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 

@@ -2,7 +2,7 @@
 
 use distlock_support::agent::monotonic_ns;
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{Rig, Times, channel, ms, replied, soon, until_is, wait_for_lock};
@@ -24,22 +24,22 @@ fn servers(version: &str) -> usize {
     if version == "4.7.0" { 5 } else { 3 }
 }
 
-/// On every server, each step of ours leaves what Redisson's leaves (protocol §8.2, §8.3): fields, counts, leases,
+/// On every server, each step of ours leaves what Redisson's leaves: fields, counts, leases,
 /// messages.
 pub async fn red_states_are_the_same(version: &str) {
     let rig = Rig::several(servers(version), vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
-    let mut ears = Vec::new();
+    let mut listeners = Vec::new();
     for server in rig.servers() {
-        ears.push(Ear::open(server).await);
+        listeners.push(Listener::open(server).await);
     }
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
-        let theirs = Theirs::of(&rig, &ears[0], &a, java_red(&rig, 0, &a, 7));
-        let mut ours = Ours::of(&rig, &ears[0], &b, red(&clients, &b), clients[0].owner());
+        let theirs = Theirs::of(&rig, &listeners[0], &a, java_red(&rig, 0, &a, 7));
+        let mut ours = Ours::of(&rig, &listeners[0], &b, red(&clients, &b), clients[0].owner());
         for (at, step) in steps.iter().enumerate() {
-            // Redisson's unlock ignores every error (protocol §8.4), ours tells.
+            // Redisson's unlock ignores every error, ours tells.
             let (in_java, with_us) = match step {
                 Stray => ((monotonic_ns(), monotonic_ns()), ours.act(*step).await),
                 _ => (theirs.act(*step).await, ours.act(*step).await),
@@ -59,13 +59,14 @@ pub async fn red_states_are_the_same(version: &str) {
             // So their leases may have begun after it.
             let (in_java, with_us) = ((in_java.0, monotonic_ns()), (with_us.0, monotonic_ns()));
             rig.latches_gone().await;
-            for (server, (admin, ear)) in rig.admins().zip(&ears).enumerate() {
+            for (server, (admin, listener)) in rig.admins().zip(&listeners).enumerate() {
                 let what = format!("{version}, server {server}, step {at} of {steps:?}");
                 counted(&rig, server, &a, &b, holds).await;
-                let messages = ear.take(admin).await;
+                let messages = listener.take(admin).await;
                 let of = |name: &str| messages.iter().filter(|one| one.channel == channel(name)).count();
                 assert_eq!((of(&a), of(&b)), (usize::from(holds == 0 && *step == Unlock), of(&a)), "{what}");
-                let mut left = [Left::look(admin, &a, ear, in_java).await, Left::look(admin, &b, ear, with_us).await];
+                let mut left =
+                    [Left::look(admin, &a, listener, in_java).await, Left::look(admin, &b, listener, with_us).await];
                 for left in &mut left {
                     left.others.retain(|key| !key.starts_with(crate::rig::LATCH));
                     left.messages.clear();
@@ -76,7 +77,7 @@ pub async fn red_states_are_the_same(version: &str) {
         }
     }
     println!("{version}: {compared} states compared");
-    drop(ears);
+    drop(listeners);
     rig.end(clients).await;
 }
 
@@ -89,7 +90,7 @@ async fn counted(rig: &Rig, server: usize, a: &str, b: &str, holds: usize) {
 }
 
 /// Whoever holds most of the servers keeps the other out, and the loser leaves nothing behind; a minority held by a third
-/// keeps nobody out (lesson 24; Redisson's `testLockFailed`, `testLockSuccess`).
+/// keeps nobody out (Redisson's `testLockFailed`, `testLockSuccess`).
 pub async fn red_locks_exclude_each_other(version: &str) {
     let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
@@ -131,7 +132,7 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     rig.end(clients).await;
 }
 
-/// Four of Java's and four of ours count; first over three servers, then with one of them killed (lesson 24).
+/// Four of Java's and four of ours count; first over three servers, then with one of them killed.
 pub async fn red_counts_are_exact(version: &str) {
     let rig = Rig::several(3, vec![impatient(version), impatient(version)]).await;
     let mut clients = Vec::new();

@@ -7,7 +7,7 @@ use distlock_support::Admin;
 use distlock_support::agent::{JavaLock, monotonic_ns};
 use serde_json::json;
 
-use crate::ear::{Ear, Message};
+use crate::listener::{Listener, Message};
 use crate::rig::{LATCH, Rig, channel, ms, replied};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Left {
 }
 
 impl Left {
-    pub async fn look(admin: &Admin, name: &str, ear: &Ear, step: (u64, u64)) -> Self {
+    pub async fn look(admin: &Admin, name: &str, listener: &Listener, step: (u64, u64)) -> Self {
         let asked = monotonic_ns();
         let pttl = admin.pttl(name).await;
         let told = monotonic_ns();
@@ -70,7 +70,7 @@ impl Left {
             "none" => None,
             _ => admin.cmd(&["OBJECT", "ENCODING", name]).await,
         };
-        let messages = ear.take(admin).await;
+        let messages = listener.take(admin).await;
         let mut others = admin.keys().await;
         others.retain(|key| key != name && key.contains(name));
         Self { kind, encoding: encoding.unwrap_or_default(), fields, counts, lease, messages, others }
@@ -110,24 +110,24 @@ impl Left {
 /// A lock in Java, seen from one thread.
 pub struct Theirs<'a> {
     pub rig: &'a Rig,
-    pub ear: &'a Ear,
+    pub listener: &'a Listener,
     pub name: String,
     pub lock: JavaLock,
 }
 
 impl<'a> Theirs<'a> {
-    pub fn new(rig: &'a Rig, ear: &'a Ear, name: &str) -> Self {
-        Self::of(rig, ear, name, rig.java(name, 7))
+    pub fn new(rig: &'a Rig, listener: &'a Listener, name: &str) -> Self {
+        Self::of(rig, listener, name, rig.java(name, 7))
     }
 
     /// Of any kind.
-    pub fn of(rig: &'a Rig, ear: &'a Ear, name: &str, lock: JavaLock) -> Self {
-        Self { rig, ear, name: name.to_owned(), lock }
+    pub fn of(rig: &'a Rig, listener: &'a Listener, name: &str, lock: JavaLock) -> Self {
+        Self { rig, listener, name: name.to_owned(), lock }
     }
 
     pub async fn take(&self, step: Step) -> Left {
         let times = self.act(step).await;
-        let mut left = Left::look(&self.rig.admin, &self.name, self.ear, times).await;
+        let mut left = Left::look(&self.rig.admin, &self.name, self.listener, times).await;
         let latch = format!("{LATCH}{{{}}}:", self.name);
         assert!(left.others.iter().all(|key| key.starts_with(&latch)), "{:?}", left.others);
         self.rig.latches_gone().await;
@@ -163,7 +163,7 @@ impl<'a> Theirs<'a> {
 /// A lock of ours, seen by one owner.
 pub struct Ours<'a> {
     pub rig: &'a Rig,
-    pub ear: &'a Ear,
+    pub listener: &'a Listener,
     pub name: String,
     pub lock: Arc<dyn DistLock>,
     pub me: Owner,
@@ -171,18 +171,18 @@ pub struct Ours<'a> {
 }
 
 impl<'a> Ours<'a> {
-    pub fn new(rig: &'a Rig, ear: &'a Ear, client: &Client, name: &str) -> Self {
-        Self::of(rig, ear, name, Arc::new(client.reentrant(name)), client.owner())
+    pub fn new(rig: &'a Rig, listener: &'a Listener, client: &Client, name: &str) -> Self {
+        Self::of(rig, listener, name, Arc::new(client.reentrant(name)), client.owner())
     }
 
     /// Of any kind.
-    pub fn of(rig: &'a Rig, ear: &'a Ear, name: &str, lock: Arc<dyn DistLock>, me: Owner) -> Self {
-        Self { rig, ear, name: name.to_owned(), lock, me, guards: Vec::new() }
+    pub fn of(rig: &'a Rig, listener: &'a Listener, name: &str, lock: Arc<dyn DistLock>, me: Owner) -> Self {
+        Self { rig, listener, name: name.to_owned(), lock, me, guards: Vec::new() }
     }
 
     pub async fn take(&mut self, step: Step) -> Left {
         let times = self.act(step).await;
-        Left::look(&self.rig.admin, &self.name, self.ear, times).await
+        Left::look(&self.rig.admin, &self.name, self.listener, times).await
     }
 
     /// Takes the step, and tells when it began and ended.
@@ -219,11 +219,11 @@ impl<'a> Ours<'a> {
 /// State, leases and messages after every step.
 pub async fn states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     let mut compared = 0;
     for (number, steps) in SAME.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
-        let (theirs, mut ours) = (Theirs::new(&rig, &ear, &a), Ours::new(&rig, &ear, &client, &b));
+        let (theirs, mut ours) = (Theirs::new(&rig, &listener, &a), Ours::new(&rig, &listener, &client, &b));
         for (at, step) in steps.iter().enumerate() {
             let what = format!("{version}, step {at} of {steps:?}");
             let (left_by_them, left_by_us) = (theirs.take(*step).await, ours.take(*step).await);
@@ -239,9 +239,9 @@ pub async fn states_are_the_same(version: &str) {
             replied(theirs.lock.unlock()).await;
             guard.unlock().await.expect("a lock held");
         }
-        ear.take(&rig.admin).await;
+        listener.take(&rig.admin).await;
     }
     println!("{version}: {compared} states compared");
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Acquire, Client, Error, Guard, Owner};
 use distlock_support::agent::Kind;
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::rig::{Rig, replied};
 use crate::rw_rig::{Doc, HALVES, enter, half_of};
 
@@ -214,8 +214,8 @@ fn seconds(ms: i64) -> i64 {
 }
 
 /// What stands there, owners as letters of the cast.
-async fn seen(doc: &Doc<'_>, cast: &[Actor<'_>], ear: &Ear, mute: bool) -> String {
-    let messages = ear.take(&doc.rig.admin).await;
+async fn seen(doc: &Doc<'_>, cast: &[Actor<'_>], listener: &Listener, mute: bool) -> String {
+    let messages = listener.take(&doc.rig.admin).await;
     let seen = doc.look().await;
     let letter = |owner: &str| {
         let at = cast.iter().position(|actor| actor.owner == owner);
@@ -251,14 +251,14 @@ async fn seen(doc: &Doc<'_>, cast: &[Actor<'_>], ear: &Ear, mute: bool) -> Strin
 }
 
 /// Takes all steps with this cast.
-async fn play(rig: &Rig, client: &Client, ear: &Ear, name: &str, java: u32) {
+async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java: u32) {
     let doc = Doc::new(rig, name);
     let mut cast: Vec<_> = (0..CAST).map(|i| Actor::new(doc, client, java >> i & 1 == 1, i)).collect();
     let mut before = String::new();
     for (at, (who, act, left, by_us)) in STEPS.iter().enumerate() {
         cast[*who].act(*act).await;
         // Whoever forces ends guards, and what has ended need not be given back.
-        let now = seen(&doc, &cast, ear, matches!(act, Lost(_))).await;
+        let now = seen(&doc, &cast, listener, matches!(act, Lost(_))).await;
         let what = format!("step {at}, {who} {act:?}, with Java at {java:03b}");
         let is_ours = |who: usize| matches!(cast[who].side, Side::Ours(..));
         match by_us {
@@ -282,11 +282,11 @@ async fn play(rig: &Rig, client: &Client, ear: &Ear, name: &str, java: u32) {
 /// Java alone leaves what the table says; every other cast the same.
 pub async fn rw_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     for java in (0..1 << CAST).rev() {
-        play(&rig, &client, &ear, &format!("cast:{java}"), java).await;
+        play(&rig, &client, &listener, &format!("cast:{java}"), java).await;
     }
     println!("{version}: {} steps by each of {} casts", STEPS.len(), 1 << CAST);
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }

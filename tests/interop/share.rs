@@ -8,7 +8,7 @@ use distlock::Client;
 use distlock_support::agent::{Kind, monotonic_ns};
 use serde_json::json;
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::rig::{Rig, Times, ms, replied, until};
 
 const TASKS: u64 = 8;
@@ -27,7 +27,7 @@ const EACH: Duration = Duration::from_secs(5);
 pub async fn java_is_not_starved(version: &str) {
     let rig = Rig::alone_with(version).await;
     let client = rig.builder().take_turns(true).connect().await.expect("the server");
-    let ear = Ear::open(&rig.server).await;
+    let listener = Listener::open(&rig.server).await;
     let (name, taken, enough) = ("busy", Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| tokio::spawn(hammer(client.clone(), name, Arc::clone(&taken), Arc::clone(&enough))))
@@ -44,7 +44,7 @@ pub async fn java_is_not_starved(version: &str) {
     for task in tasks {
         task.await.expect("a task");
     }
-    let chances = ear.take(&rig.admin).await;
+    let chances = listener.take(&rig.admin).await;
     let mut kept = Times::default();
     chances.windows(2).for_each(|pair| kept.note(pair[0].at, pair[1].at));
     times.tell(&format!("{version}: Java's waits beside {TASKS} tasks of ours"));
@@ -54,7 +54,7 @@ pub async fn java_is_not_starved(version: &str) {
     // A few of ours for each of theirs: nobody is left out.
     assert!(ours >= ROUNDS as u64 / 2, "we were not at it");
     assert!(kept.median() < TO_OURSELVES.0 && kept.worst() < TO_OURSELVES.1, "kept to ourselves for too long");
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Backoff, Client, DistLock, Flavour};
 use distlock_support::agent::{AgentOptions, Kind, monotonic_ns};
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{BUSY, LATCH, Rig, Times, connect, ms, replied, soon, wait_for, wait_for_lock};
@@ -23,15 +23,15 @@ fn spin(client: &Client, name: &str) -> Arc<dyn DistLock> {
     client.lock(Flavour::Spin, name)
 }
 
-/// State and lease after every step, and not one message (protocol §4.5).
+/// State and lease after every step, and not one message.
 pub async fn spin_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
-        let theirs = Theirs::of(&rig, &ear, &a, rig.agents[0].at(Kind::Spin, &a, 7));
-        let mut ours = Ours::of(&rig, &ear, &b, spin(&client, &b), client.owner());
+        let theirs = Theirs::of(&rig, &listener, &a, rig.agents[0].at(Kind::Spin, &a, 7));
+        let mut ours = Ours::of(&rig, &listener, &b, spin(&client, &b), client.owner());
         for (at, step) in steps.iter().enumerate() {
             let what = format!("{version}, step {at} of {steps:?}");
             let (left_by_them, left_by_us) = (theirs.take(*step).await, ours.take(*step).await);
@@ -49,23 +49,23 @@ pub async fn spin_states_are_the_same(version: &str) {
     assert!(spin(&client, "forced").force_unlock().await.expect("an answer"));
     drop(guard);
     soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
-    let left = Left::look(&rig.admin, "forced", &ear, (monotonic_ns(), monotonic_ns())).await;
+    let left = Left::look(&rig.admin, "forced", &listener, (monotonic_ns(), monotonic_ns())).await;
     assert!(left.messages.is_empty() && left.others.iter().all(|key| key.starts_with(LATCH)), "{left:?}");
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 
 /// Two of Java's and two of ours count, while neither is told of anything.
 pub async fn spin_counts_are_exact(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let (clients, ear) = ([rig.client().await, rig.client().await], Ear::open(&rig.server).await);
+    let (clients, listener) = ([rig.client().await, rig.client().await], Listener::open(&rig.server).await);
     let java = [0, 1].map(|agent| rig.agents[agent].at(Kind::Spin, "till", 5));
     let quick = Backoff::constant(ms(3)).expect("a back-off");
     let ours: Vec<Arc<dyn DistLock>> =
         vec![spin(&clients[0], "till"), Arc::new(clients[1].spin("till").backoff(quick))];
     count_together(&format!("{version}, spin locks"), &rig, &java, ours, (80, 80)).await;
-    assert!(ear.take(&rig.admin).await.is_empty());
-    drop(ear);
+    assert!(listener.take(&rig.admin).await.is_empty());
+    drop(listener);
     rig.end(clients).await;
 }
 
@@ -75,7 +75,7 @@ const HELD: Duration = ms(150);
 /// The longest pause of both sides' default, and its jitter.
 const LONGEST_PAUSE: Duration = ms(128 + 20);
 
-/// A waiter that nobody wakes is in by its own next look, on both sides: 128 ms at the most by default (protocol §7.8).
+/// A waiter that nobody wakes is in by its own next look, on both sides: 128 ms at the most by default.
 pub async fn spin_waiters_look_for_themselves(version: &str) {
     let rig = Rig::alone_with(version).await;
     let client = rig.client().await;
@@ -103,7 +103,7 @@ pub async fn spin_waiters_look_for_themselves(version: &str) {
     rig.end([client]).await;
 }
 
-/// Protocol §13.3: who waits for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's
+/// Who waits for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's
 /// sleeps until the end of the lease that it was told of; ours looks after its poll cap.
 pub async fn spin_releases_wake_nobody(version: &str) {
     let rig = Rig::with(version).await;

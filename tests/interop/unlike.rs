@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock_support::agent::AgentOptions;
 
-use crate::ear::Ear;
+use crate::listener::Listener;
 use crate::reentry::Step::{Leased, Lock, Unlock};
 use crate::reentry::{Left, Ours, Step, Theirs};
 use crate::rig::{Rig, ms, until_is};
@@ -28,10 +28,10 @@ const ROWS: [Row; 4] = [
 /// Coming in again never takes from what an outer hold was promised.
 pub async fn a_shorter_lease_never_shortens(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
     for (number, row) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
-        let (theirs, mut ours) = (Theirs::new(&rig, &ear, &a), Ours::new(&rig, &ear, &client, &b));
+        let (theirs, mut ours) = (Theirs::new(&rig, &listener, &a), Ours::new(&rig, &listener, &client, &b));
         for (step, in_redisson, with_us) in *row {
             let (left_by_them, left_by_us) = (theirs.take(*step).await, ours.take(*step).await);
             left_by_them.assert_lease(&format!("{version}, {step:?} of {row:?}, Redisson"), *in_redisson);
@@ -41,19 +41,19 @@ pub async fn a_shorter_lease_never_shortens(version: &str) {
         theirs.take(Unlock).await;
         ours.take(Unlock).await;
     }
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 
 const WATCHDOG: Duration = ms(900);
 
-/// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer hold (lessons, part 4,
-/// row 1), we go on.
+/// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer hold, ours
+/// goes on.
 pub async fn the_outer_hold_stays_watched(version: &str) {
     let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
     let rig = Rig::start(vec![options]).await;
-    let (client, ear) = (rig.watched_client(WATCHDOG).await, Ear::open(&rig.server).await);
-    let (theirs, mut ours) = (Theirs::new(&rig, &ear, "java:x"), Ours::new(&rig, &ear, &client, "rust:x"));
+    let (client, listener) = (rig.watched_client(WATCHDOG).await, Listener::open(&rig.server).await);
+    let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
     for step in [Lock, Leased(300), Unlock] {
         theirs.take(step).await;
         ours.take(step).await;
@@ -66,7 +66,7 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
     let held = rig.admin.hgetall("rust:x").await;
     assert_eq!(held.into_iter().collect::<Vec<_>>(), [(ours.me.to_string(), "1".to_owned())]);
     ours.take(Unlock).await;
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }
 
@@ -74,8 +74,8 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
 /// lease is one acquire's.
 pub async fn a_lapsed_lease_does_not_stick(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, ear) = (rig.client().await, Ear::open(&rig.server).await);
-    let (theirs, mut ours) = (Theirs::new(&rig, &ear, "java:x"), Ours::new(&rig, &ear, &client, "rust:x"));
+    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
     theirs.take(Leased(200)).await;
     ours.take(Leased(200)).await;
     until_is("lapsed leases", async || rig.keys().await, Vec::is_empty).await;
@@ -86,6 +86,6 @@ pub async fn a_lapsed_lease_does_not_stick(version: &str) {
     left_by_us.assert_lease("we", USUAL);
     until_is("the watched lock in Java", async || rig.admin.exists("java:x").await, |there| !there).await;
     ours.take(Unlock).await;
-    drop(ear);
+    drop(listener);
     rig.end([client]).await;
 }

@@ -1,4 +1,4 @@
-//! The reentrant lock's state in Redis, field by field after each step (protocol §4.3, §17.1), and its leases.
+//! The reentrant lock's state in Redis, field by field after each step, and its leases.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -128,8 +128,7 @@ struct Case {
     inner_left: u64,
 }
 
-/// Lesson 21. A hold that comes in never shortens what the ones before it were promised, unlike Redisson (lessons part
-/// 4, rows 1 and 16); what is left is armed with its own lease.
+/// A hold that comes in never shortens what the ones before it were promised, unlike Redisson; what is left is armed with its own lease.
 const LEASES: [Case; 7] = [
     Case { outer: None, inner: None, both: 30, outer_left: 30, inner_left: 30 },
     Case { outer: None, inner: Some(10), both: 30, outer_left: 30, inner_left: 10 },
@@ -169,7 +168,7 @@ async fn what_is_left_has_the_lease_of_its_own_call() {
     .await;
 }
 
-/// Lessons part 4, row 1: in Redisson the inner release ends the renewal of the outer hold.
+/// In Redisson the inner release ends the renewal of the outer hold.
 #[tokio::test]
 async fn a_watched_hold_outlives_the_leased_ones_inside_it() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! Lesson 19: a dead reader frees writers within its lease, however many others read on; a client renews its own holds and
+//! A dead reader frees writers within its lease, however many others read on; a client renews its own holds and
 //! nobody else's (`testMultiInstanceReadLockZombieCleanup`, #7098, #1604).
 
 use std::time::Instant;

@@ -132,7 +132,7 @@ async fn no_writer_comes_in_between() {
     .await;
 }
 
-/// `testReadWriteTTL`, lesson 5: after the downgrade the watchdog renews what remains, and nothing else.
+/// `testReadWriteTTL`: after the downgrade the watchdog renews what remains, and nothing else.
 #[tokio::test]
 async fn what_remains_is_renewed() {
     rw(async |bed| {
@@ -155,7 +155,7 @@ async fn what_remains_is_renewed() {
         let writing = enter(&lock.write(), &me).await;
         let reading = enter(&lock.read(), &me).await;
         held("both", true, true).await;
-        // Quirk (a) of protocol §10.7: Redisson's read unlock ends the renewal of the write hold.
+        // Redisson's read unlock ends the renewal of the write hold.
         reading.unlock().await.unwrap();
         held("writing", false, true).await;
         let reading = writing.downgrade().await.unwrap();

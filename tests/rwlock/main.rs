@@ -1,5 +1,4 @@
-//! The read-write lock: both halves together (`reference/lessons.md` §1.3; lessons 19 and 20 of part 6; RW1 to RW4 of
-//! `reference/reliability.md` §2). Each half by itself is in the conformance suite.
+//! The read-write lock: both halves together (RW1 to RW4). Each half by itself is in the conformance suite.
 
 mod cancel;
 mod cost;

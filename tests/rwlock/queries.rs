@@ -1,4 +1,4 @@
-//! What both halves tell of themselves, at every step (#4400: `testReadLockIsLocked`, and the queries' rows of §1.3).
+//! What both halves tell of themselves, at every step (#4400: `testReadLockIsLocked`).
 
 use std::time::Duration;
 

@@ -212,7 +212,7 @@ async fn a_key_that_is_something_else_is_told_and_left_alone() {
             &["SET", "key", "x"],
             &["RPUSH", "key", "x"],
             &["ZADD", "key", "1", "x"],
-            // A reentrant lock of Redisson's: protocol §13.3 has it written into, and spoilt.
+            // A reentrant lock of Redisson's: Redisson's own read-write lock writes into it, and spoils it.
             &["HSET", "key", "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7", "1"],
             &["HSET", "key", "anything", "else"],
         ];

@@ -1,5 +1,5 @@
 //! Renewal: every cover of the own readers and the hash; it cuts nobody short, lengthens no explicit lease, and keeps up
-//! what a Java watchdog cuts (#1458, #1604; protocol §10.7).
+//! what a Java watchdog cuts (#1458, #1604).
 
 use std::sync::Arc;
 use std::time::Instant;

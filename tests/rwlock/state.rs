@@ -1,4 +1,4 @@
-//! What stands in Redis after every step (protocol §10 and §17.2), whether the owner is known elsewhere or not: one that is
+//! What stands in Redis after every step, whether the owner is known elsewhere or not: one that is
 //! may be counted by the server only.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn both_ways(body: impl AsyncFn(&Bed, fn(&Owner))) {
     .await;
 }
 
-/// The table of protocol §17.2. Where ours differs: the second write lease is not added to the first, and the downgrade
+/// What Redisson leaves after the same steps. Where ours differs: the second write lease is not added to the first, and the downgrade
 /// is told.
 #[tokio::test]
 async fn the_state_is_redissons_after_every_step() {

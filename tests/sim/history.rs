@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A definite hold of reliability §2: `[from, min(ended, until))`.
+/// A time in which a lock was certainly held: `[from, min(ended, until))`.
 #[derive(Clone, Debug)]
 pub struct Hold {
     pub name: usize,

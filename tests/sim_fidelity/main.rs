@@ -347,7 +347,7 @@ fn fair_scripts_do_the_same_on_both() {
     scripts_do_the_same(fair::draw);
 }
 
-/// Protocol §11.1, §4.5, §8: the scripts of fenced and spin locks, and that of a multi lock.
+/// The scripts of fenced and spin locks, and that of a multi lock.
 #[test]
 fn fenced_spin_and_multi_scripts_do_the_same_on_both() {
     scripts_do_the_same(|dice, _| group::draw(dice));

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use crate::rig::{scripts, spin, warm};
 use bed::{eventually, median, ms, secs};
 
-/// The pauses are those that were asked for, each up to a half shorter: testConstantBackoff and testExponentialBackoff of
-/// lessons §1.6 by what the server sees. And the wait is kept whatever they are: testTryLockWait.
+/// The pauses are those that were asked for, each up to a half shorter: testConstantBackoff and testExponentialBackoff,
+/// by what the server sees. And the wait is kept whatever they are: testTryLockWait.
 #[tokio::test]
 async fn a_wait_of_a_second_looks_as_often_as_the_back_off_says() {
     spin(async |bed| {

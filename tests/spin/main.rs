@@ -1,5 +1,4 @@
-//! The spin lock: no messages, pauses that are really kept, and its neighbours on the same name (`reference/lessons.md` §1.7,
-//! protocol §4.5 and §7.8). What it shares with other locks is in `tests/conformance`.
+//! The spin lock: no messages, pauses that are really kept, and its neighbours on the same name. What it shares with other locks is in `tests/conformance`.
 
 mod backoff;
 mod cancel;

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::rig::spin;
 use bed::{Counter, enter, eventually, ms, secs};
 
-/// Protocol §4.5: the hash of the reentrant lock, and no key beside it.
+/// The hash of the reentrant lock, and no key beside it.
 #[tokio::test]
 async fn what_stands_in_redis_is_the_reentrant_locks_hash() {
     spin(async |bed| {

@@ -15,7 +15,7 @@ while arg <= #ARGV do
   if type(reply) == 'table' and reply.err then
     reply = {'!', reply.err}
   elseif not ok then
-    -- Before Redis 7 an error is a text with the place in front.
+    -- Before Redis 7 an error is a text that begins with the position in the script.
     reply = {'!', (string.gsub(tostring(reply), '^@?user_script:%s*%d+:%s*%-?', ''))}
   elseif reply == nil then
     -- A nil would end the list.

@@ -26,7 +26,7 @@ pub(super) enum Tried {
     /// As `Held`: the server had passed it on before.
     Passed(Grant),
     Busy(Busy),
-    /// Busy, and the owner has a place in the queue.
+    /// Busy, and the owner has a queue entry.
     Queued(InQueue),
     /// Busy, and the owner has left a mark that it waits.
     Marked(Busy, Undo),
@@ -34,13 +34,13 @@ pub(super) enum Tried {
     HeldBack,
     /// The owner's earlier hold is ending: ask again.
     Gone,
-    /// The owner's place in the queue is lost.
+    /// The owner's queue entry is lost.
     Displaced,
-    /// Somebody has come in as this owner, which nobody gave: another one is needed.
-    Met,
+    /// Another client holds the lock as this owner, which it must have read in Redis: another owner is needed.
+    OwnerTaken,
 }
 
-/// A place in a queue in Redis.
+/// A queue entry, and what gives it up.
 pub(super) struct InQueue {
     pub(super) entry: EntryHandle,
     pub(super) undo: Undo,
@@ -52,9 +52,10 @@ pub(super) struct Failed {
     pub(super) doubt: Option<Undo>,
     /// True when another attempt would bring the same.
     pub(super) would_repeat: bool,
-    /// True when the hold was had, too late, and is being given back: another attempt needs a hold of another number.
+    /// True when the lock was granted too late, so that the hold is being given back: another attempt needs a hold of another
+    /// number.
     pub(super) spent: bool,
-    /// True when the wait was over before a server that answers had answered it.
+    /// True when the wait was over before the command was answered, by a server that answers others.
     pub(super) cut_off: bool,
 }
 
@@ -65,7 +66,7 @@ impl From<Error> for Failed {
 }
 
 impl Request {
-    /// What attempts are made for.
+    /// The hold that the attempts are to acquire.
     pub(super) fn target(&self) -> Arc<Target> {
         let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
         if self.fresh {
@@ -114,11 +115,11 @@ impl Request {
     }
 
     /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; the attempt
-    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; one attempt
-    /// without a wait is told `Timeout` in any case.
+    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; a single
+    /// attempt (a wait of zero) ends with `Timeout` in any case.
     pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
         if self.deadline.is_once() && self.fresh {
-            // Nothing of this owner's is before it, so it lasts as long as the transport lets its command.
+            // No other command of this owner is before this one, so the attempt lasts as long as the transport lets its command.
             return attempt.await;
         }
         if let Some(tried) = self.deadline.answered(self.engine.options.command_timeout, &mut attempt).await {
@@ -147,12 +148,12 @@ struct Attempt {
     fenced: bool,
     /// True when the owner has had no hold before this one.
     first: bool,
-    /// True when the owner was made by this client, which has used it before.
+    /// True when the owner was made by this client for an earlier acquire.
     used_again: bool,
     /// True when an attempt before this one for the same hold may have been carried out.
     doubted: bool,
     queueing: Queueing,
-    /// True when it is worth while to hear for how long the lock is held.
+    /// True when a refusal is to say for how long the lock is held.
     looks: bool,
 }
 
@@ -184,7 +185,7 @@ impl Attempt {
             Answer::Fenced(token) => {
                 // A hold that comes in again has the token already.
                 if before.count == 0 {
-                    hold.begins(token);
+                    hold.set_token(token);
                 }
                 false
             }
@@ -213,7 +214,7 @@ impl Attempt {
         Err(Error::Config { what }.into())
     }
 
-    /// None when the owner's earlier hold is ending: a release that is queued for the order behind this comes first.
+    /// None when the earlier hold of the owner is ending: its release waits for the order, and has to come first.
     fn look_into_book(&self) -> Option<Before> {
         let book = self.target.hold.book();
         if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
@@ -236,7 +237,7 @@ impl Attempt {
         Failed { would_repeat: true, ..error.into() }
     }
 
-    /// Nobody knows what stands behind a reply that no script of ours gives.
+    /// A reply that no script of ours gives: whether the lock was taken is in doubt.
     fn odd(&self, error: Error) -> Failed {
         Failed { doubt: Some(Undo::new(&self.target, true)), would_repeat: true, ..Failed::from(error) }
     }
@@ -249,8 +250,8 @@ impl Attempt {
         // Coming in again never shortens what the holds before it were promised.
         let comes_in = before.count > 0 && !protocol.nature().leases_apart;
         let hold_id = self.target.id();
-        // A last moment costs nothing where the server's clock is known. Without one, a copy that comes late is good for
-        // nobody; but it may take a place in a queue.
+        // A last moment costs nothing where the server's clock is known. Without a last moment, a copy that comes late takes a
+        // lock that nobody waits for, which is undone; but it may also join a queue.
         let leaves_traces = hold_id != HoldId::Only || protocol.queue().is_some();
         let must_end = hold_id != HoldId::Only && !self.first;
         let is_limited = must_end || (leaves_traces && engine.clock.is_known(engine.now()));
@@ -264,7 +265,7 @@ impl Attempt {
                 hold: &hold_id,
                 earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
                 last_ms: if is_limited { engine.last_ms() } else { 0 },
-                // Of an owner that is used again nobody else has a hold, unless he read it in Redis.
+                // Nobody else has a hold of an owner that is used again, unless they read the owner in Redis.
                 alone: self.not_reentrant || self.used_again,
                 queueing: self.queueing,
                 looks: self.looks,
@@ -283,7 +284,7 @@ impl Attempt {
         }
     }
 
-    /// The owner holds nothing, and does not get it now.
+    /// The owner held nothing, and does not get the lock now.
     fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
         let protocol = self.protocol();
         let waits = self.queueing != Queueing::Ask;
@@ -294,14 +295,14 @@ impl Attempt {
             }
             Answer::Busy(busy) if waits && release::waits_in_redis(protocol) => {
                 let mark = Undo::mark(&self.target);
-                // Closing takes back the marks that it finds; what comes in behind it is taken back here.
+                // Closing takes back the marks that it finds; a mark that is left after that is taken back here.
                 self.target.engine.check_open()?;
                 Ok(Tried::Marked(busy, mark))
             }
             Answer::Busy(busy) => Ok(Tried::Busy(busy)),
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
-            Answer::Deadlock if self.used_again => Ok(Tried::Met),
+            Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
             Answer::Deadlock => {
                 Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
             }
@@ -309,7 +310,7 @@ impl Attempt {
         }
     }
 
-    /// The owner has a place in the queue.
+    /// The owner stands in the queue: keeps its entry.
     fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         if !engine.clock.is_known(engine.now()) {
@@ -318,11 +319,11 @@ impl Attempt {
         }
         let undo = Undo::new(&self.target, false);
         let inbox = self.inbox.clone().unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
-        let entry = engine.queues.keep(&self.target, inbox, sent, at);
+        let entry = engine.queues.keep_entry(&self.target, inbox, sent, at);
         if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
-            engine.queues.look_in(self.protocol(), engine.now(), ttl);
+            engine.queues.check_in(self.protocol(), engine.now(), ttl);
         }
-        // Closing gives up the places that it finds; what comes in behind it is given up here.
+        // Closing gives up the entries that it finds; an entry that is made after that is given up here.
         engine.check_open()?;
         Ok(InQueue { entry, undo })
     }
@@ -331,9 +332,9 @@ impl Attempt {
     fn read_loss(&self, answer: &Answer, before: &Before) -> Result<Tried, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         match (answer, before.last) {
-            // Somebody else gave that one back. Guards may rely on others.
+            // Somebody else gave that hold back. Guards may rely on other holds of the owner.
             (Answer::Gone, Some(earlier)) => {
-                engine.gone(hold, &[earlier]);
+                engine.lose_holds(hold, &[earlier]);
             }
             (Answer::Gone, None) => return Err(self.odd(Error::odd_reply("acquire", answer))),
             _ => engine.lose(hold, End::Gone),
@@ -346,10 +347,10 @@ impl Attempt {
         let engine = &self.target.engine;
         let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
         let grant = self.target.granted(self.lease, sent, until, self.doubted);
-        // Closing ends what it finds in the table; what comes in behind it is given back here.
+        // Closing ends the holds that it finds in the table; a hold that is granted after that is given back here.
         engine.check_open()?;
         if grant.until().is_none() {
-            // Came too late to be of use. Dropped, it is released.
+            // The grant came too late to be of use. Dropped, it is released.
             drop(grant);
             return Err(Failed { spent: true, ..Error::too_late().into() });
         }

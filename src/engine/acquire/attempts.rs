@@ -20,15 +20,15 @@ pub(super) struct Attempts<'a> {
     pause_for: Duration,
     /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
     pub(super) doubt: Option<Undo>,
-    /// A mark in Redis that this waits.
+    /// The mark in Redis that says that this owner waits.
     mark: Option<Undo>,
     pub(super) queueing: Queueing,
-    /// True when it is worth while to hear for how long the lock is held: the first attempt of one who does not know of
-    /// others just asks for it.
+    /// True when a refusal is to say for how long the lock is held. The first attempt of a waiter that does not know of others
+    /// just asks for the lock.
     pub(super) looks: bool,
     /// True when the release of whoever holds the lock will be announced.
-    pub(super) told: bool,
-    /// The place in a queue in Redis.
+    pub(super) announced: bool,
+    /// The queue entry, if there is one.
     pub(super) entry: Option<InQueue>,
     pub(super) found: Found,
     pub(super) patience: Patience,
@@ -59,8 +59,8 @@ impl<'a> Attempts<'a> {
             mark: None,
             queueing: Queueing::Join,
             looks: false,
-            // Taken by `SET`, it tells whether anybody will be told only by a look.
-            told: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
+            // A lock that is taken by `SET` says only in a later look whether its release will be announced.
+            announced: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
             found: Found::Usual,
             patience: Patience::new(request.engine.patience()),
@@ -74,7 +74,7 @@ impl<'a> Attempts<'a> {
         self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
-            // Long enough: those who wait for the other half are not let go first any more.
+            // Held back for long enough: the waiters of the other half do not come first any more.
             self.queueing = Queueing::Stay;
         }
         let attempt = request.attempt(&self.target, self.doubt.is_some(), self.queueing, self.looks);
@@ -86,21 +86,21 @@ impl<'a> Attempts<'a> {
         }
         match tried {
             Ok(Tried::Held(grant)) => {
-                self.settle();
+                self.disarm_all();
                 return Ok(Some(grant));
             }
             Ok(Tried::Passed(grant)) => {
                 self.found = Found::Passed;
-                self.settle();
+                self.disarm_all();
                 return Ok(Some(grant));
             }
             Ok(Tried::Queued(queued)) => {
                 self.pause_for = request.engine.options.poll_cap;
-                self.stands(queued);
+                self.entered(queued);
             }
             Ok(Tried::Marked(busy, mark)) => {
                 self.pause_for = request.until_free(busy.ttl);
-                Undo::keep(&mut self.mark, mark);
+                Undo::replace_mark(&mut self.mark, mark);
             }
             Ok(Tried::HeldBack) => {
                 self.found = Found::HeldBack;
@@ -109,17 +109,17 @@ impl<'a> Attempts<'a> {
             Ok(Tried::Displaced) => {
                 self.found = Found::Displaced;
             }
-            Ok(Tried::Met) => {
-                // Given up.
+            Ok(Tried::OwnerTaken) => {
+                // Its queue entry is given up.
                 self.entry = None;
                 self.found = Found::Displaced;
             }
             Ok(Tried::Busy(busy)) => {
-                self.told = busy.told;
+                self.announced = busy.announced;
                 self.pause_for = request.until_free(busy.ttl);
             }
             Ok(Tried::Gone) => {
-                // Even a fresh owner is known by now: its release may still be under way.
+                // The release of an earlier hold may still be under way, so that even a fresh owner is in the table.
                 let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                 let (number, nonce) = (self.target.number, self.target.nonce.clone());
                 self.target = Target::reserve(&request.engine, hold, number, nonce);
@@ -128,7 +128,7 @@ impl<'a> Attempts<'a> {
             }
             Err(Failed { error, doubt, would_repeat, spent, cut_off }) => {
                 if spent {
-                    // Its release looks for what was in doubt.
+                    // The release of that hold also looks for the copy that was in doubt.
                     self.doubt.take().into_iter().for_each(Undo::disarm);
                     let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                     self.target = request.target_of(hold, request.engine.hold_number());
@@ -139,11 +139,11 @@ impl<'a> Attempts<'a> {
                     None => {}
                 }
                 if self.doubt.is_some() {
-                    // It may have a place unseen.
+                    // The owner may have a queue entry unseen.
                     self.queueing = Queueing::Stay;
                 }
                 if cut_off {
-                    // It says less than the one before it that failed; where none did, the wait has run out.
+                    // Its error says less than that of the attempt before it, if that failed; if not, the wait has run out.
                     let earlier = self.failed.take();
                     request.ran_out.store(earlier.is_none(), Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
@@ -160,7 +160,7 @@ impl<'a> Attempts<'a> {
         Ok(None)
     }
 
-    /// For how long this lets those go first who wait for the other half. None where there is no such thing.
+    /// For how long the waiters of the other half may still come first. None where the lock has no halves.
     pub(super) fn held_back(&self) -> Option<Duration> {
         let engine = &self.request.engine;
         let left = || engine.options.hold_back.saturating_sub(self.request.deadline.waited());
@@ -173,21 +173,21 @@ impl<'a> Attempts<'a> {
         Pause { most: self.pause_for, news }
     }
 
-    /// True when this has a place in the queue.
+    /// True when the owner has a queue entry.
     pub(super) fn is_queued(&self) -> bool {
         self.entry.is_some()
     }
 
-    /// The place is confirmed.
-    pub(super) fn stands(&mut self, queued: InQueue) {
+    /// The server says that the owner stands in the queue.
+    pub(super) fn entered(&mut self, queued: InQueue) {
         self.queueing = Queueing::Stay;
         if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
-            // The same place, confirmed.
+            // It is the same entry, confirmed.
             undo.disarm();
         }
     }
 
-    /// The place is gone, and nothing is held. Returns what may come in late.
+    /// The queue entry is gone, and nothing is held. Returns the attempt that may be carried out late.
     pub(super) fn displaced(&mut self) -> Option<Undo> {
         if let Some(InQueue { undo, .. }) = self.entry.take() {
             undo.disarm();
@@ -195,10 +195,10 @@ impl<'a> Attempts<'a> {
         self.doubt.take()
     }
 
-    /// The lock is held: there is nothing to undo, and no place any more.
-    pub(super) fn settle(&mut self) {
-        let place = self.entry.take().map(|InQueue { undo, .. }| undo);
-        [self.doubt.take(), self.mark.take(), place].into_iter().flatten().for_each(Undo::disarm);
+    /// The lock is held: there is nothing to undo, and no queue entry any more.
+    pub(super) fn disarm_all(&mut self) {
+        let entry = self.entry.take().map(|InQueue { undo, .. }| undo);
+        [self.doubt.take(), self.mark.take(), entry].into_iter().flatten().for_each(Undo::disarm);
     }
 
     pub(super) fn is_failing(&self) -> bool {

@@ -13,7 +13,7 @@ use crate::error::Result;
 struct LockWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    /// How often it was found to be taken, where nobody announces that it is free.
+    /// How often the lock was found to be taken, where its release is not announced.
     looks: u32,
 }
 
@@ -22,7 +22,7 @@ impl Request {
     pub(super) async fn wait(&self) -> Result<Option<Grant>> {
         let mut awaited = LockWait { request: self, attempts: Attempts::new(self), looks: 0 };
         if !self.holds_nothing {
-            // Who holds the lock already must not queue behind those who wait for it; an answer tells whether it does.
+            // An owner that holds the lock already must not queue behind those who wait for it; an answer says whether it does.
             let attempts = &mut awaited.attempts;
             loop {
                 if let Some(grant) = attempts.ask().await? {
@@ -48,12 +48,12 @@ impl Request {
         };
         let mut waiter =
             self.engine.registry.enter(self.protocol.name(), may_hand_over.then(|| self.protocol.flavour()));
-        if self.may_meet_itself() {
+        if self.others_may_wait_as_owner() {
             waiter.sit_as(&self.owner);
         }
         match wait::wait(&self.engine, &self.deadline, &mut waiter, &mut awaited).await? {
             Waited::Done(grant) => {
-                waiter.won(&grant.hold, self.engine.now(), held_as);
+                waiter.acquired(&grant.hold, self.engine.now(), held_as);
                 Ok(Some(grant))
             }
             Waited::Silent => awaited.attempts.give_up_unanswered(),
@@ -66,11 +66,11 @@ impl LockWait<'_> {
     /// The pause; where nobody will announce that the lock is free, one that grows.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
-        let untold = !self.attempts.told && pause.news != News::Connection;
-        let Some(backoff) = request.protocol.backoff().filter(|_| untold) else { return pause };
+        let unannounced = !self.attempts.announced && pause.news != News::Connection;
+        let Some(backoff) = request.protocol.backoff().filter(|_| unannounced) else { return pause };
         let looks = self.looks;
         self.looks = looks.saturating_add(1);
-        Pause { most: pause.most.min(backoff.rest(looks, request.engine.random())), news: News::Never }
+        Pause { most: pause.most.min(backoff.pause(looks, request.engine.random())), news: News::Never }
     }
 }
 
@@ -79,7 +79,7 @@ impl Awaited for LockWait<'_> {
 
     async fn ask_beside(&mut self, waiter: &mut Waiter) -> Result<Beside<Grant>> {
         let joins = waiter.joins();
-        // Its owner may have come in since it asked, by another acquire.
+        // The owner may have got the lock by another acquire since this one asked.
         let again = !joins && self.request.is_in();
         let held_back = self.attempts.held_back();
         let mut most = held_back.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
@@ -93,7 +93,7 @@ impl Awaited for LockWait<'_> {
                 waiter.rejoin();
                 return Ok(Beside::Again);
             } else {
-                // Not even so: somebody else holds it.
+                // Refused all the same: somebody else holds the lock.
                 waiter.note_held_back(false);
                 return Ok(Beside::Again);
             }
@@ -105,7 +105,7 @@ impl Awaited for LockWait<'_> {
         waiter.handed().filter(|grant| grant.until().is_some())
     }
 
-    fn rests(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
+    fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
         // What this process hands over is not announced: a message means that somebody else changed something.
         let engine = &self.request.engine;
         let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
@@ -114,13 +114,13 @@ impl Awaited for LockWait<'_> {
     }
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
-        // Who listens knows of others, and does not ask again when the subscription stands.
+        // A waiter that listens knows of others, and does not ask again when the subscription is confirmed.
         self.attempts.looks |= listening;
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
         }
         if self.request.protocol.backoff().is_some() {
-            waiter.note_held();
+            waiter.note_other_holder();
         }
         if self.request.protocol.nature().shared {
             waiter.note_held_back(self.attempts.found == Found::HeldBack);

@@ -1,4 +1,4 @@
-//! The wait for a lock whose waiters stand in a queue in Redis, each by itself: each is told at a channel of its own.
+//! The wait for a lock whose waiters stand in a queue in Redis, each by itself: each has a channel of its own, its inbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ struct QueueWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
     inbox: Arc<LockName>,
-    /// True when the next attempt would be the first since the place was entered.
+    /// True when the next attempt would be the first since the waiter entered the queue of this process.
     is_first: bool,
-    /// True when it was asked before the turn.
+    /// True when an attempt was made before the turn.
     has_asked_beside: bool,
 }
 
@@ -31,7 +31,7 @@ impl Request {
         loop {
             let mut attempts = Attempts::new(self);
             (attempts.doubt, attempts.patience) = (doubt.take(), patience);
-            // Alone and for the first time, a place is needed only if the lock is not free.
+            // A fresh owner that waits for the first time needs a queue entry only if the lock is not free.
             if self.fresh && self.inbox.is_none() {
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
@@ -50,14 +50,14 @@ impl Request {
             let mut attempts = awaited.attempts;
             match waited {
                 Waited::Done(grant) => {
-                    waiter.won(&grant.hold, self.engine.now(), HeldAs::Alone);
+                    waiter.acquired(&grant.hold, self.engine.now(), HeldAs::Alone);
                     return Ok(Some(grant));
                 }
                 Waited::Over => return attempts.give_up(),
                 Waited::Silent => return attempts.give_up_unanswered(),
                 Waited::Displaced => {}
             }
-            // Nothing is left to be undone of the place, but perhaps of an attempt whose reply was lost.
+            // The entry leaves nothing to undo, but perhaps an attempt does whose reply was lost.
             let (old, number) = (attempts.displaced(), attempts.target.number);
             patience = attempts.patience;
             drop(attempts);
@@ -70,9 +70,9 @@ impl Request {
                 // A message that the old owner was passed the lock may be on its way still.
                 (self.owner, self.inbox, self.number) = (self.engine.owner(), None, 0);
             } else {
-                // Undone now, the place that is taken next would be lost with it.
+                // Undone now, it would take the next queue entry along.
                 doubt = old;
-                // One that came too late may have been given back.
+                // The hold of another number came too late, and was given back.
                 self.holds_nothing &= number == self.number;
                 self.number = number;
             }
@@ -105,11 +105,11 @@ impl Awaited for QueueWait<'_> {
         self.passed(waiter)
     }
 
-    fn rests(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause> {
+    fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause> {
         let pause = self.attempts.pause();
         if std::mem::take(&mut self.is_first) {
-            // A place that was taken before anybody listened: what has happened since is found out by asking, once messages
-            // come in.
+            // The entry was made before anybody listened: what has happened since is found out by asking, once messages come
+            // in.
             return (self.attempts.is_queued() && !waiter.is_listening()).then_some(pause);
         }
         let confirmed = steady && !woken && pause.news != News::Connection && self.is_confirmed();
@@ -118,7 +118,7 @@ impl Awaited for QueueWait<'_> {
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         if let Some(grant) = self.attempts.ask().await? {
-            // No message for this owner may come later: it was never passed the lock, or the message is here.
+            // No message for this owner can come later: either the lock was never passed on to it, or that message is here.
             let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Usual);
             if clear && !grant.hold.book().doubted() {
                 let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
@@ -133,7 +133,7 @@ impl Awaited for QueueWait<'_> {
 }
 
 impl QueueWait<'_> {
-    /// True when the server has said of late that the place is kept: no need to ask.
+    /// True when the server has confirmed the queue entry not long ago, so that there is no need to ask.
     fn is_confirmed(&self) -> bool {
         let engine = &self.request.engine;
         let now = engine.now();
@@ -142,7 +142,7 @@ impl QueueWait<'_> {
     }
 
     /// The lock, if the server has passed it on to this waiter. Only to an owner that nobody else knows, for as long as
-    /// the watchdog keeps it; any other asks, and is told in order with its other commands.
+    /// the watchdog keeps it; any other owner asks, and gets its answer in order with its other commands.
     fn passed(&mut self, waiter: &Waiter) -> Option<Grant> {
         let passed = waiter.passed()?;
         let (request, attempts) = (self.request, &mut self.attempts);
@@ -158,12 +158,12 @@ impl QueueWait<'_> {
         }
         let doubted = attempts.doubt.is_some();
         let grant = attempts.target.granted(None, since, until, doubted);
-        attempts.settle();
+        attempts.disarm_all();
         if engine.check_open().is_err() {
-            // Closing ends what it finds in the table; what comes in behind it is given back.
+            // Closing ends the holds that it finds in the table; a hold that is granted after that is given back.
             return None;
         }
-        engine.queues.passed();
+        engine.queues.note_passed();
         if !doubted && waiter.has_heard() {
             let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
         }

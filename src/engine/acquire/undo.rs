@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::engine::hold::Target;
 use crate::engine::release;
 
-/// An acquire that may have happened unseen, or a place in a queue. Undone when dropped, unless it was found out, or used,
-/// meanwhile.
+/// An acquire that may have happened unseen, or a queue entry, or a mark. Undone when this is dropped, unless it was disarmed
+/// because the outcome became known, or was used.
 pub(super) struct Undo {
     target: Arc<Target>,
     armed: bool,
-    /// False for a place or a mark that is known: it is given up, and no copy of a command may come after it.
+    /// False for an entry or a mark that is known to be there: it is given up, and no copy of its command can come later.
     doubted: bool,
     /// True for a mark.
     marks: bool,
@@ -33,9 +33,9 @@ impl Undo {
         self.armed = false;
     }
 
-    /// Left again, by a later attempt: the one mark stays.
-    pub(super) fn keep(mark: &mut Option<Self>, again: Self) {
-        // First the old one goes off the list of marks, then the new one comes onto it.
+    /// A later attempt has left the same mark again: it is taken back once.
+    pub(super) fn replace_mark(mark: &mut Option<Self>, again: Self) {
+        // First the old undo takes its mark off the list, then the new one puts it back.
         if let Some(old) = mark.take() {
             old.disarm();
         }

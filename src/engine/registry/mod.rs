@@ -20,7 +20,7 @@
 //! | `changed` | a subscription that was confirmed or ended; the end of giving way | `Waiter::listen` and `give_way`, which forget it under the slot's lock, where it is set |
 //! | `handed` | a task that hands the lock over | taken by the waiter, or by its `Drop` |
 //! | `passed`, `heard` | the server, which passed the lock on, by a message with the seat's `nonce` or an answer | taken by the waiter; the undo of its queue entry sees to what it left |
-//! | `gone` | its waiter's `Drop` | whoever looks for the next |
+//! | `departed` | its waiter's `Drop` | whoever looks for the next |
 //!
 //! No waker is called under a shard's lock ([`Wakes`]): it is somebody else's code.
 //!
@@ -58,17 +58,19 @@ use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
 use crate::world::Moment;
 
+mod park;
 mod slot;
 mod spare;
 mod subscription;
 mod turns;
 mod waiter;
 
+pub(crate) use park::{Parked, Until};
 use slot::{Listening, Seat, Slot};
 pub(crate) use slot::{Passed, Wakes};
 pub(crate) use turns::Courtesy;
-use turns::Given;
-pub(crate) use waiter::{HeldAs, Parked, Until, Waiter};
+use turns::ReleaseInfo;
+pub(crate) use waiter::{HeldAs, Waiter};
 
 const SHARDS: usize = 16;
 
@@ -169,7 +171,7 @@ impl Registry {
             && let Some(seat) = slot.contender.as_ref().filter(|seat| seat.takes == Some(hold.protocol.flavour()))
         {
             let mut state = seat.state.lock();
-            if !state.gone
+            if !state.departed
                 && state.handed.is_none()
                 && let Some(grant) = open()
             {
@@ -204,22 +206,22 @@ impl Registry {
         }
     }
 
-    /// The lock of a name was released here, and the server told so many clients, or nobody knows how many: 0. Wakes the
+    /// The lock of a name was released here, and so many clients received the message; 0: nobody knows how many. Wakes the
     /// contender, unless a message will; those of other processes are let go first, if that is how those who wait learn of it.
-    pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, told: u32, courtesy: Courtesy) {
+    pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, receivers: u32, courtesy: Courtesy) {
         let courtesy = if self.take_turns { courtesy } else { Courtesy::None };
         let mut wakes = Wakes::default();
         let now = self.topology.now();
         let mut shard = self.shard(name).lock();
-        if courtesy == Courtesy::Told && told > 0 {
+        if courtesy == Courtesy::ByMessage && receivers > 0 {
             shard.entry(Arc::clone(name)).or_default();
         }
         let Some(slot) = shard.get_mut(name) else { return };
         let listens = slot.listening == Listening::Live;
-        if slot.turns.released(Given { told, listens, wanted: slot.turn, courtesy }, now) {
+        if slot.turns.released(ReleaseInfo { receivers, listens, wanted: slot.turn, courtesy }, now) {
             slot.change(&mut wakes);
         }
-        if (!listens || told == 0)
+        if (!listens || receivers == 0)
             && let Some(seat) = &slot.contender
         {
             seat.wake(&mut wakes);

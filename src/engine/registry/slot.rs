@@ -17,7 +17,8 @@ pub(super) struct Slot {
     pub(super) turn: bool,
     pub(super) contender: Option<Arc<Seat>>,
     pub(super) queue: VecDeque<Arc<Seat>>,
-    pub(super) gone: usize,
+    /// How many seats in the queue have no waiter any more.
+    pub(super) departed: usize,
     /// Those who wait as an owner that others may wait as, the contender and those who ask without a turn included: by
     /// owner, in the order in which they came. They are woken when their owner comes in.
     pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
@@ -27,15 +28,15 @@ pub(super) struct Slot {
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
-    /// True when the contender was told that others come first.
+    /// True when the last answer to the contender was that others come first.
     pub(super) held_back: bool,
     /// Whether other processes are let go first.
     pub(super) turns: Turns,
-    /// True while a job waits to forget that.
+    /// True while a job waits to forget whom to let go first.
     pub(super) forgetting: bool,
 }
 
-/// By what a waiter stands among those who wait as an owner that was given: the owner's text, and a number.
+/// The key of a waiter among those who wait as an owner that was given: the text of the owner, and a number.
 pub(super) type Ticket = (Bytes, u64);
 
 /// How far the subscription of a name is.
@@ -43,7 +44,7 @@ pub(super) type Ticket = (Bytes, u64);
 pub(super) enum Listening {
     #[default]
     Off,
-    /// Asked for or being ended; the contender is told when that is done.
+    /// Being asked for, or being ended; the contender is notified when that is done.
     Changing,
     /// Confirmed.
     Live,
@@ -71,14 +72,15 @@ pub(super) struct Seat {
 #[derive(Debug, Default)]
 pub(super) struct SeatState {
     pub(super) turn: bool,
-    /// Somebody here has just come in, and this one may come in beside it: it asks, without a turn.
+    /// Another task of this process has just got a share, and this waiter may get one beside it: it asks without a turn.
     pub(super) joins: bool,
     pub(super) woken: bool,
     /// True when wake-ups are left for the next one.
     pub(super) leaves_wakeups: bool,
     /// A change of the subscription is done.
     pub(super) changed: bool,
-    pub(super) gone: bool,
+    /// True once its waiter has left.
+    pub(super) departed: bool,
     pub(super) handed: Option<Grant>,
     /// The server passed the lock on to the one who waits here.
     pub(super) passed: Option<Passed>,
@@ -99,7 +101,7 @@ pub(crate) struct Passed {
 impl Slot {
     pub(super) fn is_vacant(&self) -> bool {
         let waited_for = self.turn || !self.queue.is_empty() || !self.by_owner.is_empty();
-        !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.matters()
+        !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.is_giving_way()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -126,7 +128,7 @@ impl Slot {
         }
     }
 
-    /// Tells the contender that something changed that is no message.
+    /// Notifies the contender of a change that is no message.
     pub(super) fn change(&self, wakes: &mut Wakes) {
         if let Some(seat) = &self.contender {
             seat.state.lock().changed = true;
@@ -138,7 +140,7 @@ impl Slot {
     pub(super) fn let_in(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
-        self.gone = 0;
+        self.departed = 0;
         self.held_back = false;
         for seat in self.queue.drain(..) {
             seat.state.lock().joins = true;
@@ -152,8 +154,8 @@ impl Slot {
         self.turn = false;
         while let Some(seat) = self.queue.pop_front() {
             let mut state = seat.state.lock();
-            if state.gone {
-                self.gone = self.gone.saturating_sub(1);
+            if state.departed {
+                self.departed = self.departed.saturating_sub(1);
                 continue;
             }
             state.turn = true;

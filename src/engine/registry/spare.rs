@@ -49,8 +49,8 @@ impl Registry {
         }
     }
 
-    /// The use of an owner has ended cleanly.
-    pub(crate) fn keep(&self, owner: &Owner, inbox: &Arc<LockName>) {
+    /// An acquire of this owner has ended cleanly: keeps the owner for the next one.
+    pub(crate) fn keep_spare(&self, owner: &Owner, inbox: &Arc<LockName>) {
         if let Some(name) = &inbox.lock
             && self.is_spare(inbox)
         {

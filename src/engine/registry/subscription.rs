@@ -92,9 +92,12 @@ impl Registry {
         if !slot.is_idle() {
             return;
         }
-        if slot.listening == Listening::Off && slot.turns.matters() && !std::mem::replace(&mut slot.forgetting, true) {
+        if slot.listening == Listening::Off
+            && slot.turns.is_giving_way()
+            && !std::mem::replace(&mut slot.forgetting, true)
+        {
             drop(shard);
-            return self.reaper.finish_whenever(Box::pin(Arc::clone(self).forget_turns(Arc::clone(name))));
+            return self.reaper.finish_uncounted(Box::pin(Arc::clone(self).forget_turns(Arc::clone(name))));
         }
         if slot.listening != Listening::Live {
             return;
@@ -102,7 +105,7 @@ impl Registry {
         slot.idle_since.get_or_insert(self.topology.now());
         if !std::mem::replace(&mut slot.retiring, true) {
             drop(shard);
-            self.reaper.finish_whenever(Box::pin(Arc::clone(self).retire(Arc::clone(name))));
+            self.reaper.finish_uncounted(Box::pin(Arc::clone(self).retire(Arc::clone(name))));
         }
     }
 
@@ -196,7 +199,7 @@ impl MemberListener for Registry {
     }
 
     fn missed(&self, member: MemberId) {
-        self.wake_where(|name| self.topology.place(name).member == member);
+        self.wake_where(|name| self.topology.placement(name).member == member);
     }
 
     fn reconnected(&self, member: MemberId) {

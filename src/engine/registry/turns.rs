@@ -1,8 +1,8 @@
 //! Turns among processes: who has had a lock lets the others have it first.
 //!
 //! All contenders hear of a release at the same time, and the fastest of them has the lock: without more, that is whoever gave it
-//! back, again and again, and a process whose client is slower never has it. So a process whose release told n others does not
-//! ask until it has heard n releases, each within [`WAY`] of the one before. Where nobody takes the lock for that long it asks
+//! back, again and again, and a process whose client is slower never has it. So a process whose release had n other receivers
+//! does not ask until it has heard n releases, each within [`WAY`] of the one before. Where nobody takes the lock for that long it asks
 //! after all, and goes on counting. It is a courtesy, and nothing relies on it: what is heard may be anybody's.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) const WAY: Duration = Duration::from_millis(10);
 /// of their threads try for itself. Longer where the lock is not handed over: then each section of ours is won in a race, or one
 /// contender of ours looks beside all threads of theirs.
 const SHARED_TURN: Duration = Duration::from_millis(5);
-const SHARED_TURN_LOOKING: Duration = Duration::from_millis(8);
+const SHARED_TURN_POLLING: Duration = Duration::from_millis(8);
 const CONTESTED_TURN: Duration = Duration::from_millis(12);
 
 /// For how long it counts that somebody else was seen to hold a lock whose releases nobody announces.
@@ -29,22 +29,22 @@ const RAREST: u32 = 6;
 /// How those who wait for a lock learn that it is free, which decides how others are let go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Courtesy {
-    /// Nobody is let go first: they come in side by side, or stand in a queue.
+    /// In no way that matters here, for nobody is let go first: waiters come in side by side, or stand in a queue in Redis.
     None,
     /// By a message.
-    Told,
-    /// They look for themselves: for so long it is left free.
-    Looking(Duration),
+    ByMessage,
+    /// By polling: the lock is left free for so long.
+    ByPolling(Duration),
 }
 
-/// A lock that was given back.
+/// A release that was answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given {
-    /// How many clients were told; 0 where that is not known.
-    pub(super) told: u32,
-    /// This one is among them.
+pub(super) struct ReleaseInfo {
+    /// How many clients received its message; 0 where that is not known.
+    pub(super) receivers: u32,
+    /// This client is among them.
     pub(super) listens: bool,
-    /// Others of this process want it.
+    /// Other tasks of this process want the lock.
     pub(super) wanted: bool,
     pub(super) courtesy: Courtesy,
 }
@@ -56,11 +56,11 @@ pub(super) struct Turns {
     heard: u64,
     /// How many there were when the release under way began, and when that was.
     releasing: Option<(u64, Moment)>,
-    /// True when others want the lock, as far as the last release told.
+    /// True when others want the lock, by the answer to the last release.
     shared: bool,
-    /// True when they look for themselves.
-    looked_for: bool,
-    /// When the turn of this process began that goes on.
+    /// True when the others poll for the lock.
+    is_polled_for: bool,
+    /// When the present turn of this process began.
     began: Option<Moment>,
     /// When somebody else was last seen to hold it.
     seen: Option<Moment>,
@@ -93,22 +93,22 @@ impl Turns {
     }
 
     /// A release is done. True when nobody is to be let go first.
-    pub(super) fn released(&mut self, given: Given, now: Moment) -> bool {
+    pub(super) fn released(&mut self, given: ReleaseInfo, now: Moment) -> bool {
         let before = self.releasing.take().map_or(self.heard, |(heard, _)| heard);
         let own = u32::from(given.listens);
         let way = match given.courtesy {
             Courtesy::None => None,
-            Courtesy::Told => {
-                let (own, until) = (before + u64::from(own), before + u64::from(given.told));
+            Courtesy::ByMessage => {
+                let (own, until) = (before + u64::from(own), before + u64::from(given.receivers));
                 (until > own).then_some(Way { own, until, since: now, length: WAY })
             }
-            Courtesy::Looking(length) => {
+            Courtesy::ByPolling(length) => {
                 let seen = self.seen.is_some_and(|seen| now.since(seen) < SEEN);
                 seen.then_some(Way { own: u64::MAX, until: u64::MAX, since: now, length })
             }
         };
         self.shared = way.is_some();
-        self.looked_for = matches!(given.courtesy, Courtesy::Looking(_));
+        self.is_polled_for = matches!(given.courtesy, Courtesy::ByPolling(_));
         let goes_on = given.wanted && self.began.is_some_and(|began| now.since(began) < CONTESTED_TURN);
         self.way = None;
         if goes_on {
@@ -137,7 +137,7 @@ impl Turns {
     }
 
     /// Somebody else was seen to hold the lock.
-    pub(super) fn seen(&mut self, now: Moment) {
+    pub(super) fn note_other_holder(&mut self, now: Moment) {
         self.seen = Some(now);
     }
 
@@ -152,27 +152,27 @@ impl Turns {
         (!left.is_zero()).then_some((left, self.heard))
     }
 
-    /// True when messages tell that others have had their turn.
-    pub(super) fn is_told(&self) -> bool {
+    /// True when the turns of others are counted by their messages.
+    pub(super) fn counts_messages(&self) -> bool {
         self.way.is_some_and(|way| way.until != u64::MAX)
     }
 
-    /// The lock was got here.
-    pub(super) fn got(&mut self, now: Moment) {
+    /// A task of this process has acquired the lock.
+    pub(super) fn acquired(&mut self, now: Moment) {
         self.releasing = None;
         self.began.get_or_insert(now);
         let Some(way) = self.way.take().filter(|way| way.until != u64::MAX) else { return };
         if self.heard > way.own {
             self.unused = 0;
         } else {
-            // Who was told does not want it: a subscription that lingers, somebody who watches.
+            // The receivers of the message do not want the lock: a subscription that lingers, somebody who watches.
             self.unused = (self.unused + 1).min(RAREST);
             self.spared = (1 << self.unused) - 1;
         }
     }
 
-    /// True when there is something to remember for whoever comes next.
-    pub(super) const fn matters(&self) -> bool {
+    /// True while other processes are let go first: whoever comes next has to know.
+    pub(super) const fn is_giving_way(&self) -> bool {
         self.way.is_some()
     }
 
@@ -183,9 +183,9 @@ impl Turns {
 
     /// For how long the lock may be handed over inside this process, of `most`.
     pub(super) fn turn(&self, most: Duration) -> Duration {
-        match self.looked_for {
+        match self.is_polled_for {
             _ if !self.shared => most,
-            true => most.min(SHARED_TURN_LOOKING),
+            true => most.min(SHARED_TURN_POLLING),
             false => most.min(SHARED_TURN),
         }
     }
@@ -201,8 +201,8 @@ mod tests {
         Moment::from_nanos((1_000 + ms) * MS)
     }
 
-    fn given(told: u32, listens: bool) -> Given {
-        Given { told, listens, wanted: false, courtesy: Courtesy::Told }
+    fn given(receivers: u32, listens: bool) -> ReleaseInfo {
+        ReleaseInfo { receivers, listens, wanted: false, courtesy: Courtesy::ByMessage }
     }
 
     fn left(turns: &Turns, ms: u64) -> Option<u128> {
@@ -228,15 +228,18 @@ mod tests {
             assert_eq!((left(&turns, 13), left(&turns, 14)), (Some(1), None), "each has its time");
             assert!(turns.heard(at(20)), "the second");
             assert_eq!(left(&turns, 20), None);
-            assert!(!turns.matters());
+            assert!(!turns.is_giving_way());
         }
     }
 
     #[test]
     fn nobody_is_let_go_first_who_was_not_told() {
-        for given in
-            [given(0, false), given(0, true), given(1, true), Given { courtesy: Courtesy::None, ..given(9, true) }]
-        {
+        for given in [
+            given(0, false),
+            given(0, true),
+            given(1, true),
+            ReleaseInfo { courtesy: Courtesy::None, ..given(9, true) },
+        ] {
             let mut turns = Turns::default();
             turns.release_begins(true, at(0));
             assert!(turns.released(given, at(1)), "{given:?}");
@@ -250,12 +253,12 @@ mod tests {
         for round in 0..1_000 {
             turns.release_begins(true, at(round * 20));
             turns.released(given(1, false), at(round * 20));
-            ways += u32::from(turns.matters());
-            turns.got(at(round * 20 + 10));
+            ways += u32::from(turns.is_giving_way());
+            turns.acquired(at(round * 20 + 10));
         }
         assert!((7..=7 + 1_000 / 64).contains(&ways), "{ways} of 1000");
         // Until somebody is heard of again.
-        while !turns.matters() {
+        while !turns.is_giving_way() {
             turns.released(given(1, false), at(30_000));
         }
         assert!(turns.heard(at(30_001)));
@@ -276,29 +279,29 @@ mod tests {
     /// Where the lock cannot be handed over, a process whose tasks want it goes on for a while.
     #[test]
     fn a_turn_goes_on_for_those_who_wait_in_the_same_process() {
-        let wanted = Given { wanted: true, ..given(2, true) };
+        let wanted = ReleaseInfo { wanted: true, ..given(2, true) };
         let mut turns = Turns::default();
-        turns.got(at(0));
+        turns.acquired(at(0));
         for (ms, goes_on) in [(2, true), (11, true), (12, false)] {
             turns.release_begins(false, at(ms));
             assert_eq!(turns.released(wanted, at(ms)), goes_on, "{ms}");
         }
         let heard = [13, 13].map(|ms| turns.heard(at(ms)));
         assert_eq!(heard, [false, true]);
-        turns.got(at(30));
+        turns.acquired(at(30));
         turns.release_begins(true, at(31));
         assert!(!turns.released(wanted, at(31)), "handed over for as long as it may be");
     }
 
     #[test]
     fn who_looks_for_itself_is_left_a_moment_if_it_was_seen() {
-        let looking = Given { courtesy: Courtesy::Looking(Duration::from_millis(2)), ..given(0, false) };
+        let looking = ReleaseInfo { courtesy: Courtesy::ByPolling(Duration::from_millis(2)), ..given(0, false) };
         let mut turns = Turns::default();
         assert!(turns.released(looking, at(0)), "nobody was seen");
-        turns.seen(at(0));
+        turns.note_other_holder(at(0));
         assert!(!turns.released(looking, at(999)));
         assert_eq!((left(&turns, 1_000), left(&turns, 1_001)), (Some(1), None));
-        turns.got(at(1_001));
+        turns.acquired(at(1_001));
         assert!(turns.released(looking, at(1_002)), "that is long ago");
     }
 }

@@ -8,37 +8,12 @@ use bytes::Bytes;
 
 use super::Registry;
 use super::slot::{Listening, Local, Passed, Seat, SeatState, Slot, Ticket, Wakes};
-use super::subscription::Subscribing;
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
-use crate::engine::sync::{Mutex, Notify, timeout};
+use crate::engine::sync::{Mutex, Notify};
 use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::Moment;
-
-/// Why a parked waiter goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parked {
-    /// Something came: the turn, a lock that was handed over, a message.
-    Woken,
-    /// The time was up.
-    TimedOut,
-}
-
-/// What a parked waiter waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
-    /// The turn, leave to ask without it, or the end of the client.
-    Turn,
-    /// A change of the subscription, a message, or a lock handed over.
-    Change,
-    /// The end of giving way, or a lock handed over.
-    Way,
-    /// A message, or a lock handed over.
-    Message,
-    /// A lock handed over; messages are let pass.
-    Handed,
-}
 
 /// How the lock is held that a waiter got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +34,7 @@ pub(crate) struct Waiter {
     /// None while it was alone from the start: then it has the turn.
     pub(super) seat: Option<Arc<Seat>>,
     pub(super) takes: Option<&'static str>,
-    /// Its place among those who wait as its owner, where others may wait as that too.
+    /// Its number among those who wait as the same owner, where others may do so.
     pub(super) ticket: Option<Ticket>,
     pub(super) counted: bool,
     pub(super) left: bool,
@@ -85,7 +60,7 @@ impl Waiter {
         self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)
     }
 
-    /// True when this waiter may ask beside one that came in, without a turn.
+    /// True when this waiter may ask without a turn: the lock is shared, and another task of this process has just got a share.
     pub(crate) fn joins(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
     }
@@ -103,7 +78,7 @@ impl Waiter {
         }
     }
 
-    /// True when the contender was told that others come first.
+    /// True when the last answer to the contender was that others come first.
     pub(crate) fn is_held_back(&self) -> bool {
         self.registry.shard(&self.name).lock().get(&self.name).is_some_and(|slot| slot.held_back)
     }
@@ -156,7 +131,7 @@ impl Waiter {
         self.sit();
         let Some(seat) = self.seat.as_ref().filter(|_| self.ticket.is_none()) else { return };
         let mut shard = self.registry.shard(&self.name).lock();
-        // It may have been let in meanwhile, and then nobody stands in the queue.
+        // The slot may have become empty meanwhile: this waiter may have been allowed to ask without a turn.
         self.ticket = Some(shard.entry(Arc::clone(&self.name)).or_default().sit_as(owner.bytes(), seat));
     }
 
@@ -175,7 +150,7 @@ impl Waiter {
         state.passed.take()
     }
 
-    /// Its wait is over: it answers no wake-up any more.
+    /// Its wait is over: from here on it leaves wake-ups to the next waiter.
     pub(crate) fn stops_looking(&self) {
         if let Some(seat) = &self.seat {
             seat.state.lock().leaves_wakeups = true;
@@ -198,82 +173,11 @@ impl Waiter {
         shard.get(&self.name).is_some_and(|slot| slot.listening == Listening::Live)
     }
 
-    /// Has messages reach this waiter. Done when they do, when it was woken or a lock was handed over meanwhile, when they
-    /// cannot be had, or when `limit` is over; the subscription goes on then.
-    pub(crate) async fn listen(&self, limit: Duration) {
-        let Some(seat) = &self.seat else { return };
-        let settled = async {
-            loop {
-                match self.registry.subscribe(&self.name, seat) {
-                    Subscribing::Done => return,
-                    // Somebody else is just changing the subscription, ending it perhaps: once more after that.
-                    Subscribing::Elsewhere => {
-                        self.park(Duration::MAX, Until::Change).await;
-                        if !seat.state.lock().changed {
-                            return;
-                        }
-                    }
-                    Subscribing::Begun(job) => {
-                        tokio::select! {
-                            biased;
-                            () = job => {}
-                            _ = self.park(Duration::MAX, Until::Message) => {}
-                        }
-                        return;
-                    }
-                }
-            }
-        };
-        // Over is as good as failed: the caller polls.
-        let _ = timeout(limit, settled).await;
-    }
-
-    /// Lets other processes have the lock first, where this one had it last and they were told that it is free; for `limit` at
-    /// the most.
-    pub(crate) async fn give_way(&self, limit: Duration) {
-        // Where there was something to know of others, it has a seat from the start.
-        let Some(seat) = &self.seat else { return };
-        let Some((mut left, mut heard)) = self.way() else { return };
-        let waited = async {
-            loop {
-                let is_deaf = {
-                    let shard = self.registry.shard(&self.name).lock();
-                    let Some(slot) = shard.get(&self.name) else { return };
-                    let Some(way) = slot.turns.way(self.registry.topology.now()) else { return };
-                    (left, heard) = way;
-                    seat.state.lock().changed = false;
-                    slot.turns.is_told() && slot.listening != Listening::Live
-                };
-                if is_deaf {
-                    self.listen(left).await;
-                    if self.is_listening() {
-                        continue;
-                    }
-                }
-                let parked = self.park(left, Until::Way).await;
-                if parked == Parked::Woken && seat.state.lock().handed.is_some() {
-                    return;
-                }
-                // Quiet for as long as that: nobody comes.
-                let quiet = self.way().is_none_or(|(_, now)| now == heard);
-                if parked == Parked::TimedOut && quiet {
-                    return;
-                }
-            }
-        };
-        let _ = timeout(limit, waited).await;
-    }
-
-    fn way(&self) -> Option<(Duration, u64)> {
-        let shard = self.registry.shard(&self.name).lock();
-        shard.get(&self.name)?.turns.way(self.registry.topology.now())
-    }
-
     /// Notes that somebody else holds the lock.
-    pub(crate) fn note_held(&self) {
+    pub(crate) fn note_other_holder(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
-            slot.turns.seen(now);
+            slot.turns.note_other_holder(now);
         }
     }
 
@@ -286,42 +190,10 @@ impl Waiter {
         hold.left(now).filter(|_| self.takes == Some(hold.protocol.flavour()))
     }
 
-    /// Waits for `until`, for `limit` at the most.
-    pub(crate) async fn park(&self, limit: Duration, until: Until) -> Parked {
-        let Some(seat) = &self.seat else { return Parked::Woken };
-        let woken = async {
-            loop {
-                {
-                    let mut state = seat.state.lock();
-                    let come = match until {
-                        // One wake-up, one look: a flag that stays would keep this loop's caller spinning.
-                        Until::Turn => state.turn || state.joins || std::mem::take(&mut state.woken),
-                        Until::Change => state.changed || state.woken,
-                        Until::Message => state.woken,
-                        Until::Way => state.changed,
-                        Until::Handed => false,
-                    };
-                    if come || state.handed.is_some() {
-                        return;
-                    }
-                }
-                seat.notify.notified().await;
-            }
-        };
-        if limit == Duration::MAX {
-            woken.await;
-            return Parked::Woken;
-        }
-        match timeout(limit, woken).await {
-            Ok(()) => Parked::Woken,
-            Err(_) => Parked::TimedOut,
-        }
-    }
-
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
-    pub(crate) fn won(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
+    pub(crate) fn acquired(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
-            slot.turns.got(now);
+            slot.turns.acquired(now);
             if held_as == HeldAs::MayHandOver && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold))
             {
                 slot.local = Some(Local { hold: Arc::clone(hold), handoffs: 0, since: now });
@@ -345,14 +217,14 @@ impl Waiter {
         before(slot);
         if let Some(ticket) = self.ticket.take() {
             slot.by_owner.remove(&ticket);
-            // It came in, and so may the next; or it was woken, and goes without having asked.
+            // Its owner holds the lock, and so the next of this owner may come in; or it was woken, and leaves without asking.
             slot.wake_same_owner(&ticket.0, &mut wakes);
         }
         let (turn, joins, woken, handed) = match &self.seat {
             None => (true, false, false, None),
             Some(seat) => {
                 let mut state = seat.state.lock();
-                state.gone = true;
+                state.departed = true;
                 (state.turn, state.joins, state.woken, state.handed.take())
             }
         };
@@ -360,16 +232,16 @@ impl Waiter {
             slot.let_in(&mut wakes);
         } else if turn {
             slot.pass_turn(&mut wakes);
-            // What it was woken for, it has not looked at: that is for the next one to do.
+            // It was woken and has not asked since: the next one has to.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
                 seat.wake(&mut wakes);
             }
         } else if !joins {
-            slot.gone += 1;
-            // Those who left are skipped when their turn comes; too many of them are swept out before.
-            if slot.gone > 32 && slot.gone * 2 > slot.queue.len() {
-                slot.queue.retain(|seat| !seat.state.lock().gone);
-                slot.gone = 0;
+            slot.departed += 1;
+            // Waiters that have left are skipped when their turn comes; too many of them are swept out before.
+            if slot.departed > 32 && slot.departed * 2 > slot.queue.len() {
+                slot.queue.retain(|seat| !seat.state.lock().departed);
+                slot.departed = 0;
             }
         }
         self.registry.settle(shard, &self.name);

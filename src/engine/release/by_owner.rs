@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{in_time, lease_left, lease_left_to_others, look_again, send, tell, until_answered};
+use super::aftermath::notify_waiters;
+use super::doubt::look_again;
+use super::send::{in_time, lease_left, lease_left_to_others, send, until_answered};
 use crate::engine::Engine;
-use crate::engine::hold::{Hold, Target};
+use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::ledger::Entry as _;
 use crate::engine::protocol::{Giving, HoldId, Protocol, Release};
 use crate::error::{Error, NotHeld, Result};
@@ -22,10 +24,37 @@ static DISOWN: Script = Script::new(
     concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../../lua/common/disown.lua")),
 );
 
+/// Takes a guard out of its hold, which stays for its owner. Nothing is renewed any more.
+pub(crate) fn give_up(mut grant: Grant) -> Owner {
+    let (engine, hold, level) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold), grant.level);
+    let owner = hold.owner.clone();
+    owner.reveal();
+    if !grant.take() {
+        return owner;
+    }
+    let (number, none_left, doubted) = {
+        let mut book = hold.book();
+        let Some(number) = book.close(level).filter(|_| book.end().is_none()) else {
+            // Whoever ended it cleans up.
+            return owner;
+        };
+        let tenure = book.tenure();
+        (number, book.counted_down(tenure), book.undoubt(number))
+    };
+    if number > 0 {
+        disown(&engine, &hold, number, doubted);
+    }
+    if none_left {
+        engine.holds.released(&hold.key(), &hold);
+        engine.registry.forget(&hold);
+    }
+    owner
+}
+
 /// A hold has no guard any more, though it stays: it is marked as such in the list from here on, so that giving back one
 /// of its owner's holds takes this one and none that a guard relies on. `doubted`: a copy of its acquire may come in later
 /// still.
-pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
+fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     if !hold.protocol.nature().reentrant {
         // Nothing is listed: the owner has no other hold, of which this one would have to be told apart.
@@ -34,7 +63,7 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         }
         return;
     }
-    // From here on, in the order of the calls.
+    // Noted at once: releases by owner that are called after this are to take this hold.
     hold.book().give_up(number);
     let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
     engine.reaper.finish(Box::pin(async move {
@@ -42,12 +71,12 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         let _order = hold.order.lock().await;
         let look = || {
             if doubted {
-                // What is marked is not found by its id: only a copy that came in behind its release.
+                // A hold that is marked is not found by its plain id, so this finds only a copy that came in behind the release.
                 look_again(engine, hold, number, &Bytes::new());
             }
         };
         if !hold.book().take_given_up(number) {
-            // Given back before.
+            // The hold was given back before.
             return look();
         }
         let until = engine.now() + engine.options.watchdog;
@@ -57,23 +86,22 @@ pub(crate) fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubte
         let (reply, _) = until_answered(engine, hold.name(), until, call).await;
         look();
         if let Err(fault) = reply {
-            // Whoever gives back any hold of this owner may take another one first.
+            // A release by owner may take another hold first.
             tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
         }
     }));
 }
 
-/// How often it is asked which hold of an owner is to be given back, until that is one without a guard: the mark of one that
-/// has just been given up may be on its way.
+/// How often the server is asked which hold of an owner is to be given back, until it names one without a guard: the mark of a
+/// hold that has just been given up may be on its way.
 const LOOKS: u32 = 8;
 
-/// How often others may be faster.
+/// How often another client may give back the hold that was named first.
 const RACES: u32 = 16;
 
 /// Gives back one hold of an owner that has no guard here.
 pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
-    protocol.name().check()?;
-    engine.check_open()?;
+    engine.check(protocol.name())?;
     let (engine, protocol, owner) = (Arc::clone(engine), Arc::clone(protocol), owner.clone());
     owner.reveal();
     let reaper = engine.reaper.clone();
@@ -88,14 +116,14 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
                 give_any(&target, looks + 1 < LOOKS).await?
             };
             match release {
-                // Not while nothing else can be sent for this owner.
+                // Sleeps without the order, so that the mark can be sent meanwhile.
                 Release::Which(_) => {
                     looks += 1;
                     tokio::time::sleep(Duration::from_millis(2 << looks)).await;
                 }
-                // Somebody else was faster: whatever else there is.
+                // Somebody else was faster: asks for any other hold.
                 Release::NotThere(_) if races < RACES => races += 1,
-                release => return by_owner_told(&target, release),
+                release => return conclude(&target, release),
             }
         }
     })
@@ -103,18 +131,18 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
 }
 
 /// Gives back a hold of an owner: one that lost its guard, else the one that is not listed, else the newest. `choosy`: the
-/// newest is only told.
+/// newest is only named, not given back.
 async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let given_up = hold.book().given_up();
     if let Some(number) = given_up {
-        // Not marked yet.
+        // This client knows of a hold whose mark is not yet set.
         let sent = give_named(target, &engine.hold_id(&hold.owner, number)).await;
         if sent.is_err() {
             hold.book().give_up(number);
         }
         return sent.map(|release| match release {
-            // Gone with its lease: whatever else there is.
+            // That hold is gone with its lease: asks for any other.
             Release::NotHeld(_) => Release::NotThere(0),
             release => release,
         });
@@ -150,7 +178,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let release = give_named(target, &HoldId::Listed(id.clone())).await?;
     if !matches!(release, Release::NotThere(_)) {
         if !hold.protocol.nature().reentrant {
-            // It was the only one, whatever it is called.
+            // It was the only hold of the owner, whatever its id.
             engine.released_elsewhere(&hold.protocol, &hold.owner, |hold| hold.numbers());
         } else if let Some(number) = engine.number_of(&id) {
             engine.released_elsewhere(&hold.protocol, &hold.owner, |_| vec![number]);
@@ -159,7 +187,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     Ok(release)
 }
 
-/// Gives back the hold of an owner that is told by its id. A repeat changes nothing.
+/// Gives back the hold of an owner that has this id. A repeat changes nothing.
 async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let lease_left = {
@@ -169,14 +197,14 @@ async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
     send(engine, hold, id, lease_left, engine.now() + engine.patience()).await.outcome
 }
 
-/// What the caller of a release by owner is told, and those who wait.
-fn by_owner_told(target: &Target, release: Release) -> Result<Released> {
+/// What a release by owner came to for its caller. Notifies those who wait.
+fn conclude(target: &Target, release: Release) -> Result<Released> {
     let Target { engine, hold, .. } = target;
     let name = Arc::clone(&hold.name().plain);
     match release {
-        Release::Free(_) | Release::Untold(_) => {
-            tell(engine, &hold.protocol, 0);
-            engine.queues.look_after(&hold.protocol, engine.now());
+        Release::Free(_) | Release::Unannounced(_) => {
+            notify_waiters(engine, &hold.protocol, 0);
+            engine.queues.check_after_first_lease(&hold.protocol, engine.now());
             Ok(Released::Free)
         }
         Release::Others => Ok(Released::Free),

@@ -1,10 +1,12 @@
-//! The clean-up after doubt: acquires that may have happened unseen, places and marks that were given up, holds that ended.
+//! The clean-up after doubt: acquires that may have happened unseen, queue entries and marks that were given up, holds that
+//! ended.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{freed, lease_left, lease_left_to_others, repeat, send, span, tell};
+use super::aftermath::{lock_is_free, notify_waiters};
+use super::send::{lease_left, lease_left_to_others, send, send_release};
 use crate::engine::Engine;
 use crate::engine::clock::harmless_from;
 use crate::engine::hold::{Hold, Target};
@@ -13,7 +15,7 @@ use crate::engine::protocol::{Giving, LeaseLeft, Protocol, Release};
 use crate::error::Result;
 use crate::world::Moment;
 
-/// Undoes an acquire that may have happened unseen: gives back the hold that it was for, and its place in the queue.
+/// Undoes an acquire that may have happened unseen: gives back its hold, and its queue entry.
 /// `doubted`: a copy of the acquire may come in later still.
 pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     let reaper = target.engine.reaper.clone();
@@ -25,17 +27,17 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
             (book.holds().any(|number| number == target.number), lease_left(engine, hold, &book))
         };
         if held && target.number == 0 {
-            // It was had after all: the copy is looked for when that ends.
+            // The lock was acquired after all: the copy is looked for when the hold ends.
             hold.book().doubt(target.number);
             return;
         }
-        let until = engine.now() + engine.options.watchdog.max(span(lease_left.lease));
+        let until = engine.now() + engine.options.watchdog.max(lease_left.span());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
-            engine.queues.look_after(&hold.protocol, engine.now());
+            engine.queues.check_after_first_lease(&hold.protocol, engine.now());
         }
-        tell(engine, &hold.protocol, 0);
+        notify_waiters(engine, &hold.protocol, 0);
         drop(order);
         if doubted {
             look_again(engine, hold, target.number, &target.nonce);
@@ -55,20 +57,20 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
             Giving { owner: &hold.owner, hold: &id, lease_left, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };
-    repeat(engine, &hold.protocol, until, call).await.outcome
+    send_release(engine, &hold.protocol, until, call).await.outcome
 }
 
-/// True when one who waits stands in Redis, so that it may have to be undone although it may have got nothing.
+/// True when a waiter leaves something in Redis, so that it may have to be undone although it was never granted the lock.
 pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
     protocol.queue().is_some() || protocol.nature().marks
 }
 
 /// Looks a second time, after a command's longest life, whether a late copy of the acquire of this hold took the lock once
-/// more, or a place in its queue for the waiter of this nonce.
+/// more, or joined its queue for the waiter of this nonce.
 pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
     let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
-    reaper.finish_at_last(Box::pin(async move {
+    reaper.finish_by_closing(Box::pin(async move {
         let mut closing = engine.closing();
         let harmless_in = harmless_from(engine.now(), engine.options.command_timeout).since(engine.now());
         tokio::select! {
@@ -76,8 +78,8 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
             () = tokio::time::sleep(harmless_in) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
-        // Nothing is held meanwhile, and by now the owner may have another hold. One that has ended must not come back:
-        // whoever waits as this owner would find it again and again.
+        // Nothing was held in the meantime, and by now the owner may have another hold. The hold that has ended must not come
+        // back into the table: whoever waits as this owner would find it again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
         let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
@@ -96,7 +98,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
 }
 
 /// Holds, by their numbers, ended by the local clock or by closing: the server may have them still, and is relieved of them.
-pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
+pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {
@@ -125,9 +127,9 @@ pub(crate) fn relieve(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Ve
             book.count() == 0 || book.end() == Some(End::Gone)
         };
         if over {
-            freed(&engine, &hold, 0);
+            lock_is_free(&engine, &hold, 0);
         } else {
-            tell(&engine, &hold.protocol, 0);
+            notify_waiters(&engine, &hold.protocol, 0);
         }
     }));
 }

@@ -30,7 +30,7 @@ struct Reading {
     count: u32,
     tenure: u32,
     end: Option<End>,
-    bereft: Vec<u32>,
+    lost: Vec<u32>,
 }
 
 impl Reading {
@@ -49,7 +49,7 @@ impl Reading {
     fn end(&mut self, end: End) {
         if self.end.is_none() {
             self.end = Some(end);
-            self.bereft = self.guards.keys().copied().collect();
+            self.lost = self.guards.keys().copied().collect();
         }
     }
 
@@ -197,7 +197,7 @@ fn agree(book: &Book, history: &[Event]) {
         assert_eq!(book.until(id), reading.until(id), "guard {id}");
         assert_eq!(book.until_others(id), reading.latest(Some(id)));
         assert_eq!(book.lease(id), reading.guards.get(&id).and_then(|(lease, ..)| *lease));
-        assert_eq!(book.end_of(id), reading.end.filter(|_| reading.bereft.contains(&id)));
+        assert_eq!(book.end_of(id), reading.end.filter(|_| reading.lost.contains(&id)));
     }
 }
 

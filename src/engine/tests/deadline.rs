@@ -70,7 +70,7 @@ async fn silence_is_found_twice() {
     let (client, fake) = client(|_| ());
     let engine = client.engine();
     for (overdue, takes) in [(ms(0), GRACE), (ms(24), GRACE), (ms(25), ms(60)), (ms(5000), ms(60))] {
-        // One attempt without a wait has had a command's time.
+        // A single attempt has had a command's time.
         let once = Deadline::new(engine.topology.world(), Some(ms(0)), ms(0));
         for silent in [&[false][..], &[true, false], &[true, true]] {
             let deadline = Deadline::new(engine.topology.world(), Some(ms(100)), ms(0));

@@ -55,22 +55,22 @@ fn a_guard_counts_on_the_lease_that_ends_first() {
     let mut book = Book::default();
     let watched = book.open(0, 1, None, 10, 110);
     let leased = book.open(0, 2, Some(500), 10, 510);
-    assert_eq!((book.outlook(watched), book.outlook(leased)), (Some((110, 100)), Some((510, 500))));
-    assert_eq!((book.number(leased), book.number(99), book.outlook(99)), (Some(2), None, None));
+    assert_eq!((book.until_and_lease(watched), book.until_and_lease(leased)), (Some((110, 100)), Some((510, 500))));
+    assert_eq!((book.number(leased), book.number(99), book.until_and_lease(99)), (Some(2), None, None));
     assert!(book.lasts(509) && !book.lasts(510));
     assert!(book.is_watched_without(leased) && !book.is_watched_without(watched));
     let before = book.capped(leased, Cap { until: 60, lease: 50 });
-    assert_eq!((book.outlook(leased), before), (Some((60, 50)), Cap::NONE));
+    assert_eq!((book.until_and_lease(leased), before), (Some((60, 50)), Cap::NONE));
     // One that is longer caps nothing.
     let capped = book.capped(leased, Cap { until: 70, lease: 60 });
-    assert_eq!((book.outlook(leased), capped.until), (Some((60, 50)), 60));
+    assert_eq!((book.until_and_lease(leased), capped.until), (Some((60, 50)), 60));
     assert_eq!(book.until_all(), 510, "the server may have it for as long as that");
     book.uncapped(60, leased, before);
-    assert_eq!(book.outlook(leased), Some((60, 50)), "over by then");
+    assert_eq!(book.until_and_lease(leased), Some((60, 50)), "over by then");
     book.uncapped(59, leased, before);
-    assert_eq!(book.outlook(leased), Some((510, 500)));
+    assert_eq!(book.until_and_lease(leased), Some((510, 500)));
     assert!(book.finish(End::Gone));
-    assert!(!book.lasts(0) && !book.is_watched_without(leased) && book.outlook(watched).is_none());
+    assert!(!book.lasts(0) && !book.is_watched_without(leased) && book.until_and_lease(watched).is_none());
 }
 
 /// The watchdog keeps a lock for two; for one it was over before the other came. That one stays so.

@@ -79,7 +79,7 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     }
     let mut parked = Box::pin(behind[3].park(Duration::MAX, Until::Turn));
     assert!(futures::poll!(&mut parked).is_pending());
-    first.won(&hold, client.engine().now(), HeldAs::Shared);
+    first.acquired(&hold, client.engine().now(), HeldAs::Shared);
     assert_eq!(parked.await, Parked::Woken);
     assert!(behind.iter().all(|waiter| waiter.joins() && !waiter.has_turn() && !waiter.is_held_back()));
     told(true);
@@ -98,7 +98,7 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     drop(second);
     assert!(third.has_turn() && !fourth.has_turn());
     assert!(third.park(ms(1), Until::Message).await == Parked::Woken, "what the one before was woken for");
-    third.won(&hold, client.engine().now(), HeldAs::Alone);
+    third.acquired(&hold, client.engine().now(), HeldAs::Alone);
     assert!(fourth.has_turn() && !fourth.joins());
     drop(fourth);
     assert_eq!(registry.waiting(), 0);

@@ -202,19 +202,19 @@ async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
         let owner = client.owner();
         let inbox = name.inbox(owner.as_str());
         // Nobody listens yet.
-        registry.keep(&owner, &inbox);
+        registry.keep_spare(&owner, &inbox);
         assert!(registry.spare(&name).is_none());
         let mut waiter = registry.enter(&inbox, None);
         waiter.sit();
         waiter.listen(secs(1)).await;
         assert!(waiter.is_listening());
-        registry.keep(&owner, &inbox);
+        registry.keep_spare(&owner, &inbox);
         assert!(registry.spare(&name).is_none(), "somebody waits there");
         drop(waiter);
         kept.push((owner, inbox));
     }
     for (owner, inbox) in &kept {
-        registry.keep(owner, inbox);
+        registry.keep_spare(owner, inbox);
     }
     let (owner, inbox) = registry.spare(&name).expect("kept");
     assert_eq!((&owner, &inbox), (&kept[2].0, &kept[2].1));
@@ -222,7 +222,7 @@ async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
     // None is left; each of the others comes back once.
     while registry.spare(&name).is_some() {}
     assert_eq!(Arc::strong_count(&name), 4, "known to its inboxes and here");
-    kept.iter().for_each(|(owner, inbox)| registry.keep(owner, inbox));
+    kept.iter().for_each(|(owner, inbox)| registry.keep_spare(owner, inbox));
     tokio::time::sleep(secs(6)).await;
     for (owner, inbox) in kept {
         assert_eq!(Arc::strong_count(&inbox), 1, "{owner}");
@@ -235,7 +235,7 @@ async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
     waiter.sit();
     waiter.listen(secs(1)).await;
     drop(waiter);
-    registry.keep(&owner, &inbox);
+    registry.keep_spare(&owner, &inbox);
     tokio::time::sleep(secs(6)).await;
     assert_eq!(Arc::strong_count(&inbox), 1);
     drop(inbox);

@@ -73,7 +73,7 @@ impl Deadline {
         Some(end.saturating_sub(self.elapsed()))
     }
 
-    /// As `left_to_answer`; for one attempt without a wait, what is left of `once`, which an answer may take.
+    /// As `left_to_answer`; for a single attempt (a wait of zero), what is left of `once`, which an answer may take.
     pub(crate) fn left_to_answer_within(&self, once: Duration) -> Option<Duration> {
         if !self.is_once() {
             return self.left_to_answer();
@@ -104,8 +104,8 @@ impl Deadline {
     }
 
     /// True when servers are found to be silent at the end of the wait. A standstill within it says nothing about them: what
-    /// is here unread is read first, and then they are looked at once more, as of the same moment. One attempt without a wait
-    /// is told of its command's timeout in any case.
+    /// is here unread is read first, and then they are looked at once more, as of the same moment. A single attempt ends
+    /// with the timeout of its command in any case.
     pub(crate) async fn finds_silent(&self, reading: Duration, are_silent: impl Fn(Moment) -> bool) -> bool {
         let at = self.judged_at();
         let silent = are_silent(at);

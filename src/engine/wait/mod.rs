@@ -70,13 +70,13 @@ pub(crate) trait Awaited {
     /// Before the turn: asks where that makes sense without it.
     fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
-    /// What came to the seat without being asked for. Forgets earlier wake-ups, for what comes next answers them;
+    /// What was put at the seat without an attempt: a lock that was handed over or passed on. Forgets earlier wake-ups, for what comes next answers them;
     /// unless it has stopped looking: then they are for the next one.
     fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
     /// For how long there is no need to ask. `woken`: something has come since the last attempt; `steady`: messages have
     /// reached this seat since before the last pause.
-    fn rests(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
+    fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
 
     /// Asks the server. `listening`: messages reach this seat.
     fn ask(&mut self, waiter: &mut Waiter, listening: bool)
@@ -128,7 +128,7 @@ async fn contend<A: Awaited>(
 ) -> Result<Waited<A::Output>> {
     let mut pace = Pace::new(deadline.began());
     let poll_cap = engine.options.poll_cap;
-    // The contender before may have left before it looked.
+    // The contender before this one may have left without answering a wake-up.
     let mut woken = waiter.is_woken();
     let mut was_listening = false;
     loop {
@@ -139,7 +139,7 @@ async fn contend<A: Awaited>(
         }
         engine.check_open()?;
         let listening = waiter.is_listening();
-        let mut pause = match awaited.rests(waiter, woken, was_listening && listening) {
+        let mut pause = match awaited.pause_before_asking(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
             None => {
                 pace.spend(engine.now());
@@ -175,9 +175,9 @@ async fn contend<A: Awaited>(
     }
 }
 
-/// The end of the wait. Success beats it, and only what is known is told as busy.
+/// The end of the wait. Success beats it, and the lock is reported as busy only where that is known.
 async fn over<A: Awaited>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, awaited: &mut A) -> Waited<A::Output> {
-    // What it was woken for it will not look at: the next one does.
+    // This waiter answers no wake-up any more: the next one has to.
     waiter.stops_looking();
     if let Some(output) = awaited.received(waiter) {
         return Waited::Done(output);

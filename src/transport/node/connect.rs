@@ -1,7 +1,7 @@
 //! Connecting: from a URL and the options to a [`Node`].
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use fred::types::config::{
     Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{ErrorReceiver, Line, Node, dispatch, keep_line, keep_listening};
+use super::Node;
+use super::connection::{Connection, ErrorReceiver, keep_connection};
+use super::messages::{dispatch, keep_listening};
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
 
@@ -158,28 +159,25 @@ impl Node {
         let make =
             || Client::new(config.clone(), Some(performance.clone()), Some(connection.clone()), Some(policy.clone()));
         let listener = Arc::new(OnceLock::new());
-        let lines: Box<[_]> = (0..options.pool_size)
-            .map(|_| {
-                let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
-                Arc::new(Line { client: make(), timeout: options.command_timeout, timeouts, heal, trouble })
-            })
-            .collect();
+        let connections: Box<[_]> =
+            (0..options.pool_size).map(|_| Connection::new(make(), options.command_timeout)).collect();
         let node = Self {
-            lines,
+            connections,
             next: AtomicUsize::new(0),
             subscriber: make(),
             channels: Arc::default(),
             listener: Arc::clone(&listener),
             tasks: Mutex::default(),
-            connections: Mutex::default(),
+            connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
             script_cache: options.script_cache,
             subscribe_timeout: options.subscribe_timeout,
             address,
         };
-        let clients: Vec<_> = node.lines.iter().map(|line| &line.client).chain([&node.subscriber]).collect();
+        let clients: Vec<_> =
+            node.connections.iter().map(|connection| &connection.client).chain([&node.subscriber]).collect();
         for client in &clients {
-            node.connections.lock().push(client.connect());
+            node.connect_tasks.lock().push(client.connect());
         }
         let connected = futures::future::try_join_all(clients.iter().map(|client| client.wait_for_connect()));
         let latest = Mutex::new(None);
@@ -202,8 +200,8 @@ impl Node {
         };
         if let Some(error) = error {
             // Each would go on trying for ever.
-            for connection in node.connections.lock().drain(..) {
-                connection.abort();
+            for task in node.connect_tasks.lock().drain(..) {
+                task.abort();
             }
             return Err(error);
         }
@@ -218,9 +216,14 @@ impl Node {
                 Arc::clone(&listener),
                 options.ping_interval,
             )));
-            for line in &node.lines {
-                let (reconnects, errors) = (line.client.reconnect_rx(), line.client.error_rx());
-                tasks.push(tokio::spawn(keep_line(Arc::clone(line), reconnects, errors, Arc::clone(&listener))));
+            for connection in &node.connections {
+                let (reconnects, errors) = (connection.client.reconnect_rx(), connection.client.error_rx());
+                tasks.push(tokio::spawn(keep_connection(
+                    Arc::clone(connection),
+                    reconnects,
+                    errors,
+                    Arc::clone(&listener),
+                )));
             }
         }
         Ok(node)

@@ -1,4 +1,4 @@
-//! What each call sends, by the server's own counts: the cost contract (design §5) is asserted in `cost.rs` of each flavour.
+//! What each call sends, by the server's own counts: the cost contract is asserted in `cost.rs` of each flavour.
 
 use std::collections::BTreeMap;
 

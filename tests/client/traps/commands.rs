@@ -8,7 +8,7 @@ use bed::harm::{TIMEOUT, sha};
 use bed::{eventually, idle, ms, reentrant, secs};
 
 /// Options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes
-/// out by `custom` (node.rs, `Line::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and
+/// out by `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and
 /// for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
 #[tokio::test]
 async fn trap_01_options_hold_for_scripts() {
@@ -40,7 +40,7 @@ async fn trap_01_options_hold_for_scripts() {
     .await;
 }
 
-/// After a standstill of the whole machine a timeout is heard before the server could answer. node.rs, `unhurried`.
+/// After a standstill of the whole machine a timeout is heard before the server could answer. node/connection.rs, `unhurried`.
 #[tokio::test]
 async fn trap_01_a_standstill_is_no_timeout() {
     reentrant(async |bed| {
@@ -94,7 +94,7 @@ async fn trap_02_nothing_is_sent_again_behind_our_back() {
 }
 
 /// A dropped future does not recall its command: it is sent when the server is back, and nobody hears that it succeeded.
-/// reaper.rs, `Finished`'s `Drop`, and acquire.rs, `attempt`: what has begun is carried through, and the grant that
+/// reaper/finished.rs, `Finished`'s `Drop`, and acquire.rs, `attempt`: what has begun is carried through, and the grant that
 /// nobody takes is released.
 #[tokio::test]
 async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
@@ -129,7 +129,7 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
     .await;
 }
 
-/// A command that timed out after it was written runs all the same. node.rs, `fault` (a timeout is in doubt), and
+/// A command that timed out after it was written runs all the same. node/fault.rs, `fault` (a timeout is in doubt), and
 /// acquire.rs, `Undo`: it is undone.
 #[tokio::test]
 async fn trap_04_an_acquire_that_timed_out_is_undone() {
@@ -149,7 +149,7 @@ async fn trap_04_an_acquire_that_timed_out_is_undone() {
     .await;
 }
 
-/// fred's reload sends `SCRIPT LOAD` to every server. node.rs, `Line::run`: on `NOSCRIPT` the same command goes out once
+/// fred's reload sends `SCRIPT LOAD` to every server. node/connection.rs, `Connection::run`: on `NOSCRIPT` the same command goes out once
 /// more as `EVAL`, which loads it too.
 #[tokio::test]
 async fn trap_13_a_forgotten_script_costs_one_eval() {

@@ -30,7 +30,7 @@ async fn trap_07_a_killed_connection_comes_back() {
     .await;
 }
 
-/// A silent connection goes unnoticed for as long as something is written to it. node.rs, `Line::run`: after two
+/// A silent connection goes unnoticed for as long as something is written to it. node/connection.rs, `Connection::run`: after two
 /// timeouts in a row the connection is broken and made anew.
 #[tokio::test]
 async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
@@ -141,7 +141,7 @@ async fn shutdowns_keep_their_time() {
     }
 }
 
-/// A demoted server refuses every write for as long as the connection lives. node.rs, `Line::run`: `READONLY` has the
+/// A demoted server refuses every write for as long as the connection lives. node/connection.rs, `Connection::run`: `READONLY` has the
 /// connection made anew, which finds the new primary where the old address leads to it.
 #[tokio::test]
 async fn trap_16_a_demoted_server_is_left() {

@@ -76,7 +76,7 @@ impl Subscriber for Floods {
 }
 
 /// Messages that come in faster than they are read overwrite the oldest ones, and fred's documented loop then ends for
-/// good. node.rs, `dispatch`: `Lagged` goes on, and has every waiter look for itself.
+/// good. node/messages.rs, `dispatch`: `Lagged` goes on, and has every waiter look for itself.
 ///
 /// Here the one message that counts is in the middle of 16 000 for another lock; the buffer holds 4096.
 #[tokio::test]

@@ -142,7 +142,6 @@ pub async fn one_event_a_release_and_one_a_lapse(bed: &Subject<'_>) {
     assert_eq!(both(), (deletions + 2, lapses));
 }
 
-// Lessons part 4, row 2
 pub async fn a_lapsed_lease_does_not_stick_to_the_handle(bed: &Bed) {
     let client = bed.client().await;
     let lock = bed.lock(&client, "job");

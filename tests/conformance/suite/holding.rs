@@ -187,7 +187,7 @@ pub async fn the_lease_belongs_to_the_call(bed: &Bed) {
     guard.unlock().await.unwrap();
 }
 
-// testRemainTimeToLive2, lesson 21
+// testRemainTimeToLive2
 pub async fn a_partial_unlock_arms_the_lease_of_the_lock_call(bed: &Bed) {
     let client = bed.client().await;
     let lock = bed.lock(&client, "job");

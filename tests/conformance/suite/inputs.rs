@@ -166,7 +166,7 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
     admin.cmd::<()>(&["DEL", key]).await;
 }
 
-// A lock that nobody renews and that has no end: Redisson's orphan (protocol §7.7), or a forgery
+// A lock that nobody renews and that has no end: Redisson's orphan, or a forgery
 pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Subject<'_>) {
     let client = bed.connect(bed.builder().poll_cap(ms(100))).await;
     let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));

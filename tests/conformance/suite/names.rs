@@ -86,7 +86,7 @@ pub async fn waiters_on_odd_names_are_woken(bed: &Subject<'_>) {
 
 pub use super::holding::cluster_node;
 
-// Lesson 18; names with a brace that is not closed, or an empty tag, have two slots for Redisson too (protocol §2.1)
+// Names with a brace that is not closed, or an empty tag, have two slots for Redisson too
 pub async fn odd_names_stay_in_one_slot(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.quick().await, bed.quick().await);
     let split = ["{}", "a{b", "x}y", "}{", "a{}b", "{{a}}"];

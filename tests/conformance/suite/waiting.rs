@@ -62,7 +62,7 @@ pub async fn a_waiter_waits_on_whatever_happens_around_it(bed: &Subject<'_>) {
     guard.unlock().await.unwrap();
 }
 
-// Design §3: a message wakes the waiter. On its own it would look after 5 s.
+// A message wakes the waiter. On its own it would look after 5 s.
 pub async fn a_release_wakes_a_waiter_at_once(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let mut times = Vec::new();
@@ -144,7 +144,6 @@ pub async fn a_dropped_try_lock_leaves_no_orphan(bed: &Bed) {
     assert_eq!(bed.keys().await, [""; 0]);
 }
 
-// Lesson 2, on the waiting side
 pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.connect(bed.builder().subscription_linger(ms(50))).await);
     let lock = bed.rival(&theirs, "job");
@@ -179,7 +178,7 @@ pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
     assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
 }
 
-// testRedisFailed, lesson 13
+// testRedisFailed
 pub async fn a_server_that_is_gone_is_an_error_and_not_a_hang(bed: &Bed) {
     let client = bed.quick().await;
     let lock = bed.lock(&client, "job");

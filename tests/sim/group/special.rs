@@ -223,7 +223,7 @@ fn a_hold_ends_with_its_majority() {
 }
 
 /// Servers that come back empty: two change nothing; with a third the holder is told at its next renewal, a third of the
-/// watchdog later at the most (reliability §3, restart without persistence).
+/// watchdog later at the most (restart without persistence).
 #[test]
 fn empty_servers_are_noticed_by_the_next_renewal() {
     virtually(async || {

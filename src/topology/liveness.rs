@@ -9,38 +9,37 @@ use crate::world::{Moment, World, nanos};
 const SILENT: Duration = Duration::from_millis(100);
 const SLOWER: u64 = 4;
 
-/// For how long an overdue answer counts that nobody waits for any more.
+/// For how long an overdue answer counts that its caller does not wait for any more.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// A server's signs of life: its answers. Moments are nanoseconds of the local clock.
 #[derive(Debug, Default)]
-pub(super) struct Signs {
+pub(super) struct Liveness {
     /// Commands under way.
     under_way: AtomicUsize,
-    /// Since when there have been some without a break.
+    /// Since when there has always been at least one.
     asked: AtomicU64,
     /// When the last answer came.
     heard: AtomicU64,
-    /// Since when a command that ended without its answer was waited for; 0 once there is another answer. It says something
-    /// until `told_until` only.
+    /// When a command was sent that ended without its answer; 0 once another answer has come. Counts until `known_until` only.
     missed: AtomicU64,
-    /// For good where the command failed, for [`MEMORY`] where whoever asked gave up.
-    told_until: AtomicU64,
+    /// Until when `missed` counts: for good where the command failed, for [`MEMORY`] where its caller gave up.
+    known_until: AtomicU64,
     /// How long an answer usually takes, in ns: a mean in which each counts for an eighth. 0 before the first.
     usual: AtomicU64,
 }
 
-impl Signs {
+impl Liveness {
     pub(super) fn ask(&self, now: Moment) -> Pending<'_> {
         if self.under_way.load(Ordering::Relaxed) == 0 {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
         }
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        Pending { signs: self, sent: now }
+        Pending { liveness: self, sent: now }
     }
 
-    pub(super) fn are_missing(&self, now: Moment) -> bool {
-        let is_known = now.as_nanos() < self.told_until.load(Ordering::Relaxed);
+    pub(super) fn is_silent(&self, now: Moment) -> bool {
+        let is_known = now.as_nanos() < self.known_until.load(Ordering::Relaxed);
         let missed = if is_known { self.missed.load(Ordering::Relaxed) } else { 0 };
         if missed == 0 && self.under_way.load(Ordering::Relaxed) == 0 {
             return false;
@@ -53,51 +52,51 @@ impl Signs {
 
     fn miss(&self, sent: Moment, until: u64) {
         let since = sent.as_nanos().max(self.heard.load(Ordering::Relaxed)).max(1);
-        // The first of several, unless that says nothing any more.
-        if self.missed.load(Ordering::Relaxed) == 0 || since >= self.told_until.load(Ordering::Relaxed) {
+        // The first of several misses counts, unless it is out of date.
+        if self.missed.load(Ordering::Relaxed) == 0 || since >= self.known_until.load(Ordering::Relaxed) {
             self.missed.store(since, Ordering::Relaxed);
         }
-        self.told_until.fetch_max(until, Ordering::Relaxed);
+        self.known_until.fetch_max(until, Ordering::Relaxed);
     }
 }
 
 /// One command under way.
 pub(super) struct Pending<'a> {
-    signs: &'a Signs,
+    liveness: &'a Liveness,
     sent: Moment,
 }
 
 impl Pending<'_> {
     pub(super) fn answered(self, now: Moment) {
-        let Signs { heard, usual, missed, told_until, .. } = self.signs;
+        let Liveness { heard, usual, missed, known_until, .. } = self.liveness;
         // Every command comes by here: a plain store, for it does not matter which of two answers in a moment was the last.
         heard.store(now.as_nanos(), Ordering::Relaxed);
         if missed.load(Ordering::Relaxed) != 0 {
             missed.store(0, Ordering::Relaxed);
-            told_until.store(0, Ordering::Relaxed);
+            known_until.store(0, Ordering::Relaxed);
         }
         let (took, before) = (nanos(now.since(self.sent)), usual.load(Ordering::Relaxed));
         let mean = if before == 0 { took } else { before - before / 8 + took / 8 };
         usual.store(mean, Ordering::Relaxed);
     }
 
-    /// Ended without an answer.
+    /// The command ended without an answer.
     pub(super) fn failed(self) {
-        self.signs.miss(self.sent, u64::MAX);
+        self.liveness.miss(self.sent, u64::MAX);
     }
 
-    /// Given up by whoever asked: that says something only where the answer was overdue, and for a while: it may have come
-    /// since.
+    /// The caller gave up. That says something about the server only where the answer was overdue, and only for a while: the
+    /// answer may have come since.
     fn given_up(&self, now: Moment) {
-        if self.signs.are_missing(now) {
-            self.signs.miss(self.sent, (now + MEMORY).as_nanos());
+        if self.liveness.is_silent(now) {
+            self.liveness.miss(self.sent, (now + MEMORY).as_nanos());
         }
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        self.signs.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.liveness.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -125,53 +124,53 @@ mod tests {
 
     #[test]
     fn a_server_is_silent_when_an_answer_is_due_for_longer_than_usual() {
-        let signs = Signs::default();
-        assert!(!signs.are_missing(at(10_000)), "nothing was asked");
-        let first = signs.ask(at(10_000));
-        assert!(!signs.are_missing(at(10_100)) && signs.are_missing(at(10_101)));
-        let second = signs.ask(at(10_140));
+        let liveness = Liveness::default();
+        assert!(!liveness.is_silent(at(10_000)), "nothing was asked");
+        let first = liveness.ask(at(10_000));
+        assert!(!liveness.is_silent(at(10_100)) && liveness.is_silent(at(10_101)));
+        let second = liveness.ask(at(10_140));
         second.answered(at(10_150));
-        assert!(!signs.are_missing(at(10_250)) && signs.are_missing(at(10_251)), "the first is under way");
+        assert!(!liveness.is_silent(at(10_250)) && liveness.is_silent(at(10_251)), "the first is under way");
         first.answered(at(10_260));
-        assert!(!signs.are_missing(at(20_000)), "nothing is due");
+        assert!(!liveness.is_silent(at(20_000)), "nothing is due");
         // Given up before its answer was due: that says nothing.
-        let asked = signs.ask(at(20_000));
+        let asked = liveness.ask(at(20_000));
         asked.given_up(at(20_050));
         drop(asked);
-        assert!(!signs.are_missing(at(29_000)));
+        assert!(!liveness.is_silent(at(29_000)));
         // Given up, or lost, after that: due still, whatever is asked next.
         for (from, given_up) in [(30_000, true), (36_000, false)] {
-            let asked = signs.ask(at(from));
+            let asked = liveness.ask(at(from));
             if given_up {
                 asked.given_up(at(from + 200));
                 drop(asked);
             } else {
                 asked.failed();
             }
-            assert!(signs.are_missing(at(from + 1_199)), "{given_up}");
-            assert_eq!(signs.are_missing(at(from + 1_201)), !given_up, "nobody knows whether it came");
-            let next = signs.ask(at(from + 1_000));
-            assert!(signs.are_missing(at(from + 1_001)), "{given_up}");
-            signs.ask(at(from + 1_000)).answered(at(from + 1_010));
-            assert!(!signs.are_missing(at(from + 1_100)), "{given_up}");
+            assert!(liveness.is_silent(at(from + 1_199)), "{given_up}");
+            assert_eq!(liveness.is_silent(at(from + 1_201)), !given_up, "nobody knows whether it came");
+            let next = liveness.ask(at(from + 1_000));
+            assert!(liveness.is_silent(at(from + 1_001)), "{given_up}");
+            liveness.ask(at(from + 1_000)).answered(at(from + 1_010));
+            assert!(!liveness.is_silent(at(from + 1_100)), "{given_up}");
             next.answered(at(from + 1_100));
         }
         // What was given up long ago says nothing about a failure of now.
-        let asked = signs.ask(at(38_000));
+        let asked = liveness.ask(at(38_000));
         asked.given_up(at(38_900));
         drop(asked);
-        signs.ask(at(39_950)).failed();
-        assert!(!signs.are_missing(at(39_999)) && signs.are_missing(at(40_900)));
+        liveness.ask(at(39_950)).failed();
+        assert!(!liveness.is_silent(at(39_999)) && liveness.is_silent(at(40_900)));
         // A slow one is given the time that it takes.
         for n in 0..50 {
-            signs.ask(at(40_000 + n * 400)).answered(at(40_400 + n * 400));
+            liveness.ask(at(40_000 + n * 400)).answered(at(40_400 + n * 400));
         }
-        let _asked = signs.ask(at(60_000));
-        assert!(!signs.are_missing(at(61_500)) && signs.are_missing(at(61_650)));
+        let _asked = liveness.ask(at(60_000));
+        assert!(!liveness.is_silent(at(61_500)) && liveness.is_silent(at(61_650)));
         // From its first answer on.
-        let signs = Signs::default();
-        signs.ask(at(10_000)).answered(at(10_400));
-        let _asked = signs.ask(at(20_000));
-        assert!(!signs.are_missing(at(21_600)) && signs.are_missing(at(21_601)));
+        let liveness = Liveness::default();
+        liveness.ask(at(10_000)).answered(at(10_400));
+        let _asked = liveness.ask(at(20_000));
+        assert!(!liveness.is_silent(at(21_600)) && liveness.is_silent(at(21_601)));
     }
 }

@@ -27,24 +27,24 @@ pub struct Message {
 type Heard = Arc<Mutex<VecDeque<Message>>>;
 
 /// Hears all messages; stops when dropped.
-pub struct Ear {
+pub struct Listener {
     heard: Heard,
     task: JoinHandle<()>,
 }
 
-impl Ear {
+impl Listener {
     /// Subscribes to everything.
     pub async fn open(server: &RedisServer) -> Self {
         let mut wire = BufReader::new(TcpStream::connect(server.addr()).await.expect("a connection"));
         wire.write_all(b"PSUBSCRIBE *\r\n").await.expect("to subscribe");
         let heard = Heard::default();
-        let told = Arc::clone(&heard);
+        let shared = Arc::clone(&heard);
         assert_eq!(reply(&mut wire).await.expect("an answer")[0], b"psubscribe");
         let task = tokio::spawn(async move {
             while let Some(mut words) = reply(&mut wire).await {
                 let payload = words.pop().expect("a message");
                 let channel = String::from_utf8_lossy(&words.pop().expect("a channel")).into_owned();
-                told.lock().push_back(Message { channel, payload, at: monotonic_ns() });
+                shared.lock().push_back(Message { channel, payload, at: monotonic_ns() });
             }
         });
         Self { heard, task }
@@ -59,7 +59,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -1,0 +1,110 @@
+//! What a guard does with its share in a hold: watches it, extends it, changes it for one of the weaker half.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::acquire;
+use super::extend::Extension;
+use super::hold::{Grant, lease_until};
+use super::ledger::{End, Entry as _};
+use super::release;
+use crate::acquire::Acquire;
+use crate::config::check_lease;
+use crate::error::{Error, Result};
+use crate::runtime::reaper::Finished;
+use crate::world::Moment;
+
+impl Grant {
+    /// Done when the hold has ended, or only `early` of its lease is left. After a suspend whoever watches is notified, and
+    /// looks at the clock anew, for as long as the client's runtime goes on; `look`: looks so often by itself.
+    pub(crate) fn watch(
+        &self,
+        early: impl Fn(Duration) -> Duration + Send + 'static,
+        look: Duration,
+    ) -> impl Future<Output = Error> + Send + 'static {
+        let (hold, level) = (Arc::clone(&self.hold), self.level);
+        let clock = self.engine.topology.clone();
+        async move {
+            loop {
+                let changed = hold.changed.notified();
+                let (end, outlook, now) = {
+                    let book = hold.book();
+                    // Read under the lock: a longer lease that is booked later finds this one over. What is reported is final.
+                    (book.end_of(level), book.until_and_lease(level), clock.now())
+                };
+                if let Some(end) = end {
+                    return hold.lost(end);
+                }
+                let Some((until, lease)) = outlook else {
+                    // Released.
+                    drop(clock);
+                    return std::future::pending().await;
+                };
+                let due = Moment::from_nanos(until) - early(Duration::from_nanos(lease));
+                let left = due.since(now);
+                if left.is_zero() {
+                    return hold.lost(End::Expired);
+                }
+                tokio::select! {
+                    biased;
+                    () = changed => {}
+                    () = tokio::time::sleep(left.min(look)) => {}
+                }
+            }
+        }
+    }
+
+    /// How the hold has ended for the guard: by the local clock, where the book knows nothing else.
+    pub(crate) fn why_lost(&self) -> Error {
+        let end = self.hold.book().end_of(self.level);
+        self.hold.lost(end.unwrap_or(End::Expired))
+    }
+
+    /// Extends the lease. Goes on once it has begun; its caller checks whether the lock is still held.
+    pub(crate) fn extend(&self, lease: Duration) -> Result<impl Future<Output = Result<()>> + Send + 'static> {
+        check_lease(lease)?;
+        if self.until().is_none() {
+            return Err(self.why_lost());
+        }
+        let Self { engine, hold, level, .. } = self;
+        let extension = Extension { engine: Arc::clone(engine), hold: Arc::clone(hold), level: *level, lease };
+        Ok(Finished::new(&engine.reaper, extension.make()))
+    }
+
+    /// Changes a hold for writing into one for reading. As [`Guard::downgrade`](crate::Guard::downgrade).
+    pub(crate) async fn downgrade(self) -> Result<Self> {
+        let (engine, hold) = (Arc::clone(&self.engine), Arc::clone(&self.hold));
+        let Some(weaker) = hold.protocol.halves().and_then(|halves| halves.weaker()) else {
+            let what = format!(
+                "the lock {:?} is held as {}: only a write lock can be downgraded",
+                hold.name().plain,
+                hold.protocol.flavour()
+            );
+            return Err(Error::Unsupported { what });
+        };
+        let Some(until) = self.until() else { return Err(self.why_lost()) };
+        let explicit = hold.book().lease(self.level).is_some();
+        hold.owner.reveal();
+        let how = Acquire::new().owner(&hold.owner).wait(Duration::ZERO);
+        let how = if explicit { how.lease(lease_until(engine.now(), until)) } else { how };
+        // A writer may always read: it is refused only to one who does not write any more.
+        let reading = match acquire::acquire(&engine, &weaker, how).await {
+            Ok(Some(grant)) => grant,
+            Err(error) if self.until().is_some() => return Err(error),
+            _ => return Err(self.why_lost()),
+        };
+        // The lock must have been held for writing until the reading began: nobody else wrote in between.
+        if self.until().is_none() {
+            return Err(self.why_lost());
+        }
+        match release::unlock(self).await {
+            Ok(_) => {}
+            // The release goes on in the background.
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error),
+        }
+        // The release of the write hold may have taken longer than this one lasts.
+        if reading.until().is_some() { Ok(reading) } else { Err(reading.why_lost()) }
+    }
+}

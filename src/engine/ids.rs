@@ -1,0 +1,57 @@
+//! What this client names its owners and its holds by: numbers that it never uses twice, and random text of its own.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::Engine;
+use super::protocol::HoldId;
+use crate::owner::Owner;
+
+impl Engine {
+    /// A new owner, of a number never used before by this client.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner::fresh(&self.id, self.owners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number for a hold that is about to be acquired, never used before by this client.
+    pub(crate) fn hold_number(&self) -> u64 {
+        self.taken.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// How Redis knows the hold of this number, whichever client asks: by the client's random part and the number.
+    pub(crate) fn hold_id(&self, owner: &Owner, number: u64) -> HoldId {
+        match number {
+            0 if owner.is_known() => HoldId::Unlisted,
+            0 => HoldId::Only,
+            number => HoldId::Listed(Bytes::from(format!("{}{number}", self.id_prefix))),
+        }
+    }
+
+    /// The ids of these holds as a list, as a renewal is told of those that are relied on. Empty where there is but one, and
+    /// will be.
+    pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
+        let mut ids = Vec::new();
+        for number in numbers {
+            match self.hold_id(owner, *number) {
+                HoldId::Only if numbers.len() > 1 => ids.extend(b",-"),
+                HoldId::Listed(id) => ids.extend([b",", &id[..]].concat()),
+                HoldId::Unlisted => ids.extend(b",-"),
+                HoldId::Only | HoldId::Any => {}
+            }
+        }
+        Bytes::from(ids)
+    }
+
+    /// As [`Engine::hold_ids`], for the `n`th command that makes the lease of the first of them shorter.
+    pub(crate) fn hold_ids_cut(&self, owner: &Owner, numbers: &[u64], n: u64) -> Bytes {
+        let ids = self.hold_ids(owner, numbers);
+        let first = ids.iter().skip(1).position(|byte| *byte == b',').map_or(ids.len(), |at| at + 1);
+        Bytes::from([&ids[..first], format!("~{n}").as_bytes(), &ids[first..]].concat())
+    }
+
+    /// The number of a hold of this client's, from its id.
+    pub(crate) fn number_of(&self, id: &[u8]) -> Option<u64> {
+        std::str::from_utf8(id).ok()?.strip_prefix(&*self.id_prefix)?.parse().ok()
+    }
+}

@@ -1,0 +1,35 @@
+//! The queue that a flavour keeps in Redis.
+
+use bytes::Bytes;
+
+use crate::transport::Arg;
+use crate::transport::script::Script;
+
+/// The queue that a flavour keeps in Redis: how waiters are kept in it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock its `channels`, the number of waiters,
+    /// and each with the server's time of its last answer and what it is registered by. Replies the server's time; for every
+    /// lock two: 1 when somebody was served (else 0, or an error text), and its `PTTL`; then for every waiter: 1 it waits, 0 it
+    /// does not, above that: it holds the lock for so many ms.
+    pub(crate) refresh: &'static Script,
+    pub(crate) keys: [Bytes; 4],
+    /// What the names of its waiters' channels begin with.
+    pub(crate) channels: Bytes,
+    /// How long an entry lasts that is not refreshed.
+    pub(crate) wait_ms: i64,
+    /// The first lease of a lock that is passed on, until its owner renews it.
+    pub(crate) first_lease_ms: i64,
+    /// Redisson's `fairLockWaitTimeout`.
+    pub(crate) java_wait_ms: i64,
+    pub(crate) watchdog_ms: i64,
+}
+
+impl Queue {
+    /// The arguments that every script of the queue takes. `publish`: the command by which messages are sent.
+    pub(crate) fn args(&self, publish: Bytes) -> [Arg; 5] {
+        let [wait, first_lease] = [self.wait_ms, self.first_lease_ms].map(Arg::Int);
+        let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);
+        [wait, first_lease, Arg::Text(publish), java_wait, watchdog]
+    }
+}

@@ -1,0 +1,44 @@
+//! A lock that is freed whoever holds it.
+
+use std::sync::Arc;
+
+use super::aftermath::{notify_waiters, warn_unannounced};
+use super::send::in_time;
+use crate::engine::Engine;
+use crate::engine::ledger::Entry as _;
+use crate::engine::protocol::{Forced, Protocol};
+use crate::error::Result;
+use crate::runtime::reaper::Finished;
+
+/// Frees the lock whoever holds it. Guards of this client learn of it at once.
+pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<bool> {
+    engine.check(protocol.name())?;
+    let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
+    let reaper = engine.reaper.clone();
+    Finished::new(&reaper, async move {
+        // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
+        // One that is between two guards, given back by the first and not yet handed over to the second, is among them.
+        let mut holds = engine.holds.collect(|book| book.count() > 0);
+        holds.retain(|hold| hold.name().key == protocol.name().key);
+        let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();
+        let too_late = |forced: &Forced| match forced {
+            Forced::TooLate(at) => Some(*at),
+            _ => None,
+        };
+        let call = |last_ms| protocol.force(last_ms, engine.topology.publish(protocol.name()));
+        let forced = in_time(&engine, &protocol, call, |reply| protocol.forced(&reply), too_late).await?;
+        if forced == Forced::Other {
+            return Ok(false);
+        }
+        for (hold, tenure) in holds.iter().zip(tenures) {
+            engine.refuted(hold, tenure);
+        }
+        notify_waiters(&engine, &protocol, 0);
+        engine.queues.check_after_first_lease(&protocol, engine.now());
+        if let Forced::Unannounced(reason) = &forced {
+            warn_unannounced(protocol.name(), reason);
+        }
+        Ok(matches!(forced, Forced::Freed | Forced::Unannounced(_)))
+    })
+    .await
+}

@@ -1,0 +1,143 @@
+//! Commands that are repeated until the server has answered: what they leave behind, and what is in doubt after them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::config::millis;
+use crate::engine::Engine;
+use crate::engine::clock::{Refusals, harmless_from};
+use crate::engine::hold::{Hold, lease_until};
+use crate::engine::ledger::{Book, Entry as _};
+use crate::engine::protocol::{Giving, HoldId, LeaseLeft, Protocol, Release};
+use crate::error::Result;
+use crate::names::LockName;
+use crate::transport::{Call, Fault, Reply};
+use crate::world::{Moment, nanos};
+
+/// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
+pub(super) fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft {
+    let watchdog = engine.options.watchdog;
+    if !hold.protocol.nature().leases_apart {
+        return LeaseLeft { least: 0, lease: millis(Duration::from_nanos(book.lease_left(nanos(watchdog)))) };
+    }
+    let promised = lease_until(engine.now(), Moment::from_nanos(book.until_all()));
+    let lease = if book.is_watched() { promised.max(watchdog) } else { promised };
+    LeaseLeft { least: millis(promised), lease: millis(lease) }
+}
+
+/// What is to be left of what an owner may hold elsewhere.
+pub(super) fn lease_left_to_others(engine: &Engine) -> LeaseLeft {
+    LeaseLeft { least: 0, lease: millis(engine.options.watchdog) }
+}
+
+/// What became of a release.
+pub(super) struct Sent {
+    pub(super) outcome: Result<Release>,
+    /// True when a copy of it that was not answered may have been carried out, or may be yet.
+    pub(super) doubted: bool,
+}
+
+/// Sends the release of a hold until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
+pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
+    let owner = &hold.owner;
+    let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
+    let sent = send_release(engine, &hold.protocol, until, || {
+        let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
+        let publish = engine.topology.publish(hold.name());
+        hold.protocol.release(&Giving {
+            owner,
+            hold: id,
+            lease_left,
+            mine: mine.clone(),
+            last_ms,
+            publish,
+            waiter: None,
+        })
+    })
+    .await;
+    if sent.doubted && sent.outcome.is_err() {
+        // A copy that comes late may make the lease of what is left shorter. Behind an answer it finds its hold gone.
+        let harmless_from = harmless_from(engine.now(), engine.options.command_timeout);
+        hold.book().may_be_cut(harmless_from.as_nanos());
+    }
+    sent
+}
+
+/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached; and reads the answer.
+pub(super) async fn send_release(
+    engine: &Arc<Engine>,
+    protocol: &Arc<dyn Protocol>,
+    until: Moment,
+    call: impl Fn() -> Call,
+) -> Sent {
+    let (reply, doubted) = until_answered(engine, protocol.name(), until, call).await;
+    let outcome = match reply {
+        Ok(reply) => protocol.released(reply).map(|release| match release {
+            // A repeat finds nothing where the first one was carried out.
+            Release::NotThere(others) if doubted => Release::Left(others),
+            Release::NotHeld(_) if doubted => Release::Free(0),
+            release => release,
+        }),
+        Err(fault) => Err(fault.to_error(&protocol.name().plain)),
+    };
+    Sent { outcome, doubted }
+}
+
+/// Sends a command that may be carried out many times, until it is answered, or `until` is reached. Also returns whether a copy
+/// that was not answered may have been carried out, or may be yet.
+pub(super) async fn until_answered(
+    engine: &Engine,
+    name: &LockName,
+    until: Moment,
+    call: impl Fn() -> Call,
+) -> (Result<Reply, Fault>, bool) {
+    let (mut failures, mut doubted) = (0, false);
+    loop {
+        let fault = match engine.topology.run(name, call()).await {
+            Ok(reply) => return (Ok(reply), doubted),
+            Err(fault) => fault,
+        };
+        doubted |= fault.in_doubt();
+        if !fault.to_error(&name.plain).is_retryable() {
+            return (Err(fault), doubted);
+        }
+        let pause = engine.pause(failures);
+        if engine.now() + pause >= until {
+            return (Err(fault), doubted);
+        }
+        failures += 1;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Sends a command that must count once or not at all: until it was in time, and never again once it may have been carried out.
+pub(super) async fn in_time<T>(
+    engine: &Arc<Engine>,
+    protocol: &Arc<dyn Protocol>,
+    call: impl Fn(i64) -> Call,
+    read: impl Fn(Reply) -> Result<T>,
+    too_late: impl Fn(&T) -> Option<i64>,
+) -> Result<T> {
+    let until = engine.now() + engine.patience();
+    let (mut failures, mut refusals) = (0, Refusals::default());
+    loop {
+        match engine.topology.run(protocol.name(), call(engine.last_ms())).await {
+            Ok(reply) => {
+                let outcome = read(reply)?;
+                let Some(at) = too_late(&outcome) else { return Ok(outcome) };
+                refusals.add(&engine.clock, at, engine.now())?;
+            }
+            Err(fault) => {
+                let error = fault.to_error(&protocol.name().plain);
+                let pause = engine.pause(failures);
+                if fault.in_doubt() || !error.is_retryable() || engine.now() + pause >= until {
+                    return Err(error);
+                }
+                failures += 1;
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Work that is finished whatever becomes of its caller.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+
+use super::{Busy, Reaper};
+use crate::runtime::home::{Away, EndsWithRuntime};
+
+/// A future that is carried through once it has begun: dropped half-way, it moves to the reaper and goes on there; its
+/// output is then dropped. Dropped before its first poll, it never begins. Polled on another runtime than the client's, it
+/// becomes a task on that one: timers that it made elsewhere would end with their runtime.
+pub(crate) struct Finished<T: EndsWithRuntime + Send + 'static> {
+    future: Option<BoxFuture<'static, T>>,
+    away: Option<Away<T>>,
+    /// True when its caller polls it with the client's runtime entered only.
+    at_home: bool,
+    begun: bool,
+    counted: bool,
+    busy: Option<Busy>,
+    reaper: Reaper,
+}
+
+impl<T: EndsWithRuntime + Send + 'static> Finished<T> {
+    pub(crate) fn new(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let (future, reaper): (BoxFuture<'static, T>, _) = (Box::pin(future), reaper.clone());
+        Self { future: Some(future), away: None, at_home: false, begun: false, counted: true, busy: None, reaper }
+    }
+
+    /// As `new`, for a caller who polls it with the client's runtime entered only, on it or through
+    /// [`Roaming::poll`](crate::runtime::home::Roaming::poll): nothing looks where it is.
+    pub(crate) fn at_home(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut work = Self::new(reaper, future);
+        work.at_home = true;
+        work
+    }
+
+    /// As `new`, for work that is to be done even if this is dropped before its first poll.
+    pub(crate) fn begun(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut work = Self::new(reaper, future);
+        work.begun = true;
+        work.busy = Some(reaper.busy());
+        work
+    }
+
+    /// As `new`, for work that closing does not wait for: closing itself.
+    pub(crate) fn uncounted(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut work = Self::new(reaper, future);
+        work.counted = false;
+        work
+    }
+
+    /// Leaves the future to the reaper from the start.
+    pub(crate) fn detach(mut self) {
+        self.begun = true;
+    }
+}
+
+impl<T: EndsWithRuntime + Send + 'static> Future for Finished<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if !std::mem::replace(&mut self.begun, true) && self.counted {
+            self.busy = Some(self.reaper.busy());
+        }
+        debug_assert!(!self.at_home || self.reaper.home().is_here());
+        // Taken out: one that panics is not polled again.
+        if let Some(mut future) = self.future.take() {
+            if self.at_home || self.reaper.home().is_here() {
+                let polled = future.as_mut().poll(context);
+                match &polled {
+                    Poll::Pending => self.future = Some(future),
+                    Poll::Ready(_) => self.busy = None,
+                }
+                return polled;
+            }
+            let busy = self.busy.take();
+            self.away = Some(self.reaper.home().spawn(async move {
+                let output = future.await;
+                drop(busy);
+                output
+            }));
+        }
+        let Some(away) = self.away.as_mut() else {
+            // Polled after it was done, which no caller in this crate does.
+            return Poll::Pending;
+        };
+        let output = std::task::ready!(Pin::new(away).poll(context));
+        self.away = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T: EndsWithRuntime + Send + 'static> Drop for Finished<T> {
+    fn drop(&mut self) {
+        if let (true, Some(future)) = (self.begun, self.future.take()) {
+            let busy = self.busy.take();
+            self.reaper.finish_uncounted(Box::pin(async move {
+                drop(future.await);
+                drop(busy);
+            }));
+        }
+    }
+}

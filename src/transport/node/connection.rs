@@ -1,0 +1,165 @@
+//! One connection for commands: what is sent on it, and when it is taken for dead.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fred::clients::Client;
+use fred::error::ErrorKind;
+use fred::interfaces::ClientLike as _;
+use fred::types::config::Server;
+use fred::types::{ClusterHash, CustomCommand, Value};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use super::fault::fault;
+use crate::runtime::standstill::{OVERDUE, unhurried, within};
+use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
+
+/// After so many timeouts in a row a connection is taken for dead: fred itself notices only silent ones that are not
+/// being written to.
+const TIMEOUTS_TOLERATED: u32 = 2;
+
+/// One connection for commands.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// For one command.
+    timeout: Duration,
+    /// How many commands in a row had no answer.
+    timeouts: AtomicU32,
+    /// Notified when the connection is to be broken and made anew.
+    heal: Notify,
+    /// Why there is no connection, while there is none.
+    trouble: Mutex<Option<fred::error::Error>>,
+}
+
+pub(super) type ErrorReceiver = Receiver<(fred::error::Error, Option<Server>)>;
+
+impl Connection {
+    pub(super) fn new(client: Client, timeout: Duration) -> Arc<Self> {
+        let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
+        Arc::new(Self { client, timeout, timeouts, heal, trouble })
+    }
+
+    /// Sends a command once. `script`: its source or its hash, for a command that runs a script; the words of the call go to the
+    /// script then.
+    async fn send(
+        &self,
+        command: &'static str,
+        script: Option<Bytes>,
+        call: &Call,
+    ) -> Result<Value, fred::error::Error> {
+        let mut words = Vec::with_capacity(call.words.len() + 2);
+        if let Some(script) = script {
+            words.push(Value::Bytes(script));
+            words.push(Value::Integer(i64::try_from(call.keys).unwrap_or(i64::MAX)));
+        }
+        words.extend(call.words.iter().map(|word| match word {
+            Arg::Text(text) => Value::Bytes(text.clone()),
+            Arg::Int(int) => Value::Integer(*int),
+        }));
+        let sent = self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words);
+        // Boxed: it has kilobytes, which would be copied with everything that it is put into.
+        let sent = Box::pin(sent);
+        unhurried(sent, self.timeout + OVERDUE).await
+    }
+
+    async fn run_script(&self, call: &Call, script_cache: bool) -> Result<Value, fred::error::Error> {
+        let began = Instant::now();
+        let mut outcome = Err(fred::error::Error::new(ErrorKind::Unknown, "NOSCRIPT"));
+        if script_cache {
+            outcome = self.send("EVALSHA", Some(call.script.sha()), call).await;
+        }
+        if outcome.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT")) {
+            let eval = self.send("EVAL", Some(Bytes::from_static(call.script.source.as_bytes())), call);
+            // Both together have the time of one.
+            outcome = within(self.timeout.saturating_sub(began.elapsed()), eval)
+                .await
+                .unwrap_or_else(|| Err(fred::error::Error::new(ErrorKind::Timeout, "no answer in time")));
+        }
+        outcome
+    }
+
+    pub(super) async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
+        let outcome = match call.script.command {
+            Some(command) => self.send(command, None, &call).await,
+            None => self.run_script(&call, script_cache).await,
+        };
+        match outcome {
+            Ok(value) => {
+                self.timeouts.store(0, Ordering::Relaxed);
+                Ok(reply(value))
+            }
+            Err(error) => {
+                let mut fault = fault(error);
+                let demoted = fault.kind == FaultKind::Refused
+                    && ["READONLY", "MASTERDOWN"].iter().any(|code| fault.message.contains(code));
+                let dead = fault.kind == FaultKind::TimedOut
+                    && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
+                if demoted || dead {
+                    self.timeouts.store(0, Ordering::Relaxed);
+                    self.heal.notify_one();
+                }
+                if let (FaultKind::TimedOut, Some(trouble)) = (fault.kind, self.trouble.lock().clone()) {
+                    // The reason says more than that time is up: a refused login, say.
+                    let message = trouble.details().to_owned();
+                    fault = Fault { kind: FaultKind::Lost, message, source: Some(Arc::new(trouble)) };
+                }
+                Err(fault)
+            }
+        }
+    }
+}
+
+fn reply(value: Value) -> Reply {
+    match value {
+        Value::Null => Reply::Nil,
+        Value::Integer(int) => Reply::Int(int),
+        Value::Boolean(truth) => Reply::Int(i64::from(truth)),
+        Value::String(text) => Reply::Text(text.into_inner()),
+        Value::Bytes(bytes) => Reply::Text(bytes),
+        Value::Double(double) => Reply::Text(Bytes::from(double.to_string())),
+        Value::Queued => Reply::Text(Bytes::from_static(b"QUEUED")),
+        Value::Array(values) => Reply::List(values.into_iter().map(reply).collect()),
+        Value::Map(map) => Reply::List(
+            map.inner().into_iter().flat_map(|(key, value)| [Reply::Text(key.into_bytes()), reply(value)]).collect(),
+        ),
+    }
+}
+
+/// Tells the listener when a connection for commands is back, and breaks one that was taken for dead.
+pub(super) async fn keep_connection(
+    connection: Arc<Connection>,
+    mut reconnects: Receiver<Server>,
+    mut errors: ErrorReceiver,
+    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+) {
+    loop {
+        tokio::select! {
+            // What comes of both at once: the connection is back.
+            biased;
+            error = errors.recv() => match error {
+                Ok((error, _)) => *connection.trouble.lock() = Some(error),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            },
+            reconnect = reconnects.recv() => match reconnect {
+                Ok(_) | Err(RecvError::Lagged(_)) => {
+                    *connection.trouble.lock() = None;
+                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                        listener.reconnected();
+                    }
+                }
+                Err(RecvError::Closed) => return,
+            },
+            () = connection.heal.notified() => {
+                tracing::warn!("a connection for commands does not answer, or its server was demoted: reconnecting");
+                let _ = connection.client.force_reconnection().await;
+            }
+        }
+    }
+}
