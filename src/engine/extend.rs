@@ -1,4 +1,4 @@
-//! An extension of one guard's lease: one command, sent anew where the server found it too late.
+//! An extension of one guard's lease: one command, sent anew where the server found it too late, or has lost the name meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::engine::protocol::Renewed;
 use crate::engine::renewal::at_places;
 use crate::engine::replies::too_late;
 use crate::error::{Error, Result};
+use crate::topology::{Place, ServerClock};
 use crate::transport::Reply;
 use crate::world::{Moment, nanos};
 
@@ -23,11 +24,20 @@ pub(crate) struct Extension {
     pub(crate) lease: Duration,
 }
 
+/// How often a name may move while an extension is under way.
+const MOVES: u32 = 3;
+
 /// What asking once brought.
-struct Asked {
+struct Asked<'a> {
+    /// Where the name lived.
+    place: Place,
+    /// The clock of the server there.
+    clock: &'a ServerClock,
     /// The holds that were named, that of the guard first: the answer tells by their places.
     numbers: Vec<u64>,
     sent: Moment,
+    /// How long the lock may last there by this.
+    armed_until: Moment,
     /// What the guard might count on at the most before it was sent.
     before: Cap,
     reply: Reply,
@@ -45,12 +55,24 @@ impl Extension {
             book.number(self.level).filter(|_| held).ok_or_else(|| self.why_ended(&book))?
         };
         let mut refusals = Refusals::default();
+        let mut moves = 0;
         let asked = loop {
             let asked = self.ask_once(number).await?;
-            let Some(at) = too_late(&asked.reply) else { break asked };
-            // Not carried out: the server's clock was not known, or stepped.
-            self.uncap(asked.before);
-            refusals.add(&self.engine.clock, at, self.engine.now())?;
+            if let Some(at) = too_late(&asked.reply) {
+                // Not carried out: the server's clock was not known, or stepped.
+                self.uncap(asked.before);
+                refusals.add(asked.clock, at, self.engine.now())?;
+            } else if self.engine.topology.place(self.hold.name()) == asked.place {
+                break asked;
+            } else {
+                // Neither a yes nor a no counts of a server that may have lost the name before it answered; and what it did
+                // may have moved along with the name. The guard counts on the shorter lease meanwhile.
+                self.hold.book().note_unseen(asked.armed_until.as_nanos());
+                moves += 1;
+                if moves > MOVES {
+                    return Err(Error::moved());
+                }
+            }
         };
         // Other holds of this owner here may be gone.
         let gone = asked.read_gone();
@@ -73,7 +95,7 @@ impl Extension {
     }
 
     /// Sends the command. From then on the guard counts on the shorter of both leases.
-    async fn ask_once(&self, number: u64) -> Result<Asked> {
+    async fn ask_once(&self, number: u64) -> Result<Asked<'_>> {
         let Self { engine, hold, level, lease } = self;
         let (level, lease) = (*level, *lease);
         let (others, all, kept, numbers) = {
@@ -82,6 +104,7 @@ impl Extension {
             let (others, all) = (book.until_others(level), book.until_in_server());
             (Moment::from_nanos(others), Moment::from_nanos(all), book.is_watched_without(level), numbers)
         };
+        let (place, clock) = (engine.topology.place(hold.name()), engine.clock(hold.name()));
         let sent = engine.now();
         let armed = lease.max(lease_until(sent, others));
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
@@ -100,10 +123,10 @@ impl Extension {
         let shorter = armed < now_left + unknown;
         // Where every hold has a lease of its own, the lock's may be longer than any of them.
         let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
-        let asked = (sent + armed).as_nanos();
+        let armed_until = sent + armed;
         let (armed, last_ms, holds) = if cuts {
             let n = hold.book().next_cut();
-            let last_ms = engine.clock.last(sent, engine.options.command_timeout);
+            let last_ms = clock.last(sent, engine.options.command_timeout);
             (-millis(armed), last_ms, engine.hold_ids_cut(&hold.owner, &numbers, n))
         } else {
             (millis(armed), 0, engine.hold_ids(&hold.owner, &numbers))
@@ -113,7 +136,7 @@ impl Extension {
         let reply = engine.topology.run(hold.name(), call).await.map_err(|fault| {
             if fault.in_doubt() {
                 let mut book = hold.book();
-                book.note_unseen(asked);
+                book.note_unseen(armed_until.as_nanos());
                 if cuts {
                     // A late copy may shorten the lease while this hold is there.
                     book.may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
@@ -127,11 +150,11 @@ impl Extension {
             // A copy of it that comes late shortens whatever was set meanwhile: nothing is, until its last moment.
             hold.book().may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
         }
-        Ok(Asked { numbers, sent, before, reply })
+        Ok(Asked { place, clock, numbers, sent, armed_until, before, reply })
     }
 
     /// Books what the server made of it, where the guard's hold is there.
-    fn book_answer(&self, asked: &Asked) -> Result<()> {
+    fn book_answer(&self, asked: &Asked<'_>) -> Result<()> {
         let refused = match &asked.reply {
             Reply::List(entries) => match entries.as_slice() {
                 [Reply::Int(1) | Reply::List(_)] => {
@@ -155,7 +178,7 @@ impl Extension {
     }
 }
 
-impl Asked {
+impl Asked<'_> {
     /// Which of the holds are gone.
     fn read_gone(&self) -> Vec<u64> {
         let Reply::List(entries) = &self.reply else { return Vec::new() };

@@ -38,7 +38,7 @@ use crate::owner::Owner;
 use crate::runtime::home;
 use crate::state::{Released, State};
 
-mod seek;
+mod acquire;
 
 /// The most locks that can be held as one.
 const MOST: usize = 65_536;
@@ -111,7 +111,7 @@ impl DistLock for MultiLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::bring(group::home(&self.locks), async move { lock.seek(how).await })
+        home::bring(group::home(&self.locks), async move { lock.carry_out(how).await })
     }
 
     /// Who holds all of them.

@@ -1,4 +1,4 @@
-//! Many locks of one client by one command: all of them, or none.
+//! Many locks of one client, all at one server, by one command: all of them, or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::engine::hold::{Grant, Hold, Target, valid_until};
 use crate::engine::metrics;
 use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
+use crate::names::LockName;
 use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
 use crate::transport::script::Script;
@@ -29,6 +30,8 @@ pub(crate) enum Batch {
 
 /// Asks once for all of `protocols`, no two of one name, as an owner that holds none of them and that nobody else knows.
 /// Carried through whatever becomes of the caller.
+///
+/// *Errors*: [`Error::moved`] where the names do not live at one server, or have left it before it answered.
 pub(crate) fn batch(
     engine: &Arc<Engine>,
     protocols: Vec<Arc<dyn Protocol>>,
@@ -45,6 +48,12 @@ pub(crate) fn batch(
         words.extend([Arg::Text(owner.bytes()), Arg::Int(millis(span))]);
         let Some(first) = protocols.first() else { return Ok(Batch::Held(Vec::new())) };
         let name = Arc::clone(first.name());
+        let names: Vec<Arc<LockName>> = protocols.iter().map(|protocol| Arc::clone(protocol.name())).collect();
+        let places = || names.iter().map(|name| engine.topology.place(name)).collect::<Vec<_>>();
+        let asked_at = places();
+        if asked_at.iter().any(|place| place.member != asked_at[0].member) {
+            return Err(Error::moved());
+        }
         let call = Call { script: &ALL, keys: protocols.len(), words };
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
@@ -62,6 +71,11 @@ pub(crate) fn batch(
             }
             fault.to_error(&name.plain)
         })?;
+        if places() != asked_at {
+            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            undo();
+            return Err(Error::moved());
+        }
         match &reply {
             Reply::Nil => {}
             Reply::List(parts) => {

@@ -12,10 +12,12 @@ use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Lost, Result};
-use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
+use crate::group::{self, Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
 use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::owner::Owner;
 use crate::runtime::standstill::within;
+use crate::topology::MemberId;
 
 /// What is held of the locks, by their numbers.
 type Got = BTreeMap<usize, Guard>;
@@ -23,7 +25,7 @@ type Got = BTreeMap<usize, Guard>;
 /// The most locks that one script takes: while it runs, the server does nothing else.
 const PART: usize = 500;
 
-/// What scripts have taken of the locks of one client, and the first that somebody else holds.
+/// What scripts have taken of the locks of one client at one server, and the first that somebody else holds.
 struct Together {
     got: Vec<(usize, Guard)>,
     outcome: Result<Option<usize>>,
@@ -40,31 +42,32 @@ enum Answers {
 }
 
 /// As whom an acquire asks.
-struct Asker {
+struct Asker<'a> {
+    locks: &'a [Arc<dyn DistLock>],
     given: Option<Owner>,
     owner: Owner,
     /// What this owner has held before. Its release may be under way, and a script for many must not come between.
     past: HashSet<usize>,
 }
 
-impl Asker {
-    fn new(given: Option<Owner>) -> Self {
-        let owner = given.clone().unwrap_or_else(Owner::of_group);
-        Self { given, owner, past: HashSet::new() }
+impl<'a> Asker<'a> {
+    fn new(locks: &'a [Arc<dyn DistLock>], given: Option<Owner>) -> Self {
+        let owner = given.clone().unwrap_or_else(|| group::owner(locks));
+        Self { locks, given, owner, past: HashSet::new() }
     }
 
     /// From here on as an owner without a past, where none was given.
     fn renew(&mut self) {
-        *self = Self::new(self.given.take());
+        *self = Self::new(self.locks, self.given.take());
     }
 }
 
 impl MultiLock {
-    pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
+    pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
         let deadline = &deadline(&self.locks, &asked);
-        let mut asker = Asker::new(asked.owner.clone().or_else(Owner::current));
+        let mut asker = Asker::new(&self.locks, asked.owner.clone().or_else(Owner::current));
         let mut got = Got::new();
         let mut together = asker.given.is_none();
         let mut patience = Patience::new(patience(&self.locks));
@@ -161,7 +164,7 @@ impl MultiLock {
     async fn ask_all(
         &self,
         asked: &Acquire,
-        asker: &Asker,
+        asker: &Asker<'_>,
         got: &mut Got,
         together: bool,
         deadline: &Deadline,
@@ -222,24 +225,26 @@ impl MultiLock {
         }
     }
 
-    /// The simple locks that may be taken by scripts for many, client by client; taken out of `missing`.
+    /// The simple locks that may be taken by scripts for many, by their clients and servers; taken out of `missing`.
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
-        let mut clients: Vec<(*const (), Vec<usize>)> = Vec::new();
+        let mut servers: Vec<((*const (), MemberId), Vec<usize>)> = Vec::new();
         for at in missing.iter().filter(|at| !past.contains(at)) {
             let Some(part) = part(&self.locks[*at]).filter(|part| part.protocol.nature().in_batch) else { continue };
-            let engine = Arc::as_ptr(part.client.engine()).cast::<()>();
-            match clients.iter_mut().find(|(known, _)| *known == engine) {
+            let engine = part.client.engine();
+            let member = engine.topology.place(part.protocol.name()).member;
+            let server = (Arc::as_ptr(engine).cast::<()>(), member);
+            match servers.iter_mut().find(|(known, _)| *known == server) {
                 Some((_, all)) => all.push(*at),
-                None => clients.push((engine, vec![*at])),
+                None => servers.push((server, vec![*at])),
             }
         }
-        let batches: Vec<_> = clients.into_iter().map(|(_, all)| all).filter(|all| all.len() > 1).collect();
+        let batches: Vec<_> = servers.into_iter().map(|(_, all)| all).filter(|all| all.len() > 1).collect();
         let taken: HashSet<usize> = batches.iter().flatten().copied().collect();
         missing.retain(|at| !taken.contains(at));
         batches
     }
 
-    /// Takes these locks of one client, by one script after the other, up to the first that somebody else holds. Side by
+    /// Takes these locks of one client at one server, by one script after the other, up to the first that somebody else holds. Side by
     /// side two callers would each take some that the other one wants; and the server would run them in one go.
     async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
         let mut got = Vec::with_capacity(all.len());
@@ -264,7 +269,7 @@ impl MultiLock {
         &self,
         at: usize,
         asked: &Acquire,
-        asker: &mut Asker,
+        asker: &mut Asker<'_>,
         got: &mut Got,
         deadline: &Deadline,
     ) -> Result<bool> {
@@ -295,7 +300,7 @@ impl MultiLock {
     }
 
     /// Gives back those from this number on, so that whoever comes next finds them free.
-    async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker, deadline: &Deadline) {
+    async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker<'_>, deadline: &Deadline) {
         let back = got.split_off(&from);
         asker.past.extend(back.keys());
         let all: Vec<_> = back.into_values().map(Guard::unlocking).collect();
