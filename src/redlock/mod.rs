@@ -56,11 +56,12 @@ use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::owner::{Owner, moved};
 use crate::runtime::home;
+use crate::runtime::standstill::within;
 use crate::state::{Released, State};
 
+mod acquire;
 mod look;
 mod round;
-mod seek;
 
 /// The most servers that one lock can be over.
 const MOST: usize = 255;
@@ -140,7 +141,7 @@ impl RedLock {
             .map(|(at, lock)| {
                 let asking = ask(at, Arc::clone(lock));
                 home::bring(group::home(&self.nodes), async move {
-                    let answer = tokio::time::timeout(limit, asking).await;
+                    let answer = within(limit, asking).await;
                     answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
                 })
             })
@@ -161,7 +162,7 @@ impl DistLock for RedLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::bring(group::home(&self.nodes), async move { lock.seek(how).await })
+        home::bring(group::home(&self.nodes), async move { lock.carry_out(how).await })
     }
 
     /// Who holds most of the servers. Where nobody does, and yet nobody could (Redisson's holders have another name on every

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use tokio::time::Instant;
 
 use super::RedLock;
 use crate::acquire::Acquire;
-use crate::engine::wait::{Deadline, GRACE};
+use crate::engine::wait::Deadline;
 use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
@@ -121,13 +120,12 @@ impl RedLock {
             round.asking.push(ask(lock, at, how));
         }
         round.granted.extend(first);
-        let limit = if request.deadline.is_once() {
-            self.node_timeout
-        } else {
-            request.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
-        };
+        let deadline = &request.deadline;
+        let left = deadline.left_to_answer().filter(|_| !deadline.is_once());
+        let limit = left.map_or(self.node_timeout, |left| left.min(self.node_timeout));
         let mut timer = std::pin::pin!(limit_over(limit));
-        let (began, mut heard) = (Instant::now(), Duration::ZERO);
+        let (began, mut heard) = (deadline.elapsed(), Duration::ZERO);
+        let elapsed = || deadline.elapsed().saturating_sub(began);
         loop {
             let held = round.held();
             // In vain: but is that because others hold it, or because too many are away?
@@ -139,12 +137,12 @@ impl RedLock {
             // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
             // for much longer than the others took. Unless so many are silent that they decide what is told.
             let split = !round.busy.is_empty() && round.failed + unheard <= most_away;
-            let soon = tokio::time::sleep(silence(heard).saturating_sub(began.elapsed() - heard));
+            let soon = tokio::time::sleep(silence(heard).saturating_sub(elapsed().saturating_sub(heard)));
             tokio::select! {
                 biased;
                 Some((at, outcome)) = round.asking.next() => {
                     open.remove(&at);
-                    heard = began.elapsed();
+                    heard = elapsed();
                     match outcome {
                         Ok(Some(guard)) => round.granted.push((at, guard)),
                         Ok(None) => round.busy.push(at),

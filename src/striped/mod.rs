@@ -28,7 +28,7 @@ use crate::client::Client;
 use crate::engine::wait::Deadline;
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
-use crate::group::{self, Asking, ask, cut_off, deadline, each, part};
+use crate::group::{self, cut_off, deadline, each, part};
 use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::multi::MultiLock;
@@ -36,9 +36,11 @@ use crate::owner::Owner;
 use crate::runtime::home;
 use crate::state::{Released, State};
 
-mod line;
+mod asked;
+mod local;
 
-use line::Lines;
+use asked::Asked;
+use local::LocalQueues;
 
 /// # Striped locks
 impl Client {
@@ -56,7 +58,7 @@ impl Client {
 ///
 /// *Cost*: one command when the first segment that is tried is free; for each that is not, one more. Where all are busy it
 /// waits for all, as one of each segment's waiters; tasks of one process that wait by the same object (or its clones) stand in
-/// one line, and have one attempt under way at each segment between them.
+/// one queue, and have one attempt under way at each segment between them.
 #[derive(Clone)]
 pub struct Striped {
     name: Arc<str>,
@@ -64,7 +66,7 @@ pub struct Striped {
     /// Where the next acquire begins to look.
     next: Arc<AtomicUsize>,
     /// Those of this process who wait for any.
-    lines: Arc<Lines>,
+    queues: Arc<LocalQueues>,
 }
 
 impl Striped {
@@ -73,8 +75,8 @@ impl Striped {
     pub fn over(client: &Client, flavour: Flavour, name: &str, segments: usize) -> Self {
         let segments = (0..segments).map(|i| client.lock(flavour, &format!("{name}:{i}"))).collect();
         // Callers in several processes that all begin at the first would stand in one another's way.
-        let begin = rand::random::<u32>() as usize;
-        Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), lines: Arc::default() }
+        let begin = client.engine().topology.world().random() as usize;
+        Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), queues: Arc::default() }
     }
 
     /// How many segments there are.
@@ -119,10 +121,10 @@ impl Striped {
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         let lock = self.clone();
-        home::bring(group::home(&self.segments), async move { lock.seek(how).await }).await
+        home::bring(group::home(&self.segments), async move { lock.carry_out(how).await }).await
     }
 
-    async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
+    async fn carry_out(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         how.check()?;
         self.check()?;
         let deadline = &deadline(&self.segments, &how);
@@ -138,7 +140,7 @@ impl Striped {
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
         let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
         // Whoever else of this process waits came first.
-        let behind = given.is_none() && !deadline.is_once() && self.lines.is_waiting(how.lease);
+        let behind = given.is_none() && !deadline.is_once() && self.queues.is_waiting(how.lease);
         let mut vain = Vain::default();
         for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
             let once = Acquire { waited_before: deadline.waited(), ..how.clone().wait(Duration::ZERO) };
@@ -161,25 +163,25 @@ impl Striped {
         // One who has met with errors that pass, and does not wait for ever, waits by itself: it has to know at the end what
         // became of its own attempts. Nor will another's attempts do for an owner of its own.
         if given.is_none() && (vain.passing.is_none() || how.wait.is_none()) {
-            return self.lines.wait(&self.segments, begin, how.lease, deadline).await;
+            return self.queues.wait(&self.segments, begin, how.lease, deadline).await;
         }
-        let wish = |at| {
-            let wish = Acquire {
-                wait: deadline.left(),
-                owner: given.clone(),
-                waited_before: deadline.waited(),
-                ..how.clone()
-            };
-            ask(&self.segments[at], at, wish)
-        };
-        let mut asking: Asking = (0..self.segments.len()).map(from).map(wish).collect();
-        let mut vain = Vain::default();
-        while let Some((at, outcome)) = asking.next().await {
-            match outcome {
+        let (end, owner) = (deadline.clone(), given.clone());
+        let how = Box::new(move || Acquire {
+            wait: end.left(),
+            owner: owner.clone(),
+            waited_before: end.waited(),
+            ..how.clone()
+        });
+        let mut asked = Asked::all(&self.segments, begin, deadline, how);
+        while let Some((at, guard)) = asked.next().await {
+            if let Some(guard) = guard {
                 // Dropped, the others leave their queues; what one of them gets meanwhile is given back.
-                Ok(Some(guard)) => return Ok(Some((at, guard))),
-                outcome => vain.note(outcome.map(drop))?,
+                return Ok(Some((at, guard)));
             }
+        }
+        let mut vain = Vain::default();
+        for outcome in asked.outcomes() {
+            vain.note(outcome)?;
         }
         vain.told()
     }
@@ -236,6 +238,11 @@ impl Striped {
     }
 }
 
+/// True for an error that every other segment would give too.
+const fn is_everybodys(error: &Error) -> bool {
+    matches!(error, Error::Config { .. } | Error::Closed | Error::WouldDeadlock { why: Deadlock::NotReentrant, .. })
+}
+
 /// What became of segments that were asked in vain.
 #[derive(Default)]
 struct Vain {
@@ -252,11 +259,7 @@ impl Vain {
     fn note(&mut self, outcome: Result<()>) -> Result<()> {
         match outcome {
             Ok(()) => self.busy = true,
-            Err(
-                error @ (Error::Config { .. }
-                | Error::Closed
-                | Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }),
-            ) => return Err(error),
+            Err(error) if is_everybodys(&error) => return Err(error),
             Err(error) if error.is_retryable() => self.passing = Some(error),
             Err(error) => {
                 tracing::warn!(%error, "a segment cannot be had, and is passed over");

@@ -9,17 +9,17 @@ use super::RedLock;
 use super::look::{Look, Looks};
 use super::round::{Late, Request, Round};
 use crate::acquire::Acquire;
-use crate::engine::wait::{Deadline, Patience, pause};
+use crate::engine::wait::{Deadline, Patience, grown, pause};
 use crate::error::{Error, Result, Step};
-use crate::group::{Held, PAUSES, are_silent, ask, deadline, how, patience};
+use crate::group::{self, Held, PAUSES, are_silent, ask, deadline, how, patience};
 use crate::guard::Guard;
 use crate::owner::Owner;
 
-/// The longest first back-off after a vote that was split, and the longest of all.
+/// The longest back-off after the first vote that was split, and the longest after any.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 
 impl RedLock {
-    pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
+    pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
         let deadline = deadline(&self.nodes, &asked);
@@ -32,7 +32,7 @@ impl RedLock {
         let mut patience = Patience::new(patience(&self.nodes));
         let mut splits = 0_u32;
         let mut known_busy = false;
-        let mut owner = request.owner.clone().unwrap_or_else(Owner::of_group);
+        let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
         loop {
             let round = self.round(&request, &owner, first.take(), &mut late).await?;
             if round.held() >= needed {
@@ -55,7 +55,7 @@ impl RedLock {
                 return away.map_or(Ok(None), Err);
             }
             self.give_back(granted, &mut late, &deadline).await;
-            let next = request.owner.clone().unwrap_or_else(Owner::of_group);
+            let next = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
             if let Some(error) = away {
                 known_busy = false;
                 let pause = pause(&**deadline.world(), PAUSES, patience.failures());
@@ -74,9 +74,9 @@ impl RedLock {
                 if busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
                     // not all come back at once.
-                    let span = BACKOFF.0.saturating_mul(1 << splits.min(8)).min(BACKOFF.1);
+                    let rest = deadline.world().jitter(grown(BACKOFF, splits));
                     splits += 1;
-                    late.beside(tokio::time::sleep(deadline.at_most(deadline.world().jitter(span)))).await;
+                    late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
                 }
                 if !busy.is_empty() {
                     first = self.wait(busy, &request, &next, &mut looks, &mut late).await?;
@@ -138,8 +138,9 @@ impl RedLock {
         looks: &mut Looks,
         late: &mut Late,
     ) -> Result<Option<(usize, Guard)>> {
-        let Some(mut at) = self.first_of(&busy) else { return Ok(None) };
-        looks.begin(self.is_settled(at));
+        let now = request.deadline.world().now();
+        let Some(mut at) = self.first_of(&busy, now) else { return Ok(None) };
+        looks.begin(self.is_settled(at, now));
         loop {
             if request.deadline.is_over() {
                 return Ok(None);
@@ -149,7 +150,7 @@ impl RedLock {
             let elsewhere = async {
                 loop {
                     tokio::time::sleep(looks.pause(&**request.deadline.world())).await;
-                    match self.look(at, &busy, looks).await {
+                    match self.look(at, &busy, looks, &**request.deadline.world()).await {
                         Look::Stay => {}
                         Look::Free => return None,
                         Look::At(other) => return Some(other),
