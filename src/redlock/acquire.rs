@@ -1,4 +1,4 @@
-//! One acquire of a RedLock: rounds over all servers, and the wait between them.
+//! One acquire of a RedLock: votes of all servers, and the wait between them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 
 use super::RedLock;
 use super::look::{Look, Looks};
-use super::round::{Late, Request, Round};
+use super::votes::{Late, Request, Votes};
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, Patience, grown, pause};
 use crate::error::{Error, Result, Step};
@@ -34,19 +34,19 @@ impl RedLock {
         let mut known_busy = false;
         let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
         loop {
-            let round = self.round(&request, &owner, first.take(), &mut late).await?;
-            if round.held() >= needed {
-                return Ok(Some(self.held(owner, round, late)));
+            let votes = self.vote(&request, &owner, first.take(), &mut late).await?;
+            if votes.held() >= needed {
+                return Ok(Some(self.held(owner, votes, late)));
             }
-            if round.cut_off && known_busy {
+            if votes.cut_off && known_busy {
                 return self.ran_out(&deadline).await;
             }
-            let Round { granted, busy, failed, why, .. } = round;
+            let Votes { granted, busy, failed, why, .. } = votes;
             let came_late = why.as_ref().is_some_and(Error::is_too_late);
-            let votes = granted.len();
+            let granted_by = granted.len();
             let away = (failed > most_away).then(|| Error::NoQuorum {
                 name: Arc::clone(&self.name),
-                granted: votes,
+                granted: granted_by,
                 needed,
                 why: Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command })),
             });
@@ -103,10 +103,10 @@ impl RedLock {
     }
 
     /// Most have granted it. Those that have not answered yet are taken in when they do.
-    fn held(&self, owner: Owner, round: Round, late: Late) -> Guard {
-        let guards = round.granted.into_iter().map(|(_, guard)| guard).collect();
+    fn held(&self, owner: Owner, votes: Votes, late: Late) -> Guard {
+        let guards = votes.granted.into_iter().map(|(_, guard)| guard).collect();
         let held = Held::new(Arc::clone(&self.name), owner, self.quorum(), self.nodes.len(), guards);
-        let (mut asking, mut late) = (round.asking, late.asking);
+        let (mut asking, mut late) = (votes.asking, late.asking);
         if !asking.is_empty() || !late.is_empty() {
             let weak = Arc::downgrade(&held);
             tokio::spawn(async move {
@@ -114,7 +114,7 @@ impl RedLock {
                     tokio::select! {
                         biased;
                         Some((_, outcome)) = asking.next(), if !asking.is_empty() => join(&weak, outcome),
-                        // Of an earlier round: dropped, it is given back.
+                        // Of an earlier vote: dropped, it is given back.
                         Some(_) = late.next(), if !late.is_empty() => {}
                         else => return,
                     }
@@ -167,14 +167,14 @@ impl RedLock {
             match outcome.await {
                 Ok(Ok(guard)) => return Ok(guard.map(|guard| (at, guard))),
                 Ok(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => return Err(error),
-                // The next round tells whether there are enough others. Dropped, the place at this one is left.
+                // The next vote tells whether there are enough others. Dropped, the place at this one is left.
                 Ok(Err(_)) | Err(None) => return Ok(None),
                 Err(Some(other)) => at = other,
             }
         }
     }
 
-    /// Gives back what was granted in vain, so that the next round does not find it in its way.
+    /// Gives back what was granted in vain, so that the next vote does not find it in its way.
     async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut Late, deadline: &Deadline) {
         if granted.is_empty() {
             return;

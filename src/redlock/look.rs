@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RedLock;
-use super::round::silence;
+use super::votes::silence;
 use crate::engine::wait::grown;
 use crate::error::Result;
 use crate::group::part;

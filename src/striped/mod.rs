@@ -65,7 +65,7 @@ pub struct Striped {
     segments: Arc<[Arc<dyn DistLock>]>,
     /// Where the next acquire begins to look.
     next: Arc<AtomicUsize>,
-    /// Those of this process who wait for any.
+    /// The tasks of this process that wait for any.
     queues: Arc<LocalQueues>,
 }
 
@@ -293,6 +293,9 @@ impl DistLock for Striped {
     }
 
     /// Who holds any of the segments, and how often; and the time until the last of them ends.
+    ///
+    /// *Cost*: one command for each segment, all at once. *Cancel safety*: reads only. *Errors*: those of the segments, as
+    /// [`acquire`](DistLock::acquire): each of them has to answer.
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let states = self.each(|lock| async move { lock.state().await }.boxed()).await?;
@@ -305,7 +308,10 @@ impl DistLock for Striped {
         })
     }
 
-    /// Frees every segment.
+    /// Frees every segment; `false` when all were free.
+    ///
+    /// *Cost*: one command for each segment, all at once. *Cancel safety*: once begun it may take effect, on some of them too.
+    /// *Errors*: those of the segments, as [`acquire`](DistLock::acquire); the others are freed all the same.
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let freed = self.each(|lock| async move { lock.force_unlock().await }.boxed()).await?;
@@ -314,6 +320,10 @@ impl DistLock for Striped {
     }
 
     /// Gives back one hold of `owner`, of the first segment that it holds.
+    ///
+    /// *Cost*: what the release of a segment costs, for each segment up to that one, one after the other. *Cancel safety*: the
+    /// release that is under way is carried out; no further segment is asked. *Errors*: [`Error::NotHeld`] where it holds none,
+    /// and those of [`acquire`](DistLock::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             self.check()?;
