@@ -36,7 +36,7 @@ struct Asked<'a> {
     /// The holds that were named, that of the guard first: the answer tells by their places.
     numbers: Vec<u64>,
     sent: Moment,
-    /// How long the lock may last there by this.
+    /// Until when the lock may last there by this command.
     armed_until: Moment,
     /// What the guard might count on at the most before it was sent.
     before: Cap,
@@ -47,7 +47,7 @@ impl Extension {
     pub(crate) async fn make(self) -> Result<()> {
         let _order = self.hold.order.lock().await;
         let cut_until = Moment::from_nanos(self.hold.book().cut_until());
-        // One before it may come in late, and shorten the lease behind this one.
+        // An earlier command may come in late, and shorten the lease behind this one.
         self.engine.after(cut_until).await;
         let number = {
             let book = self.hold.book();
@@ -59,7 +59,7 @@ impl Extension {
         let asked = loop {
             let asked = self.ask_once(number).await?;
             if let Some(at) = too_late(&asked.reply) {
-                // Not carried out: the server's clock was not known, or stepped.
+                // The command was not carried out: the server's clock was not known, or stepped.
                 self.uncap(asked.before);
                 refusals.add(asked.clock, at, self.engine.now())?;
             } else if self.engine.topology.place(self.hold.name()) == asked.place {
@@ -113,11 +113,11 @@ impl Extension {
         let before = hold.book().capped(level, if shortens { cap } else { Cap::NONE });
         // Whoever waits for its end must not count on the longer one.
         hold.changed.notify_waiters();
-        // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a renewal that
-        // is under way may have promised that one more.
+        // A negative lease means exactly so long, be it shorter than before. Not where the watchdog keeps it for another guard: a
+        // renewal that is under way may have promised that one more.
         let now_left = lease_until(sent, all);
         let notes_cuts = hold.protocol.nature().renewal.notes_cuts;
-        // By so much the server's may be longer than is known here. Where a copy is not told from the command itself, it may
+        // The server's lease may be longer by so much than is known here. Where a copy is not told from the command itself, it may
         // stay so.
         let unknown = if notes_cuts { now_left / 50 + Duration::from_millis(5) } else { Duration::ZERO };
         let shorter = armed < now_left + unknown;
@@ -147,7 +147,7 @@ impl Extension {
             fault.to_error(&hold.name().plain)
         })?;
         if cuts && !notes_cuts {
-            // A copy of it that comes late shortens whatever was set meanwhile: nothing is, until its last moment.
+            // A copy of the command that comes late shortens whatever was set meanwhile: nothing is, until its last moment.
             hold.book().may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
         }
         Ok(Asked { place, clock, numbers, sent, armed_until, before, reply })

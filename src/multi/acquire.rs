@@ -31,22 +31,22 @@ struct Together {
     outcome: Result<Option<usize>>,
 }
 
-/// What it brought to ask for all that were missing.
+/// The outcome of asking for all locks that were missing.
 enum Answers {
-    /// All are held.
+    /// All locks are held.
     All,
-    /// The first that somebody else holds.
+    /// The first lock that somebody else holds.
     Busy(usize),
     /// The wait was over before servers that answer had answered.
     RanOut,
 }
 
-/// As whom an acquire asks.
+/// The owner as whom an acquire asks.
 struct Asker<'a> {
     locks: &'a [Arc<dyn DistLock>],
     given: Option<Owner>,
     owner: Owner,
-    /// What this owner has held before. Its release may be under way, and a script for many must not come between.
+    /// The locks that this owner has held before. Their releases may be under way, and a script for many must not come between.
     past: HashSet<usize>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Asker<'a> {
         Self { locks, given, owner, past: HashSet::new() }
     }
 
-    /// From here on as an owner without a past, where none was given.
+    /// Takes another owner, one without a past, where none was given.
     fn renew(&mut self) {
         *self = Self::new(self.locks, self.given.take());
     }
@@ -77,7 +77,7 @@ impl MultiLock {
             let busy = match self.ask_all(&asked, &asker, &mut got, together, deadline).await {
                 Ok(Answers::All) => None,
                 Ok(Answers::Busy(at)) => Some(at),
-                // Given back in the background. Where attempts before it failed, that says more.
+                // The locks that are held are given back in the background. A failure of an attempt before this says more.
                 Ok(Answers::RanOut) => return last.map_or(Ok(None), Err),
                 Err(error) => {
                     self.give_back(&mut got, 0, &mut asker, deadline).await;
@@ -113,7 +113,7 @@ impl MultiLock {
                         Some(Err(error)) => {
                             tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
                         }
-                        // Given back in the background.
+                        // The guards, dropped, are given back in the background.
                         None => return cut_off(&self.locks, deadline).await.map(|()| None),
                     }
                 }
@@ -123,7 +123,7 @@ impl MultiLock {
                 if held.is_held() {
                     return Ok(Some(Guard::of(held)));
                 }
-                // Given back, and once more.
+                // What is left of them is given back, and the acquire begins anew.
                 let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
                 // What is not done by then goes on in the background.
                 let _ = tokio::time::timeout(deadline.at_most(HOLD), held.unlock()).await;
@@ -139,14 +139,14 @@ impl MultiLock {
             patience.answered();
             last = None;
             if deadline.is_over() {
-                // Given back in the background.
+                // The guards, dropped, are given back in the background.
                 return Ok(None);
             }
             self.give_back(&mut got, busy, &mut asker, deadline).await;
             if !self.wait_for(busy, &asked, &mut asker, &mut got, deadline).await? {
                 return Ok(None);
             }
-            // What ended while another one was waited for is asked for anew.
+            // A lock whose lease ended while another one was waited for is asked for anew.
             got.retain(|at, guard| {
                 let held = guard.is_held();
                 if !held {
@@ -160,7 +160,7 @@ impl MultiLock {
         }
     }
 
-    /// Asks once for all that are missing, at the same time.
+    /// Asks once for all locks that are missing, at the same time.
     async fn ask_all(
         &self,
         asked: &Acquire,
@@ -244,8 +244,9 @@ impl MultiLock {
         batches
     }
 
-    /// Takes these locks of one client at one server, by one script after the other, up to the first that somebody else holds. Side by
-    /// side two callers would each take some that the other one wants; and the server would run them in one go.
+    /// Takes these locks of one client at one server, by one script after the other, up to the first that somebody else holds.
+    /// If scripts went out side by side, two callers would each take some that the other one wants; and the server would run
+    /// them in one go.
     async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
         let mut got = Vec::with_capacity(all.len());
         for all in all.chunks(PART) {
@@ -264,7 +265,7 @@ impl MultiLock {
         Together { got, outcome: Ok(None) }
     }
 
-    /// Waits for one lock, holding those before it for a while, and then none. False when the wait is over.
+    /// Waits for one lock, holding the ones before it for a while, and then none. False when the wait is over.
     async fn wait_for(
         &self,
         at: usize,
@@ -299,7 +300,7 @@ impl MultiLock {
         Ok(false)
     }
 
-    /// Gives back those from this number on, so that whoever comes next finds them free.
+    /// Gives back the locks from this number on, so that whoever comes next finds them free.
     async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker<'_>, deadline: &Deadline) {
         let back = got.split_off(&from);
         asker.past.extend(back.keys());

@@ -51,7 +51,7 @@ impl RedLock {
                 why: Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command })),
             });
             if deadline.is_once() || deadline.is_over() {
-                // Given back in the background.
+                // The votes, dropped, are given back in the background.
                 return away.map_or(Ok(None), Err);
             }
             self.give_back(granted, &mut late, &deadline).await;
@@ -89,7 +89,8 @@ impl RedLock {
         }
     }
 
-    /// The wait is over: it ran out, unless too few servers have answered of late to know that somebody has the lock.
+    /// Tells what the end of the wait means: it ran out, unless too few servers have answered of late to know that somebody has
+    /// the lock.
     async fn ran_out(&self, deadline: &Deadline) -> Result<Option<Guard>> {
         if !are_silent(&self.nodes, self.nodes.len() - self.quorum(), deadline).await {
             return Ok(None);
@@ -102,7 +103,7 @@ impl RedLock {
         })
     }
 
-    /// Most have granted it. Those that have not answered yet are taken in when they do.
+    /// Makes the guard of a lock that most servers have granted. The votes of the others are taken in when they come.
     fn held(&self, owner: Owner, votes: Votes, late: Late) -> Guard {
         let guards = votes.granted.into_iter().map(|(_, guard)| guard).collect();
         let held = Held::new(Arc::clone(&self.name), owner, self.quorum(), self.nodes.len(), guards);
@@ -114,7 +115,7 @@ impl RedLock {
                     tokio::select! {
                         biased;
                         Some((_, outcome)) = asking.next(), if !asking.is_empty() => join(&weak, outcome),
-                        // Of an earlier vote: dropped, it is given back.
+                        // A guard of an earlier vote, dropped, is given back.
                         Some(_) = late.next(), if !late.is_empty() => {}
                         else => return,
                     }
@@ -127,9 +128,10 @@ impl RedLock {
     /// Waits for the lock at one of the servers where somebody else holds it, until it is had there, or most of the others
     /// are found to be free.
     ///
-    /// At one and not at all of them: there all who wait stand in one line, and whoever comes first goes on to the others.
-    /// Told of a release by every server, all would come back to every server at once, for a split vote. At which one all of
-    /// them agree: the first where somebody is who holds most of them, which a look finds out; before that, simply the first.
+    /// One server, and not all of them: there all waiters stand in one queue, and the one that comes first goes on to the others.
+    /// If every server told every waiter of a release, all would come back to every server at once, for a split vote. All waiters
+    /// agree on the server: the first where somebody is who holds most of them, which a look finds out; before that, simply the
+    /// first.
     async fn wait(
         &self,
         busy: Vec<usize>,
@@ -167,7 +169,7 @@ impl RedLock {
             match outcome.await {
                 Ok(Ok(guard)) => return Ok(guard.map(|guard| (at, guard))),
                 Ok(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => return Err(error),
-                // The next vote tells whether there are enough others. Dropped, the place at this one is left.
+                // The next vote tells whether there are enough others. The attempt, dropped, leaves its queue here.
                 Ok(Err(_)) | Err(None) => return Ok(None),
                 Err(Some(other)) => at = other,
             }
@@ -187,7 +189,7 @@ impl RedLock {
 }
 
 fn join(held: &Weak<Held>, outcome: Result<Option<Guard>>) {
-    // Without anybody to take it, it is dropped, which gives it back.
+    // A guard that nobody takes in is given back when it is dropped.
     if let (Ok(Some(guard)), Some(held)) = (outcome, held.upgrade()) {
         held.join(guard);
     }

@@ -15,10 +15,10 @@ use crate::world::{Moment, World};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-/// How long after the beginning of its wait one looks for the first time: longer than most waits take, which cost nothing
-/// so, and far shorter than a look that comes only once a second.
+/// The time from the beginning of a wait to its first look: longer than most waits take, which cost nothing so, and far shorter
+/// than a look that comes only once a second.
 const EARLY: Duration = Duration::from_millis(40);
-/// How often one who goes on waiting looks.
+/// The time between the looks of a waiter that goes on waiting.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many looks in a row may find nobody before another server is tried.
 const IN_VAIN: u32 = 3;
@@ -26,11 +26,11 @@ const IN_VAIN: u32 = 3;
 /// What is believed for a while of where to wait: a server, and until when.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Where somebody is who holds most of the servers.
+    /// The server where somebody is who holds most of the servers.
     settled: Option<(usize, Moment)>,
-    /// Where nobody is who is worth waiting for.
+    /// The server where nobody is who is worth waiting for.
     shunned: Option<(usize, Moment)>,
-    /// Who was found at a server, without most of the others, and since when.
+    /// A server, and the holders found there that do not hold most of the others, and since when.
     suspect: Option<(usize, Vec<String>, Moment)>,
 }
 
@@ -48,13 +48,13 @@ impl Known {
     }
 }
 
-/// What one who waits at a server is to do.
+/// What a waiter at a server is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Stay,
     /// Ask for the lock: most others could be had, or most are away.
     Free,
-    /// Wait there instead.
+    /// Wait at this server instead.
     At(usize),
 }
 
@@ -175,7 +175,7 @@ impl RedLock {
             };
             match answer.await {
                 Some((node, Some(Ok(holders)))) => {
-                    // As owners of the whole.
+                    // The names are those of owners of the whole.
                     seen.each.push((node, holders.iter().map(|holder| moved(holder, node)).collect()));
                 }
                 Some(_) => seen.away += 1,

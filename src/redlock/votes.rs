@@ -22,9 +22,9 @@ pub(super) fn silence(others: Duration) -> Duration {
     (others * 3).max(LEAST)
 }
 
-/// What is asked for.
+/// One acquire of the user's.
 pub(super) struct Request {
-    /// None: a new one every votes.
+    /// The user's owner. None: a new one for every vote.
     pub(super) owner: Option<Owner>,
     pub(super) asked: Acquire,
     pub(super) deadline: Deadline,
@@ -37,9 +37,9 @@ pub(super) struct Votes {
     pub(super) failed: usize,
     /// True when the wait was over before the servers had had their time.
     pub(super) cut_off: bool,
-    /// Why one of them failed.
+    /// Why one of the servers failed.
     pub(super) why: Option<Error>,
-    /// What was asked and not answered.
+    /// The attempts that were sent and not answered.
     pub(super) asking: Asking,
 }
 
@@ -50,7 +50,7 @@ impl Votes {
     }
 }
 
-/// What is under way from earlier votes: servers that have not answered yet, and are not asked again before they have.
+/// Attempts of earlier votes: their servers have not answered yet, and are not asked again before they have.
 #[derive(Default)]
 pub(super) struct Late {
     pub(super) asking: Asking,
@@ -65,7 +65,7 @@ impl Late {
 
     pub(super) fn sweep(&mut self) {
         while let Some(Some((at, outcome))) = self.asking.next().now_or_never() {
-            // Granted too late: dropped, it is given back.
+            // A guard that was granted too late is given back when it is dropped.
             drop(outcome);
             self.away.remove(&at);
         }
@@ -128,7 +128,7 @@ impl RedLock {
         let elapsed = || deadline.elapsed().saturating_sub(began);
         loop {
             let held = votes.held();
-            // In vain: but is that because others hold it, or because too many are away?
+            // The vote may be in vain: but is that because others hold the lock, or because too many servers are away?
             let (unheard, most_away) = (votes.asking.len(), self.nodes.len() - needed);
             let known = votes.failed > most_away || votes.busy.len() > most_away || votes.failed + unheard <= most_away;
             if held >= needed || (held + unheard < needed && known) {

@@ -27,7 +27,7 @@ type Grant = (usize, Guard);
 #[derive(Default)]
 pub(super) struct LocalQueues(Mutex<HashMap<Option<Duration>, Arc<LocalQueue>>>);
 
-/// One who stands in a queue, and how long it has waited.
+/// A task that stands in a queue, and how long it has waited.
 struct Waiter {
     tell: oneshot::Sender<Result<Grant>>,
     deadline: Deadline,
@@ -76,7 +76,8 @@ impl LocalQueues {
         self.0.lock().contains_key(&lease)
     }
 
-    /// Waits for any segment. Dropped, the place is left; what was granted in this moment goes to the next, or is given back.
+    /// Waits for any segment. A future that is dropped leaves its place; what was granted in this moment goes to the next
+    /// waiter, or is given back.
     pub(super) async fn wait(
         self: &Arc<Self>,
         segments: &Arc<[Arc<dyn DistLock>]>,
@@ -95,7 +96,7 @@ impl LocalQueues {
                     None => {
                         let outcome = cut_off(segments, deadline).await;
                         place.told.close();
-                        // At the very end: success wins.
+                        // A grant at the very end counts: success wins.
                         return match place.told.try_recv() {
                             Ok(told) => told.map(Some),
                             Err(_) => outcome.map(|()| None),
@@ -128,7 +129,7 @@ impl LocalQueues {
         queue.waiting.lock().push_back(waiter);
         queues.insert(lease, Arc::clone(&queue));
         drop(queues);
-        // Whoever comes later may wait for longer.
+        // The queue has no end of its own: a waiter that comes later may wait for longer than this one.
         let endless = Deadline::new(deadline.world(), None, Duration::ZERO);
         tokio::spawn(Arc::clone(self).serve(Arc::clone(&queue), Arc::clone(segments), begin, lease, endless));
         Place { queue, told }
@@ -145,7 +146,7 @@ impl LocalQueues {
     ) {
         let serving = Serving { queues: self, queue, lease };
         let (queues, queue) = (&serving.queues, &serving.queue);
-        // For whoever stands first.
+        // Each attempt is made for the waiter that stands first then.
         let first = Arc::clone(queue);
         let how = Box::new(move || Acquire { lease, waited_before: first.waited(), ..Acquire::new() });
         let mut asked = Asked::all(&segments, begin, &deadline, how);
@@ -172,7 +173,7 @@ impl LocalQueues {
                 () = queue.left.notified() => {}
             }
             if queues.close_if_empty(queue, lease) {
-                // Dropped, the attempts leave their queues; what one of them gets meanwhile is given back.
+                // Attempts that are dropped leave their queues; what one of them gets meanwhile is given back.
                 return;
             }
         }

@@ -139,7 +139,7 @@ impl Striped {
         }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
         let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
-        // Whoever else of this process waits came first.
+        // The tasks of this process that wait already came first.
         let behind = given.is_none() && !deadline.is_once() && self.queues.is_waiting(how.lease);
         let mut vain = Vain::default();
         for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
@@ -175,7 +175,7 @@ impl Striped {
         let mut asked = Asked::all(&self.segments, begin, deadline, how);
         while let Some((at, guard)) = asked.next().await {
             if let Some(guard) = guard {
-                // Dropped, the others leave their queues; what one of them gets meanwhile is given back.
+                // The other attempts, dropped, leave their queues; what one of them gets meanwhile is given back.
                 return Ok(Some((at, guard)));
             }
         }
@@ -206,7 +206,7 @@ impl Striped {
         deadline.answered(self.once(), work).await
     }
 
-    /// True when this owner holds any segment. Not of those that are no locks.
+    /// True when this owner holds any segment; keys that are no locks are passed over.
     async fn holds_any(&self, owner: &Owner) -> Result<bool> {
         let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
         let mut vain = Vain::default();
@@ -246,16 +246,16 @@ const fn is_everybodys(error: &Error) -> bool {
 /// What became of segments that were asked in vain.
 #[derive(Default)]
 struct Vain {
-    /// True when somebody else holds one.
+    /// True when somebody else holds a segment.
     busy: bool,
-    /// Why one could not be asked.
+    /// Why a segment could not be asked.
     passing: Option<Error>,
-    /// Why one cannot be had, now or later.
+    /// Why a segment cannot be had, now or later.
     bad: Option<Error>,
 }
 
 impl Vain {
-    /// One more. The error that every other segment would give too.
+    /// Adds the outcome of one more segment. *Errors*: the one that every other segment would give too.
     fn note(&mut self, outcome: Result<()>) -> Result<()> {
         match outcome {
             Ok(()) => self.busy = true,

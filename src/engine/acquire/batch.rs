@@ -22,14 +22,14 @@ static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/mul
 
 /// What one attempt brought.
 pub(crate) enum Batch {
-    /// All are held.
+    /// All locks are held.
     Held(Vec<Grant>),
-    /// None is; this is the first that somebody else holds.
+    /// No lock is held; this is the first that somebody else holds.
     Busy(usize),
 }
 
 /// Asks once for all of `protocols`, no two of one name, as an owner that holds none of them and that nobody else knows.
-/// Carried through whatever becomes of the caller.
+/// The work is carried through whatever becomes of the caller.
 ///
 /// *Errors*: [`Error::moved`] where the names do not live at one server, or have left it before it answered.
 pub(crate) fn batch(
@@ -57,7 +57,7 @@ pub(crate) fn batch(
         let call = Call { script: &ALL, keys: protocols.len(), words };
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
-        // Whatever it has come to is undone.
+        // Whatever the command has come to is undone.
         let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true)));
         // Nobody knows what stands behind a reply that no script of ours gives.
         let odd = |reply: &Reply| {
@@ -97,7 +97,7 @@ pub(crate) fn batch(
         // Closing ends what it finds in the table; what comes in behind it is given back here.
         engine.check_open()?;
         if engine.now() >= until {
-            // Came too late to be of use. Dropped, they are released.
+            // The grants came too late to be of use. Dropped, they are released.
             drop(grants);
             return Err(Error::too_late());
         }

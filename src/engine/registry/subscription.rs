@@ -12,13 +12,13 @@ use crate::names::LockName;
 use crate::runtime::reaper::Finished;
 use crate::topology::{MemberId, MemberListener};
 
-/// What came of asking for a subscription.
+/// The outcome of asking for a subscription.
 pub(super) enum Subscribing {
-    /// It stands; or nobody has a use for it.
+    /// The subscription stands; or nobody has a use for it.
     Done,
-    /// Somebody else is changing it. Whoever asked is told of every change from here on.
+    /// Somebody else is changing the subscription. Whoever asked is told of every change from here on.
     Elsewhere,
-    /// It is asked for by this, which is carried through in any case.
+    /// The subscription is asked for by this job, which is carried through in any case.
     Begun(Finished<()>),
 }
 
