@@ -218,6 +218,12 @@ impl Error {
         matches!(self, Self::Connection { message, outcome_unknown: false, .. } if message == TOO_LATE)
     }
 
+    /// An answer of a server that may have lost the name before it gave it: it says nothing about now.
+    pub(crate) fn moved() -> Self {
+        let message = "the lock's name moved to another server while that was asked: its answer counts for nothing";
+        Self::Connection { message: message.into(), outcome_unknown: true, source: None }
+    }
+
     /// True when the names of several slots of a cluster were sent together.
     pub(crate) fn crosses_slots(&self) -> bool {
         matches!(self, Self::Server { message } if message.starts_with("CROSSSLOT"))

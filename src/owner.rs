@@ -4,15 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use rand::RngCore as _;
-use rand::rngs::OsRng;
 
 use crate::error::{Error, Result};
 use crate::hash::seeded;
+use crate::world::World;
 
 tokio::task_local! {
     static CURRENT: Owner;
@@ -40,21 +39,30 @@ struct Inner {
     whole: Option<Owner>,
 }
 
-/// The client of owners that belong to no client: of locks that are made of others.
-static CLIENT: OnceLock<String> = OnceLock::new();
-static NUMBER: AtomicU64 = AtomicU64::new(1);
+/// A new uuid to begin owners with: of version 8, so that scripts can tell our owners from Java's, which are of version 4.
+pub(crate) fn client_id(world: &dyn World) -> String {
+    let random = (u128::from(world.random()) << 64) | u128::from(world.random());
+    uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string()
+}
 
-impl Owner {
-    /// A new owner that belongs to no client.
-    pub(crate) fn of_group() -> Self {
-        let client = CLIENT.get_or_init(|| {
-            let mut random = [0; 16];
-            OsRng.fill_bytes(&mut random);
-            uuid::Builder::from_custom_bytes(random).into_uuid().to_string()
-        });
-        Self::fresh(client, NUMBER.fetch_add(1, Ordering::Relaxed))
+/// Fresh owners of one uuid, each of another number.
+#[derive(Debug)]
+pub(crate) struct Owners {
+    id: Box<str>,
+    next: AtomicU64,
+}
+
+impl Owners {
+    pub(crate) fn new(id: &str) -> Self {
+        Self { id: id.into(), next: AtomicU64::new(1) }
     }
 
+    pub(crate) fn fresh(&self) -> Owner {
+        Owner::fresh(&self.id, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Owner {
     /// This owner at the server of this number. Each server knows it by another name, so that two clients of one server
     /// are never taken for two servers that granted a lock.
     pub(crate) fn at(&self, node: usize) -> Self {
@@ -202,6 +210,7 @@ impl<'de> serde::Deserialize<'de> for Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::Machine;
 
     const ID: &str = "71b96ce8-2746-8c3a-9d0e-0123456789ab";
 
@@ -230,7 +239,9 @@ mod tests {
         let there = owner.at(3);
         owner.reveal();
         assert!(there.is_known());
-        assert!(Owner::of_group().text().as_bytes()[14] == b'8');
+        let made = Owners::new(&client_id(&Machine));
+        assert_eq!(made.fresh().text().as_bytes()[14], b'8');
+        assert_ne!(made.fresh(), made.fresh());
     }
 
     #[test]

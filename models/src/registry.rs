@@ -84,7 +84,7 @@ fn ended_while_needed(names: [&str; 2]) {
     let waiter = waiter.join().unwrap();
     client.reaper.join();
     assert!(!waiter.is_listening() || client.server.is_subscribed(), "it listens to nothing");
-    assert!(!client.server.has_cut_off() || waiter.is_woken(), "it may have missed something");
+    assert!(!client.server.has_cut_off(), "it may have missed something");
     drop(waiter);
     client.freed_elsewhere();
     client.assert_clean();

@@ -1,62 +1,26 @@
-//! A server's clock, as far as its replies tell: for commands that must have no effect after their last moment.
+//! Commands that must have no effect after their last moment, which is told in the time of the server that they go to.
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crate::config::millis;
+use super::Engine;
 use crate::error::{Error, Result};
+use crate::names::LockName;
+use crate::topology::ServerClock;
 use crate::world::Moment;
-
-/// How far a server's time of day is ahead of the local clock, in ms: at the least, so that a moment of the server's has
-/// passed for certain once it has passed here.
-#[derive(Debug)]
-pub(crate) struct ServerClock {
-    ahead: AtomicI64,
-    /// When that was learnt, in ms of the local clock.
-    learnt: AtomicI64,
-}
-
-impl Default for ServerClock {
-    fn default() -> Self {
-        Self { ahead: AtomicI64::new(UNKNOWN), learnt: AtomicI64::new(0) }
-    }
-}
-
-const UNKNOWN: i64 = i64::MIN;
-
-/// For how long what was learnt is believed, in ms: clocks run apart, and a server may be another one by then.
-const BELIEVED: i64 = 60_000;
-
-/// Times of day that a server may tell, in ms: whatever it says is hostile input.
-const SENSIBLE: std::ops::Range<i64> = 1..1 << 52;
 
 /// What clocks may run apart by while one is believed (0.08 %, more than a daemon that slews them does), and be read wrongly.
 const MARGIN: Duration = Duration::from_millis(50);
 
-impl ServerClock {
-    /// The server said `at` in a reply that came in at `now`.
-    pub(crate) fn learn(&self, at: i64, now: Moment) {
-        if SENSIBLE.contains(&at) {
-            // In this order: what was learnt long ago must not look new.
-            self.ahead.store(at.saturating_sub(local(now)), Ordering::Relaxed);
-            self.learnt.store(local(now), Ordering::Release);
-        }
+impl Engine {
+    /// The clock of the server where a name lives now. It is to be asked for before a command is sent: the reply to that tells
+    /// the time of this server, wherever the name lives by then.
+    pub(crate) fn clock(&self, name: &LockName) -> &ServerClock {
+        self.topology.clock(name)
     }
 
-    /// True when it is known what time it is there.
-    pub(crate) fn is_known(&self, now: Moment) -> bool {
-        self.last(now, Duration::ZERO) != 1
-    }
-
-    /// The last moment of a command that is sent at `sent` and may take so long, in ms of the server's time. As long as
-    /// that is not known it is long past: the server refuses the command, and tells.
-    pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {
-        let age = local(sent).saturating_sub(self.learnt.load(Ordering::Acquire));
-        match self.ahead.load(Ordering::Relaxed) {
-            UNKNOWN => 1,
-            _ if age > BELIEVED => 1,
-            ahead => local(sent).saturating_add(ahead).saturating_add(millis(within)).max(1),
-        }
+    /// The last moment of a command about a name that is sent now and may take as long as any, in the time of its server.
+    pub(crate) fn last_ms(&self, name: &LockName) -> i64 {
+        self.clock(name).last(self.now(), self.options.command_timeout)
     }
 }
 
@@ -80,10 +44,6 @@ impl Refusals {
     }
 }
 
-fn local(now: Moment) -> i64 {
-    i64::try_from(now.as_nanos() / 1_000_000).unwrap_or(i64::MAX)
-}
-
 /// From when on a command that was sent at `sent` with a last moment so much later can have no effect any more.
 pub(crate) fn harmless_from(sent: Moment, within: Duration) -> Moment {
     sent + within + within / 100 + MARGIN
@@ -94,20 +54,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_that_has_passed_here_has_passed_there() {
-        let clock = ServerClock::default();
+    fn a_command_is_harmless_some_time_after_its_last_moment() {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
-        assert_eq!(clock.last(at(5_000), Duration::from_secs(3)), 1, "unknown");
-        // It took up to 40 ms until this reply came in: the server may be so much further by now.
-        clock.learn(1_000_000, at(5_040));
-        assert_eq!(clock.last(at(5_040), Duration::from_secs(3)), 1_003_000);
-        assert_eq!(clock.last(at(6_040), Duration::from_secs(3)), 1_004_000);
         assert!(harmless_from(at(5_040), Duration::from_secs(3)) > at(8_040));
-        assert_eq!(clock.last(at(6_040), Duration::MAX), i64::MAX);
-        assert_eq!(clock.last(at(66_000), Duration::from_secs(3)), 1, "learnt too long ago");
-        for odd in [i64::MIN, -1, 0, i64::MAX] {
-            clock.learn(odd, at(5_040));
-            assert_eq!(clock.last(at(5_040), Duration::from_secs(3)), 1_003_000, "{odd}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! An extension of one guard's lease: one command, sent anew where the server found it too late.
+//! An extension of one guard's lease: one command, sent anew where the server found it too late, or has lost the name meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::engine::protocol::Renewed;
 use crate::engine::renewal::at_positions;
 use crate::engine::replies::too_late;
 use crate::error::{Error, Result};
+use crate::topology::{Placement, ServerClock};
 use crate::transport::Reply;
 use crate::world::{Moment, nanos};
 
@@ -23,11 +24,20 @@ pub(crate) struct Extension {
     pub(crate) lease: Duration,
 }
 
+/// How often a name may move while an extension is under way.
+const MOVES: u32 = 3;
+
 /// What asking once brought.
-struct Asked {
+struct Asked<'a> {
+    /// Where the name lived.
+    placement: Placement,
+    /// The clock of the server there.
+    clock: &'a ServerClock,
     /// The holds that were named, that of the guard first: the answer tells by their places.
     numbers: Vec<u64>,
     sent: Moment,
+    /// Until when the lock may last there by this command.
+    armed_until: Moment,
     /// What the guard might count on at the most before it was sent.
     before: Cap,
     reply: Reply,
@@ -37,7 +47,7 @@ impl Extension {
     pub(crate) async fn make(self) -> Result<()> {
         let _order = self.hold.order.lock().await;
         let cut_until = Moment::from_nanos(self.hold.book().cut_until());
-        // One before it may come in late, and shorten the lease behind this one.
+        // An earlier command may come in late, and shorten the lease behind this one.
         self.engine.after(cut_until).await;
         let number = {
             let book = self.hold.book();
@@ -45,12 +55,24 @@ impl Extension {
             book.number(self.level).filter(|_| held).ok_or_else(|| self.why_ended(&book))?
         };
         let mut refusals = Refusals::default();
+        let mut moves = 0;
         let asked = loop {
             let asked = self.ask_once(number).await?;
-            let Some(at) = too_late(&asked.reply) else { break asked };
-            // Not carried out: the server's clock was not known, or stepped.
-            self.uncap(asked.before);
-            refusals.add(&self.engine.clock, at, self.engine.now())?;
+            if let Some(at) = too_late(&asked.reply) {
+                // The command was not carried out: the server's clock was not known, or stepped.
+                self.uncap(asked.before);
+                refusals.add(asked.clock, at, self.engine.now())?;
+            } else if self.engine.topology.placement(self.hold.name()) == asked.placement {
+                break asked;
+            } else {
+                // Neither a yes nor a no counts of a server that may have lost the name before it answered; and what it did
+                // may have moved along with the name. The guard counts on the shorter lease meanwhile.
+                self.hold.book().note_unseen(asked.armed_until.as_nanos());
+                moves += 1;
+                if moves > MOVES {
+                    return Err(Error::moved());
+                }
+            }
         };
         // Other holds of this owner here may be gone.
         let gone = asked.read_gone();
@@ -73,7 +95,7 @@ impl Extension {
     }
 
     /// Sends the command. From then on the guard counts on the shorter of both leases.
-    async fn ask_once(&self, number: u64) -> Result<Asked> {
+    async fn ask_once(&self, number: u64) -> Result<Asked<'_>> {
         let Self { engine, hold, level, lease } = self;
         let (level, lease) = (*level, *lease);
         let (others, all, kept, numbers) = {
@@ -82,6 +104,7 @@ impl Extension {
             let (others, all) = (book.until_others(level), book.until_in_server());
             (Moment::from_nanos(others), Moment::from_nanos(all), book.is_watched_without(level), numbers)
         };
+        let (placement, clock) = (engine.topology.placement(hold.name()), engine.clock(hold.name()));
         let sent = engine.now();
         let armed = lease.max(lease_until(sent, others));
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
@@ -90,20 +113,20 @@ impl Extension {
         let before = hold.book().capped(level, if shortens { cap } else { Cap::NONE });
         // Whoever waits for its end must not count on the longer one.
         hold.changed.notify_waiters();
-        // Negative: exactly so, be it shorter than before. Not where the watchdog keeps it for another guard: a renewal that
-        // is under way may have promised that one more.
+        // A negative lease means exactly so long, be it shorter than before. Not where the watchdog keeps it for another guard: a
+        // renewal that is under way may have promised that one more.
         let now_left = lease_until(sent, all);
         let notes_cuts = hold.protocol.nature().renewal.notes_cuts;
-        // By so much the server's may be longer than is known here. Where a copy is not told from the command itself, it may
+        // The server's lease may be longer by so much than is known here. Where a copy is not told from the command itself, it may
         // stay so.
         let unknown = if notes_cuts { now_left / 50 + Duration::from_millis(5) } else { Duration::ZERO };
         let shorter = armed < now_left + unknown;
         // Where every hold has a lease of its own, the lock's may be longer than any of them.
         let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
-        let asked = (sent + armed).as_nanos();
+        let armed_until = sent + armed;
         let (armed, last_ms, holds) = if cuts {
             let n = hold.book().next_cut();
-            let last_ms = engine.clock.last(sent, engine.options.command_timeout);
+            let last_ms = clock.last(sent, engine.options.command_timeout);
             (-millis(armed), last_ms, engine.hold_ids_cut(&hold.owner, &numbers, n))
         } else {
             (millis(armed), 0, engine.hold_ids(&hold.owner, &numbers))
@@ -113,7 +136,7 @@ impl Extension {
         let reply = engine.topology.run(hold.name(), call).await.map_err(|fault| {
             if fault.in_doubt() {
                 let mut book = hold.book();
-                book.note_unseen(asked);
+                book.note_unseen(armed_until.as_nanos());
                 if cuts {
                     // A late copy may shorten the lease while this hold is there.
                     book.may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
@@ -124,14 +147,14 @@ impl Extension {
             fault.to_error(&hold.name().plain)
         })?;
         if cuts && !notes_cuts {
-            // A copy of it that comes late shortens whatever was set meanwhile: nothing is, until its last moment.
+            // A copy of the command that comes late shortens whatever was set meanwhile: nothing is, until its last moment.
             hold.book().may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
         }
-        Ok(Asked { numbers, sent, before, reply })
+        Ok(Asked { placement, clock, numbers, sent, armed_until, before, reply })
     }
 
     /// Books what the server made of it, where the guard's hold is there.
-    fn book_answer(&self, asked: &Asked) -> Result<()> {
+    fn book_answer(&self, asked: &Asked<'_>) -> Result<()> {
         let refused = match &asked.reply {
             Reply::List(entries) => match entries.as_slice() {
                 [Reply::Int(1) | Reply::List(_)] => {
@@ -155,7 +178,7 @@ impl Extension {
     }
 }
 
-impl Asked {
+impl Asked<'_> {
     /// Which of the holds are gone.
     fn read_gone(&self) -> Vec<u64> {
         let Reply::List(entries) = &self.reply else { return Vec::new() };

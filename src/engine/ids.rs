@@ -6,12 +6,17 @@ use bytes::Bytes;
 
 use super::Engine;
 use super::protocol::HoldId;
-use crate::owner::Owner;
+use crate::owner::{Owner, Owners, client_id};
 
 impl Engine {
     /// A new owner, of a number never used before by this client.
     pub(crate) fn owner(&self) -> Owner {
-        Owner::fresh(&self.id, self.owners.fetch_add(1, Ordering::Relaxed))
+        self.owners.fresh()
+    }
+
+    /// A new owner of a lock that is made of others.
+    pub(crate) fn group_owner(&self) -> Owner {
+        self.group_owners.get_or_init(|| Owners::new(&client_id(&**self.topology.world()))).fresh()
     }
 
     /// A number for a hold that is about to be acquired, never used before by this client.

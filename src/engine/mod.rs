@@ -1,14 +1,15 @@
 //! What all flavours share: the servers, the registry of waiters, the renewal scheduler, the reaper.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
+use crate::owner::{Owners, client_id};
 
 pub(crate) mod acquire;
 pub(crate) mod channels;
@@ -41,7 +42,6 @@ use crate::topology::{MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::{Call, Reply, Transport};
 use crate::world::Moment;
-use clock::ServerClock;
 use hold::Holds;
 use ledger::End;
 use queue::Queues;
@@ -63,9 +63,10 @@ pub(crate) struct Engine {
     pub(crate) id: Arc<str>,
     /// What the ids of this client's holds begin with.
     id_prefix: Box<str>,
-    /// The server's clock.
-    pub(crate) clock: ServerClock,
-    owners: AtomicU64,
+    owners: Owners,
+    /// Those of locks that are made of others, of which one of this client's is the first: their holds are not this client's
+    /// alone. Made when the first is asked for.
+    group_owners: OnceLock<Owners>,
     /// The number of the last hold of an owner that can be used again.
     taken: AtomicU64,
     closing: watch::Sender<bool>,
@@ -111,8 +112,7 @@ impl Engine {
 
     pub(crate) fn start_over(topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {
         let world = topology.world();
-        let random = (u128::from(world.random()) << 64) | u128::from(world.random());
-        let id = uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string();
+        let id = client_id(&**world);
         let kick = Arc::new(Kick::default());
         let (closing, closed) = watch::channel(false);
         let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
@@ -129,9 +129,9 @@ impl Engine {
             holds: Holds::new(SHARDS),
             reaper,
             id_prefix: format!("{}{}.", &id[..8], &id[9..13]).into(),
+            owners: Owners::new(&id),
+            group_owners: OnceLock::new(),
             id: Arc::from(id),
-            clock: ServerClock::default(),
-            owners: AtomicU64::new(1),
             taken: AtomicU64::new(0),
             closing,
             closed: AtomicBool::new(false),
@@ -174,11 +174,6 @@ impl Engine {
         if !left.is_zero() {
             tokio::time::sleep(left).await;
         }
-    }
-
-    /// The last moment of a command sent now that may take as long as any, in the server's time.
-    pub(crate) fn last_ms(&self) -> i64 {
-        self.clock.last(self.now(), self.options.command_timeout)
     }
 
     /// Whether anything may be asked about this name: an error where it is none, or where the client is closed.

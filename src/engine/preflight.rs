@@ -19,6 +19,7 @@ pub(crate) async fn probe(engine: &Engine) {
 }
 
 async fn probe_at(engine: &Engine, probe: &LockName) {
+    let clock = engine.clock(probe);
     let words = [probe.key.clone(), engine.topology.publish(probe), probe.channel.clone()].map(Arg::Text).into();
     let reply = engine.topology.run(probe, Call { script: &PREFLIGHT, keys: 1, words }).await;
     let refused = |reason: &str| {
@@ -32,7 +33,7 @@ async fn probe_at(engine: &Engine, probe: &LockName) {
             for part in parts {
                 match part {
                     Reply::Text(reason) => refused(&String::from_utf8_lossy(&reason)),
-                    Reply::Int(at) if at > 0 => engine.clock.learn(at, engine.now()),
+                    Reply::Int(at) if at > 0 => clock.learn(at, engine.now()),
                     _ => {}
                 }
             }

@@ -1,7 +1,7 @@
 //! What locks that are made of other locks have in common: what is asked of several at once, and what is held together.
 
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -13,7 +13,7 @@ use crate::engine::wait::{Deadline, GRACE};
 use crate::error::{Error, Result, Step};
 use crate::guard::Guard;
 use crate::lock::DistLock;
-use crate::owner::Owner;
+use crate::owner::{Owner, Owners, client_id};
 use crate::state::{Released, State};
 use crate::world::{Machine, World};
 
@@ -49,11 +49,24 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
     }
 }
 
-/// The deadline of an acquire of several locks, on the clock of the first that has one.
+/// The clock and the random numbers for these locks: those of the first that has them.
+pub(crate) fn world(locks: &[Arc<dyn DistLock>]) -> Arc<dyn World> {
+    first_part(locks).map_or_else(|| Arc::new(Machine) as _, |part| Arc::clone(part.client.engine().topology.world()))
+}
+
+/// The deadline of an acquire of several locks.
 pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline {
-    let world = first_part(locks)
-        .map_or_else(|| Arc::new(Machine) as Arc<dyn World>, |part| Arc::clone(part.client.engine().topology.world()));
-    Deadline::new(&world, asked.wait, asked.waited_before)
+    Deadline::new(&world(locks), asked.wait, asked.waited_before)
+}
+
+/// A new owner for all of these locks together.
+pub(crate) fn owner(locks: &[Arc<dyn DistLock>]) -> Owner {
+    /// Those of locks that are all of somebody else's making.
+    static OTHERS: OnceLock<Owners> = OnceLock::new();
+    match first_part(locks) {
+        Some(part) => part.client.engine().group_owner(),
+        None => OTHERS.get_or_init(|| Owners::new(&client_id(&Machine))).fresh(),
+    }
 }
 
 /// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.

@@ -38,7 +38,7 @@ use crate::owner::Owner;
 use crate::runtime::home;
 use crate::state::{Released, State};
 
-mod seek;
+mod acquire;
 
 /// The most locks that can be held as one.
 const MOST: usize = 65_536;
@@ -111,10 +111,13 @@ impl DistLock for MultiLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::run_on(group::home(&self.locks), async move { lock.seek(how).await })
+        home::run_on(group::home(&self.locks), async move { lock.carry_out(how).await })
     }
 
     /// Who holds all of them.
+    ///
+    /// *Cost*: one command for each lock, all at once. *Cancel safety*: reads only. *Errors*: those of the locks, as
+    /// [`acquire`](DistLock::acquire): each of them has to answer.
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let states = self.each(|lock| async move { lock.state().await }.boxed()).await?;
@@ -122,7 +125,10 @@ impl DistLock for MultiLock {
         })
     }
 
-    /// Frees each of them.
+    /// Frees each of them; `false` when all were free.
+    ///
+    /// *Cost*: one command for each lock, all at once. *Cancel safety*: once begun it may take effect, on some of them too.
+    /// *Errors*: those of the locks, as [`acquire`](DistLock::acquire); the others are freed all the same.
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let freed = self.each(|lock| async move { lock.force_unlock().await }.boxed()).await?;
@@ -131,6 +137,10 @@ impl DistLock for MultiLock {
     }
 
     /// Gives back one hold of each of them, whatever becomes of the others.
+    ///
+    /// *Cost*: for each lock what its own release costs, all at once: one command, or two where the owner has several holds or
+    /// was given. *Cancel safety*: once begun it is carried out. *Errors*: [`Error::NotHeld`] where one of them was not held,
+    /// and those of [`acquire`](DistLock::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
             owner.reveal();

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
-use tokio::time::Instant;
-
 use super::RedLock;
-use super::round::silence;
+use super::votes::silence;
+use crate::engine::wait::grown;
 use crate::error::Result;
 use crate::group::part;
 use crate::lock::DistLock;
 use crate::owner::moved;
-use crate::world::World;
+use crate::runtime::standstill::within;
+use crate::world::{Moment, World};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 
-/// How long after the beginning of its wait one looks for the first time: longer than most waits take, which cost nothing
-/// so, and far shorter than a look that comes only once a second.
+/// The time from the beginning of a wait to its first look: longer than most waits take, which cost nothing so, and far shorter
+/// than a look that comes only once a second.
 const EARLY: Duration = Duration::from_millis(40);
-/// How often one who goes on waiting looks.
+/// The time between the looks of a waiter that goes on waiting.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many looks in a row may find nobody before another server is tried.
 const IN_VAIN: u32 = 3;
@@ -26,21 +26,20 @@ const IN_VAIN: u32 = 3;
 /// What is believed for a while of where to wait: a server, and until when.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Where somebody is who holds most of the servers.
-    settled: Option<(usize, Instant)>,
-    /// Where nobody is who is worth waiting for.
-    shunned: Option<(usize, Instant)>,
-    /// Who was found at a server, without most of the others, and since when.
-    suspect: Option<(usize, Vec<String>, Instant)>,
+    /// The server where somebody is who holds most of the servers.
+    settled: Option<(usize, Moment)>,
+    /// The server where nobody is who is worth waiting for.
+    shunned: Option<(usize, Moment)>,
+    /// A server, and the holders found there that do not hold most of the others, and since when.
+    suspect: Option<(usize, Vec<String>, Moment)>,
 }
 
 impl Known {
     /// Somebody is at a server who does not hold most of the others. True when it has been so for a while: it is not about to
     /// take them, or to leave, but the vote of somebody who lost.
-    fn is_lost(&mut self, at: usize, here: &[String]) -> bool {
-        let now = Instant::now();
+    fn is_lost(&mut self, at: usize, here: &[String], now: Moment) -> bool {
         match &self.suspect {
-            Some((known, holders, since)) if *known == at && holders == here => now - *since >= EARLY / 2,
+            Some((known, holders, since)) if *known == at && holders == here => now.since(*since) >= EARLY / 2,
             _ => {
                 self.suspect = Some((at, here.to_vec(), now));
                 false
@@ -49,13 +48,13 @@ impl Known {
     }
 }
 
-/// What one who waits at a server is to do.
+/// What a waiter at a server is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Stay,
     /// Ask for the lock: most others could be had, or most are away.
     Free,
-    /// Wait there instead.
+    /// Wait at this server instead.
     At(usize),
 }
 
@@ -78,7 +77,7 @@ impl Looks {
     /// How long to wait before the next look. Those that settled nothing grow apart: others are quicker, or readers are held
     /// back.
     pub(super) fn pause(&self, world: &dyn World) -> Duration {
-        let span = if self.settled { LOOK } else { EARLY.saturating_mul(1 << self.made.min(8)).min(LOOK) };
+        let span = if self.settled { LOOK } else { grown((EARLY, LOOK), self.made) };
         span / 2 + world.jitter(span)
     }
 }
@@ -104,31 +103,32 @@ impl Seen {
 
 impl RedLock {
     /// The first of these servers, without one where only somebody was found who is in the way of nobody.
-    pub(super) fn first_of(&self, busy: &[usize]) -> Option<usize> {
-        let shunned = self.known.lock().shunned.filter(|(_, until)| Instant::now() < *until).map(|(at, _)| at);
+    pub(super) fn first_of(&self, busy: &[usize], now: Moment) -> Option<usize> {
+        let shunned = self.known.lock().shunned.filter(|(_, until)| now < *until).map(|(at, _)| at);
         let first = busy.iter().copied().filter(|at| Some(*at) != shunned).min();
         first.or_else(|| busy.iter().copied().min())
     }
 
     /// True when a look has found of late that this is the server to wait at.
-    pub(super) fn is_settled(&self, at: usize) -> bool {
-        self.known.lock().settled.is_some_and(|(known, until)| known == at && Instant::now() < until)
+    pub(super) fn is_settled(&self, at: usize, now: Moment) -> bool {
+        self.known.lock().settled.is_some_and(|(known, until)| known == at && now < until)
     }
 
     /// Looks where one who waits at this server should wait, if at all.
-    pub(super) async fn look(&self, at: usize, busy: &[usize], looks: &mut Looks) -> Look {
+    pub(super) async fn look(&self, at: usize, busy: &[usize], looks: &mut Looks, world: &dyn World) -> Look {
         looks.made += 1;
         looks.settled = false;
         let needed = self.quorum();
-        let seen = self.survey(at).await;
+        let seen = self.survey(at, world).await;
         let held = seen.held(needed);
         let first = held.iter().copied().min();
         let here = seen.each.iter().find(|(node, holders)| *node == at && !holders.is_empty());
         let free = seen.free(at) >= needed;
+        let now = world.now();
         let mut known = self.known.lock();
-        let until = Instant::now() + LOOK;
+        let until = now + LOOK;
         let lost = (free || first.is_some()) && !held.contains(&at);
-        let lost = lost && here.is_some_and(|(_, holders)| known.is_lost(at, holders));
+        let lost = lost && here.is_some_and(|(_, holders)| known.is_lost(at, holders, now));
         if lost {
             known.shunned = Some((at, until));
         }
@@ -158,24 +158,24 @@ impl RedLock {
     }
 
     /// Asks every server who is in the way there, until enough have said so.
-    async fn survey(&self, at: usize) -> Seen {
+    async fn survey(&self, at: usize, world: &dyn World) -> Seen {
         let asking = self.nodes.iter().enumerate();
         let mut asking: FuturesUnordered<_> = asking
-            .map(|(node, lock)| async move { (node, tokio::time::timeout(self.node_timeout, in_the_way(lock)).await) })
+            .map(|(node, lock)| async move { (node, within(self.node_timeout, in_the_way(lock)).await) })
             .collect();
-        let (began, needed) = (Instant::now(), self.quorum());
+        let (began, needed) = (world.now(), self.quorum());
         let mut seen = Seen { each: Vec::new(), away: 0 };
-        let mut until = None;
+        let mut until: Option<Moment> = None;
         loop {
             let answer = async {
                 match until {
-                    Some(until) => tokio::time::timeout_at(until, asking.next()).await.unwrap_or_default(),
+                    Some(until) => within(until.since(world.now()), asking.next()).await.flatten(),
                     None => asking.next().await,
                 }
             };
             match answer.await {
-                Some((node, Ok(Ok(holders)))) => {
-                    // As owners of the whole.
+                Some((node, Some(Ok(holders)))) => {
+                    // The names are those of owners of the whole.
                     seen.each.push((node, holders.iter().map(|holder| moved(holder, node)).collect()));
                 }
                 Some(_) => seen.away += 1,
@@ -187,7 +187,8 @@ impl RedLock {
             if until.is_none() && !seen.held(needed).is_empty() {
                 // All who wait are to agree on the first server, so the others get the time to answer; but a silent one does
                 // not hold this up.
-                until = Some(Instant::now() + silence(began.elapsed()));
+                let now = world.now();
+                until = Some(now + silence(now.since(began)));
             }
         }
     }

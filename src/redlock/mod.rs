@@ -56,11 +56,12 @@ use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::owner::{Owner, moved};
 use crate::runtime::home;
+use crate::runtime::standstill::within;
 use crate::state::{Released, State};
 
+mod acquire;
 mod look;
-mod round;
-mod seek;
+mod votes;
 
 /// The most servers that one lock can be over.
 const MOST: usize = 255;
@@ -140,7 +141,7 @@ impl RedLock {
             .map(|(at, lock)| {
                 let asking = ask(at, Arc::clone(lock));
                 home::run_on(group::home(&self.nodes), async move {
-                    let answer = tokio::time::timeout(limit, asking).await;
+                    let answer = within(limit, asking).await;
                     answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
                 })
             })
@@ -161,11 +162,15 @@ impl DistLock for RedLock {
 
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>> {
         let lock = self.clone();
-        home::run_on(group::home(&self.nodes), async move { lock.seek(how).await })
+        home::run_on(group::home(&self.nodes), async move { lock.carry_out(how).await })
     }
 
     /// Who holds most of the servers. Where nobody does, and yet nobody could (Redisson's holders have another name on every
     /// server), all who hold any, by the names that they have there.
+    ///
+    /// *Cost*: one command for each server, all at once; as long as the slowest of them takes, the node timeout at the most.
+    /// *Cancel safety*: reads only. *Errors*: [`Error::NoQuorum`] where fewer than most of them answer, and what would be the same
+    /// on every server, as [`acquire`](DistLock::acquire).
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let needed = self.quorum();
@@ -197,7 +202,9 @@ impl DistLock for RedLock {
         })
     }
 
-    /// On every server that can be reached, most of which have to be.
+    /// Frees it on every server that can be reached, most of which have to be; `false` when it was free on all of these.
+    ///
+    /// *Cost*, *errors*: as [`state`](Self::state). *Cancel safety*: once begun it may take effect, on some of them too.
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let freed = self.each(|_, lock| Box::pin(async move { lock.force_unlock().await })).await?;
@@ -205,6 +212,12 @@ impl DistLock for RedLock {
         })
     }
 
+    /// Gives back one hold of `owner` on every server that can be reached, most of which have to be. See the
+    /// [module](self) for what that means where one of them missed the acquire.
+    ///
+    /// *Cost*: for each server one command, or two where the owner has several holds or was given, all servers at once. *Cancel
+    /// safety*: once begun it is carried out. *Errors*: [`Error::NotHeld`] where too few servers had a hold of this owner, and
+    /// those of [`state`](Self::state).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
             owner.reveal();

@@ -28,7 +28,7 @@ use crate::client::Client;
 use crate::engine::wait::Deadline;
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
-use crate::group::{self, Asking, ask, cut_off, deadline, each, part};
+use crate::group::{self, cut_off, deadline, each, part};
 use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::multi::MultiLock;
@@ -36,9 +36,11 @@ use crate::owner::Owner;
 use crate::runtime::home;
 use crate::state::{Released, State};
 
-mod line;
+mod asked;
+mod local;
 
-use line::Lines;
+use asked::Asked;
+use local::LocalQueues;
 
 /// # Striped locks
 impl Client {
@@ -56,15 +58,15 @@ impl Client {
 ///
 /// *Cost*: one command when the first segment that is tried is free; for each that is not, one more. Where all are busy it
 /// waits for all, as one of each segment's waiters; tasks of one process that wait by the same object (or its clones) stand in
-/// one line, and have one attempt under way at each segment between them.
+/// one queue, and have one attempt under way at each segment between them.
 #[derive(Clone)]
 pub struct Striped {
     name: Arc<str>,
     segments: Arc<[Arc<dyn DistLock>]>,
     /// Where the next acquire begins to look.
     next: Arc<AtomicUsize>,
-    /// Those of this process who wait for any.
-    lines: Arc<Lines>,
+    /// The tasks of this process that wait for any.
+    queues: Arc<LocalQueues>,
 }
 
 impl Striped {
@@ -73,8 +75,8 @@ impl Striped {
     pub fn over(client: &Client, flavour: Flavour, name: &str, segments: usize) -> Self {
         let segments = (0..segments).map(|i| client.lock(flavour, &format!("{name}:{i}"))).collect();
         // Callers in several processes that all begin at the first would stand in one another's way.
-        let begin = rand::random::<u32>() as usize;
-        Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), lines: Arc::default() }
+        let begin = client.engine().topology.world().random() as usize;
+        Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), queues: Arc::default() }
     }
 
     /// How many segments there are.
@@ -119,10 +121,10 @@ impl Striped {
     /// Cost, cancel safety and errors as [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         let lock = self.clone();
-        home::run_on(group::home(&self.segments), async move { lock.seek(how).await }).await
+        home::run_on(group::home(&self.segments), async move { lock.carry_out(how).await }).await
     }
 
-    async fn seek(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
+    async fn carry_out(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         how.check()?;
         self.check()?;
         let deadline = &deadline(&self.segments, &how);
@@ -137,8 +139,8 @@ impl Striped {
         }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
         let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
-        // Whoever else of this process waits came first.
-        let behind = given.is_none() && !deadline.is_once() && self.lines.is_waiting(how.lease);
+        // The tasks of this process that wait already came first.
+        let behind = given.is_none() && !deadline.is_once() && self.queues.is_waiting(how.lease);
         let mut vain = Vain::default();
         for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
             let once = Acquire { waited_before: deadline.waited(), ..how.clone().wait(Duration::ZERO) };
@@ -161,25 +163,25 @@ impl Striped {
         // One who has met with errors that pass, and does not wait for ever, waits by itself: it has to know at the end what
         // became of its own attempts. Nor will another's attempts do for an owner of its own.
         if given.is_none() && (vain.passing.is_none() || how.wait.is_none()) {
-            return self.lines.wait(&self.segments, begin, how.lease, deadline).await;
+            return self.queues.wait(&self.segments, begin, how.lease, deadline).await;
         }
-        let wish = |at| {
-            let wish = Acquire {
-                wait: deadline.left(),
-                owner: given.clone(),
-                waited_before: deadline.waited(),
-                ..how.clone()
-            };
-            ask(&self.segments[at], at, wish)
-        };
-        let mut asking: Asking = (0..self.segments.len()).map(from).map(wish).collect();
-        let mut vain = Vain::default();
-        while let Some((at, outcome)) = asking.next().await {
-            match outcome {
-                // Dropped, the others leave their queues; what one of them gets meanwhile is given back.
-                Ok(Some(guard)) => return Ok(Some((at, guard))),
-                outcome => vain.note(outcome.map(drop))?,
+        let (end, owner) = (deadline.clone(), given.clone());
+        let how = Box::new(move || Acquire {
+            wait: end.left(),
+            owner: owner.clone(),
+            waited_before: end.waited(),
+            ..how.clone()
+        });
+        let mut asked = Asked::all(&self.segments, begin, deadline, how);
+        while let Some((at, guard)) = asked.next().await {
+            if let Some(guard) = guard {
+                // The other attempts, dropped, leave their queues; what one of them gets meanwhile is given back.
+                return Ok(Some((at, guard)));
             }
+        }
+        let mut vain = Vain::default();
+        for outcome in asked.outcomes() {
+            vain.note(outcome)?;
         }
         vain.told()
     }
@@ -204,7 +206,7 @@ impl Striped {
         deadline.answered(self.once(), work).await
     }
 
-    /// True when this owner holds any segment. Not of those that are no locks.
+    /// True when this owner holds any segment; keys that are no locks are passed over.
     async fn holds_any(&self, owner: &Owner) -> Result<bool> {
         let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
         let mut vain = Vain::default();
@@ -236,27 +238,28 @@ impl Striped {
     }
 }
 
+/// True for an error that every other segment would give too.
+const fn is_everybodys(error: &Error) -> bool {
+    matches!(error, Error::Config { .. } | Error::Closed | Error::WouldDeadlock { why: Deadlock::NotReentrant, .. })
+}
+
 /// What became of segments that were asked in vain.
 #[derive(Default)]
 struct Vain {
-    /// True when somebody else holds one.
+    /// True when somebody else holds a segment.
     busy: bool,
-    /// Why one could not be asked.
+    /// Why a segment could not be asked.
     passing: Option<Error>,
-    /// Why one cannot be had, now or later.
+    /// Why a segment cannot be had, now or later.
     bad: Option<Error>,
 }
 
 impl Vain {
-    /// One more. The error that every other segment would give too.
+    /// Adds the outcome of one more segment. *Errors*: the one that every other segment would give too.
     fn note(&mut self, outcome: Result<()>) -> Result<()> {
         match outcome {
             Ok(()) => self.busy = true,
-            Err(
-                error @ (Error::Config { .. }
-                | Error::Closed
-                | Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }),
-            ) => return Err(error),
+            Err(error) if is_everybodys(&error) => return Err(error),
             Err(error) if error.is_retryable() => self.passing = Some(error),
             Err(error) => {
                 tracing::warn!(%error, "a segment cannot be had, and is passed over");
@@ -290,6 +293,9 @@ impl DistLock for Striped {
     }
 
     /// Who holds any of the segments, and how often; and the time until the last of them ends.
+    ///
+    /// *Cost*: one command for each segment, all at once. *Cancel safety*: reads only. *Errors*: those of the segments, as
+    /// [`acquire`](DistLock::acquire): each of them has to answer.
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let states = self.each(|lock| async move { lock.state().await }.boxed()).await?;
@@ -302,7 +308,10 @@ impl DistLock for Striped {
         })
     }
 
-    /// Frees every segment.
+    /// Frees every segment; `false` when all were free.
+    ///
+    /// *Cost*: one command for each segment, all at once. *Cancel safety*: once begun it may take effect, on some of them too.
+    /// *Errors*: those of the segments, as [`acquire`](DistLock::acquire); the others are freed all the same.
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let freed = self.each(|lock| async move { lock.force_unlock().await }.boxed()).await?;
@@ -311,6 +320,10 @@ impl DistLock for Striped {
     }
 
     /// Gives back one hold of `owner`, of the first segment that it holds.
+    ///
+    /// *Cost*: what the release of a segment costs, for each segment up to that one, one after the other. *Cancel safety*: the
+    /// release that is under way is carried out; no further segment is asked. *Errors*: [`Error::NotHeld`] where it holds none,
+    /// and those of [`acquire`](DistLock::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             self.check()?;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use super::clock::ServerClock;
 use super::liveness::{Liveness, UnderWay};
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
@@ -37,6 +38,7 @@ pub(super) struct Member {
     id: MemberId,
     transport: Arc<dyn Transport>,
     liveness: Liveness,
+    clock: ServerClock,
     listener: OnceLock<Weak<dyn MemberListener>>,
 }
 
@@ -48,11 +50,22 @@ impl std::fmt::Debug for Member {
 
 impl Member {
     pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>) -> Arc<Self> {
-        Arc::new(Self { id, transport, liveness: Liveness::default(), listener: OnceLock::new() })
+        Arc::new(Self {
+            id,
+            transport,
+            liveness: Liveness::default(),
+            clock: ServerClock::default(),
+            listener: OnceLock::new(),
+        })
     }
 
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
+    }
+
+    /// What is known of its time of day.
+    pub(super) const fn clock(&self) -> &ServerClock {
+        &self.clock
     }
 
     /// Sets who hears of this server. Called once, before the first subscription.

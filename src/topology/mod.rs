@@ -5,9 +5,11 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
+mod clock;
 mod liveness;
 mod member;
 
+pub(crate) use clock::ServerClock;
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
 
@@ -23,7 +25,7 @@ pub(crate) struct Topology {
     world: Arc<dyn World>,
 }
 
-/// Where a name lives.
+/// Where a name lives. Of two that are read one after the other, equal means that it has not moved meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placement {
     pub(crate) member: MemberId,
@@ -108,6 +110,11 @@ impl Topology {
     /// True when these are all there are.
     pub(crate) fn is_all(&self, members: &[MemberId]) -> bool {
         self.members().all(|member| members.contains(&member))
+    }
+
+    /// The clock of the server where a name lives now.
+    pub(crate) fn clock(&self, name: &LockName) -> &ServerClock {
+        self.member(name).clock()
     }
 
     /// Runs a script at the server of a name, as [`Transport::run`] does.

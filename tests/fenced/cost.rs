@@ -1,8 +1,8 @@
-//! The cost of fenced and of spin locks, whose renewals share commands.
+//! The cost of fenced locks, whose renewals share commands with those of spin locks.
 
-use distlock::{Acquire, Client, Flavour};
+use distlock::{Client, Flavour};
 
-use bed::cost::{only, passed_on, renewal, sent, turns};
+use bed::cost::{only, passed_on, renewal, sent, steps, warm};
 use bed::{Bed, eventually, ms, reentrant, secs};
 
 const BOTH: [Flavour; 2] = [Flavour::Fenced, Flavour::Spin];
@@ -10,48 +10,17 @@ const BOTH: [Flavour; 2] = [Flavour::Fenced, Flavour::Spin];
 /// A client, when the server knows the scripts.
 async fn begin(bed: &Bed) -> Client {
     let client = bed.client().await;
-    for flavour in BOTH {
-        let lock = client.lock(flavour, "warm");
-        let guard = lock.lock().await.unwrap();
-        guard.extend(secs(20)).await.unwrap();
-        lock.state().await.unwrap();
-        lock.force_unlock().await.unwrap();
-        drop(guard);
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        client.renew_now().await;
-    }
     client.fenced("warm").last_token().await.unwrap();
-    bed::idle(&client).await;
-    bed.admin.reset_stats().await;
+    warm(bed, &client, Flavour::Spin).await;
+    warm(bed, &client, Flavour::Fenced).await;
     client
 }
 
 #[tokio::test]
-async fn every_step_of_a_fenced_or_a_spin_lock_is_one_command() {
+async fn every_step_of_a_fenced_lock_is_one_command() {
     reentrant(async |bed| {
-        let other = bed.client().await;
         let client = begin(bed).await;
-        let me = client.owner();
-        for flavour in BOTH {
-            let (lock, there) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
-            turns(bed, &client, &*lock).await;
-            let how = || Acquire::new().owner(&me);
-            let outer = lock.acquire(how()).await.unwrap().unwrap();
-            let inner = lock.acquire(how()).await.unwrap().unwrap();
-            assert!(lock.try_lock().await.unwrap().is_none() && there.try_lock().await.unwrap().is_none());
-            assert_eq!(sent(bed).await, only(&[("evalsha", 4)]), "{flavour}");
-            inner.unlock().await.unwrap();
-            outer.extend(secs(10)).await.unwrap();
-            lock.state().await.unwrap();
-            assert_eq!(sent(bed).await, only(&[("evalsha", 3)]), "{flavour}");
-            assert_eq!(outer.token().is_some(), flavour == Flavour::Fenced);
-            assert_eq!(sent(bed).await, only(&[]), "{flavour}");
-            lock.force_unlock().await.unwrap();
-            assert_eq!(sent(bed).await, only(&[("evalsha", 1)]), "{flavour}");
-            drop(outer);
-            bed::idle(&client).await;
-            sent(bed).await;
-        }
+        steps(bed, &client, Flavour::Fenced).await;
         client.fenced("x").last_token().await.unwrap();
         assert_eq!(sent(bed).await, only(&[("evalsha", 1)]));
     })
@@ -59,19 +28,16 @@ async fn every_step_of_a_fenced_or_a_spin_lock_is_one_command() {
 }
 
 /// Every section asks for its number: handed over to a task of the same process, a fenced lock costs what it costs anywhere: a
-/// release, an acquire, and the look of one that comes while it is held. A spin lock is handed over for nothing, as a reentrant
-/// one is.
+/// release, an acquire, and the look of one that comes while it is held.
 #[tokio::test]
-async fn inside_a_process_a_spin_lock_is_passed_on_and_a_fenced_one_is_not() {
+async fn inside_a_process_a_fenced_lock_is_not_passed_on() {
     reentrant(async |bed| {
-        let warm = begin(bed).await;
-        for (flavour, commands) in [(Flavour::Fenced, 100..=160), (Flavour::Spin, 0..=0)] {
-            let all = passed_on(bed, flavour).await;
-            let of = |name: &str| all.get(name).copied().unwrap_or_default();
-            assert!(commands.contains(&of("evalsha")), "{flavour}: {all:?}");
-            assert!(of("subscribe") <= u64::from(flavour == Flavour::Fenced), "{flavour}: {all:?}");
-        }
-        bed::idle(&warm).await;
+        let known = begin(bed).await;
+        let all = passed_on(bed, Flavour::Fenced).await;
+        let of = |name: &str| all.get(name).copied().unwrap_or_default();
+        assert!((100..=160).contains(&of("evalsha")), "{all:?}");
+        assert!(of("subscribe") <= 1, "{all:?}");
+        bed::idle(&known).await;
     })
     .await;
 }

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod cancel;
+mod cost;
 mod faults;
 mod mixed;
 mod quiet;

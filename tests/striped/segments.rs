@@ -73,43 +73,6 @@ async fn readers_share_segments() {
     .await;
 }
 
-/// One free segment is found at one command for each that is tried; all busy: each is asked once.
-#[tokio::test]
-async fn it_costs_a_command_for_each_segment_that_is_tried() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        let striped = client.striped("s", SEGMENTS);
-        any(&striped).await.1.unlock().await.unwrap();
-        let sent = async || {
-            let count = bed.admin.calls("evalsha").await;
-            bed.admin.reset_stats().await;
-            count
-        };
-        sent().await;
-        let (_, first) = any(&striped).await;
-        assert_eq!(sent().await, 1);
-        let mut guards = vec![first];
-        for n in 1..SEGMENTS {
-            guards.push(any(&striped).await.1);
-            assert!((1..=n as u64 + 1).contains(&sent().await));
-        }
-        assert!(striped.try_lock().await.unwrap().is_none());
-        assert_eq!(sent().await, SEGMENTS as u64);
-        // Who waits is silent.
-        let waiting = striped.clone();
-        let waiter = tokio::spawn(async move { any(&waiting).await });
-        let listens = async || bed.admin.channels().await.len() == SEGMENTS && client.stats().waiting == SEGMENTS;
-        eventually("it waits for each", secs(5), listens).await;
-        tokio::time::sleep(ms(100)).await;
-        sent().await;
-        tokio::time::sleep(ms(400)).await;
-        assert!(sent().await <= 1, "it asks while it waits");
-        drop(guards);
-        waiter.await.unwrap().1.unlock().await.unwrap();
-    })
-    .await;
-}
-
 /// Who waits has the first segment that becomes free, whichever it is; and gives back what else it got.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_has_the_first_that_becomes_free() {

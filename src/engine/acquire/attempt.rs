@@ -254,9 +254,11 @@ impl Attempt {
         // lock that nobody waits for, which is undone; but it may also join a queue.
         let leaves_traces = hold_id != HoldId::Only || protocol.queue().is_some();
         let must_end = hold_id != HoldId::Only && !self.first;
-        let is_limited = must_end || (leaves_traces && engine.clock.is_known(engine.now()));
+        let is_limited = must_end || (leaves_traces && engine.clock(protocol.name()).is_known(engine.now()));
+        let waits_in_queue = self.queueing != Queueing::Ask && protocol.queue().is_some();
         let mut refusals = Refusals::default();
         loop {
+            let (placement, clock) = (engine.topology.placement(protocol.name()), engine.clock(protocol.name()));
             let sent = engine.now();
             let armed = if comes_in { lease.max(lease_until(sent, before.until)) } else { lease };
             let call = protocol.acquire(&Ask {
@@ -264,7 +266,7 @@ impl Attempt {
                 lease_ms: millis(armed),
                 hold: &hold_id,
                 earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
-                last_ms: if is_limited { engine.last_ms() } else { 0 },
+                last_ms: if is_limited { clock.last(sent, engine.options.command_timeout) } else { 0 },
                 // Nobody else has a hold of an owner that is used again, unless they read the owner in Redis.
                 alone: self.not_reentrant || self.used_again,
                 queueing: self.queueing,
@@ -278,8 +280,21 @@ impl Attempt {
             })?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // Not carried out: the server's clock was not known, or stepped.
-                Answer::TooLate(at) => refusals.add(&engine.clock, at, engine.now())?,
-                answer => return Ok((sent, answer)),
+                Answer::TooLate(at) => refusals.add(clock, at, engine.now())?,
+                _ if engine.topology.placement(protocol.name()) != placement => {
+                    // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+                    let doubt = Some(Undo::new(&self.target, true));
+                    return Err(Failed { doubt, ..Error::moved().into() });
+                }
+                answer => {
+                    if let (Answer::Busy(busy), true) = (&answer, waits_in_queue)
+                        && !clock.is_known(engine.now())
+                    {
+                        // So that what comes after has a last moment.
+                        clock.learn(busy.at, engine.now());
+                    }
+                    return Ok((sent, answer));
+                }
             }
         }
     }
@@ -313,10 +328,6 @@ impl Attempt {
     /// The owner stands in the queue: keeps its entry.
     fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
-        if !engine.clock.is_known(engine.now()) {
-            // So that what comes after has a last moment.
-            engine.clock.learn(at, engine.now());
-        }
         let undo = Undo::new(&self.target, false);
         let inbox = self.inbox.clone().unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
         let entry = engine.queues.keep_entry(&self.target, inbox, sent, at);

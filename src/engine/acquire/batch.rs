@@ -1,4 +1,4 @@
-//! Many locks of one client by one command: all of them, or none.
+//! Many locks of one client, all at one server, by one command: all of them, or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::engine::hold::{Grant, Hold, Target, valid_until};
 use crate::engine::metrics;
 use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
+use crate::names::LockName;
 use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
 use crate::transport::script::Script;
@@ -21,14 +22,16 @@ static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/mul
 
 /// What one attempt brought.
 pub(crate) enum Batch {
-    /// All are held.
+    /// All locks are held.
     Held(Vec<Grant>),
-    /// None is; this is the first that somebody else holds.
+    /// No lock is held; this is the first that somebody else holds.
     Busy(usize),
 }
 
 /// Asks once for all of `protocols`, no two of one name, as an owner that holds none of them and that nobody else knows.
-/// Carried through whatever becomes of the caller.
+/// The work is carried through whatever becomes of the caller.
+///
+/// *Errors*: [`Error::moved`] where the names do not live at one server, or have left it before it answered.
 pub(crate) fn batch(
     engine: &Arc<Engine>,
     protocols: Vec<Arc<dyn Protocol>>,
@@ -45,10 +48,16 @@ pub(crate) fn batch(
         words.extend([Arg::Text(owner.bytes()), Arg::Int(millis(span))]);
         let Some(first) = protocols.first() else { return Ok(Batch::Held(Vec::new())) };
         let name = Arc::clone(first.name());
+        let names: Vec<Arc<LockName>> = protocols.iter().map(|protocol| Arc::clone(protocol.name())).collect();
+        let placements = || names.iter().map(|name| engine.topology.placement(name)).collect::<Vec<_>>();
+        let asked_at = placements();
+        if asked_at.iter().any(|placement| placement.member != asked_at[0].member) {
+            return Err(Error::moved());
+        }
         let call = Call { script: &ALL, keys: protocols.len(), words };
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
-        // Whatever it has come to is undone.
+        // Whatever the command has come to is undone.
         let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true)));
         // Nobody knows what stands behind a reply that no script of ours gives.
         let odd = |reply: &Reply| {
@@ -62,6 +71,11 @@ pub(crate) fn batch(
             }
             fault.to_error(&name.plain)
         })?;
+        if placements() != asked_at {
+            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            undo();
+            return Err(Error::moved());
+        }
         match &reply {
             Reply::Nil => {}
             Reply::List(parts) => {
@@ -83,7 +97,7 @@ pub(crate) fn batch(
         // Closing ends what it finds in the table; what comes in behind it is given back here.
         engine.check_open()?;
         if engine.now() >= until {
-            // Came too late to be of use. Dropped, they are released.
+            // The grants came too late to be of use. Dropped, they are released.
             drop(grants);
             return Err(Error::too_late());
         }

@@ -12,13 +12,13 @@ use crate::names::LockName;
 use crate::runtime::reaper::Finished;
 use crate::topology::{MemberId, MemberListener};
 
-/// What came of asking for a subscription.
+/// The outcome of asking for a subscription.
 pub(super) enum Subscribing {
-    /// It stands; or nobody has a use for it.
+    /// The subscription stands; or nobody has a use for it.
     Done,
-    /// Somebody else is changing it. Whoever asked is told of every change from here on.
+    /// Somebody else is changing the subscription. Whoever asked is told of every change from here on.
     Elsewhere,
-    /// It is asked for by this, which is carried through in any case.
+    /// The subscription is asked for by this job, which is carried through in any case.
     Begun(Finished<()>),
 }
 
@@ -38,33 +38,29 @@ impl Registry {
                 Listening::Off => slot.listening = Listening::Changing,
             }
         }
-        self.channels.add(name);
         let (registry, name) = (Arc::clone(self), Arc::clone(name));
         Subscribing::Begun(Finished::begun(&self.reaper, async move {
-            match registry.topology.subscribe(&name).await {
-                Ok(()) => registry.listens(&name, Listening::Live),
-                Err(fault) => {
-                    tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
-                    // It may be in force all the same.
-                    registry.unsubscribe(&name).await;
-                    registry.listens(&name, Listening::Off);
+            let listening = {
+                let _change = registry.channels.change(&name.channel).await;
+                registry.channels.add(&name);
+                match registry.topology.subscribe(&name).await {
+                    Ok(()) => Listening::Live,
+                    Err(fault) => {
+                        tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
+                        // The subscription may be in force all the same.
+                        registry.unsubscribe(&name).await;
+                        Listening::Off
+                    }
                 }
-            }
+            };
+            registry.listens(&name, listening);
         }))
     }
 
-    /// Ends a subscription, unless another name of the same channel needs it.
+    /// Ends a subscription, unless another name of the same channel needs it. For whoever has the right to change it.
     async fn unsubscribe(&self, name: &LockName) {
-        if !self.channels.remove(name) {
-            return;
-        }
-        self.topology.unsubscribe(name).await;
-        if self.channels.names(&name.channel).is_some() {
-            // Another one came meanwhile, and may have been cut off.
-            if let Err(fault) = self.topology.subscribe(name).await {
-                tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
-            }
-            self.message(&name.channel, &[]);
+        if self.channels.remove(name) {
+            self.topology.unsubscribe(name).await;
         }
     }
 
@@ -170,7 +166,10 @@ impl Registry {
                 }
             }
         }
-        self.unsubscribe(&name).await;
+        {
+            let _change = self.channels.change(&name.channel).await;
+            self.unsubscribe(&name).await;
+        }
         self.listens(&name, Listening::Off);
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_l
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
     let sent = send_release(engine, &hold.protocol, until, || {
-        let last_ms = if mine.is_empty() { 0 } else { engine.last_ms() };
+        let last_ms = if mine.is_empty() { 0 } else { engine.last_ms(hold.name()) };
         let publish = engine.topology.publish(hold.name());
         hold.protocol.release(&Giving {
             owner,
@@ -123,11 +123,13 @@ pub(super) async fn in_time<T>(
     let until = engine.now() + engine.patience();
     let (mut failures, mut refusals) = (0, Refusals::default());
     loop {
-        match engine.topology.run(protocol.name(), call(engine.last_ms())).await {
+        let clock = engine.clock(protocol.name());
+        let last_ms = clock.last(engine.now(), engine.options.command_timeout);
+        match engine.topology.run(protocol.name(), call(last_ms)).await {
             Ok(reply) => {
                 let outcome = read(reply)?;
                 let Some(at) = too_late(&outcome) else { return Ok(outcome) };
-                refusals.add(&engine.clock, at, engine.now())?;
+                refusals.add(clock, at, engine.now())?;
             }
             Err(fault) => {
                 let error = fault.to_error(&protocol.name().plain);

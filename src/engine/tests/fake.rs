@@ -134,6 +134,18 @@ impl Fake {
         self.sim.step_clock(i64::from(ms));
     }
 
+    /// The server's time of day steps.
+    pub(super) fn step_clock(&self, ms: i64) {
+        self.sim.step_clock(ms);
+    }
+
+    /// The server's time of day, in ms.
+    pub(super) fn clock_ms(&self) -> i64 {
+        let SimReply::List(time) = self.sim.command(&[b"time"]) else { panic!("no time") };
+        let part = |n: usize| said(&time[n]).parse::<i64>().unwrap();
+        part(0) * 1_000 + part(1) / 1_000
+    }
+
     /// From here on commands meet no more fates.
     pub(super) fn calm(&self) {
         self.state.lock().fates.clear();

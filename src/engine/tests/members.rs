@@ -1,6 +1,7 @@
 //! Several servers: what happens at one of them is nothing to the names of the others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::fake::{Fake, Fate};
 use super::{ms, secs, settle, waiter};
@@ -9,7 +10,7 @@ use crate::engine::Engine;
 use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
 use crate::transport::Transport;
-use crate::{Acquire, Options};
+use crate::{Acquire, DistLock as _, Options};
 
 /// A client of two servers: names that end in 0 live on the first, those that end in 1 on the second.
 fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
@@ -128,6 +129,238 @@ async fn a_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
     guard.unlock().await.unwrap();
     client.shutdown(secs(60)).await.unwrap();
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+}
+
+/// An extend is under way while its name moves. `held`: at the server that is asked, else at the one that the name moves to.
+async fn moved_under_an_extend(
+    held: bool,
+    lease: Duration,
+) -> (Client, [Arc<Fake>; 2], crate::Guard, crate::Result<()>) {
+    let (client, fakes) = client_of_two();
+    let topology = &client.engine().topology;
+    if !held {
+        topology.move_on();
+    }
+    let guard = client.reentrant("moves:0").lock_leased(secs(30)).await.unwrap();
+    if !held {
+        topology.move_on();
+    }
+    fakes[0].next("renew", Fate::Late(ms(500)));
+    let extended = {
+        let mut extend = std::pin::pin!(guard.extend(lease));
+        assert!(tokio::time::timeout(ms(100), &mut extend).await.is_err());
+        assert_eq!(sent(&fakes, "renew"), [1, 0]);
+        topology.move_on();
+        extend.await
+    };
+    (client, fakes, guard, extended)
+}
+
+/// The lease was extended where the name is not any more.
+#[tokio::test(start_paused = true)]
+async fn an_extends_yes_of_a_server_that_has_lost_the_name_since_is_none() {
+    // Longer, and shorter.
+    for lease in [secs(60), secs(10)] {
+        let (client, fakes, guard, extended) = moved_under_an_extend(true, lease).await;
+        assert!(matches!(extended, Err(crate::Error::Lost { .. })), "{extended:?}");
+        assert!(sent(&fakes, "renew")[1] >= 1, "the server that has the name now is asked");
+        assert!(!guard.is_held());
+        fakes[0].delete("moves:0");
+        drop(guard);
+        client.shutdown(secs(60)).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extends_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
+    for lease in [secs(60), secs(10)] {
+        let (client, fakes, guard, extended) = moved_under_an_extend(false, lease).await;
+        extended.unwrap();
+        let left = guard.remaining();
+        assert!(left < lease && left > lease - secs(2), "{left:?} of {lease:?}");
+        assert!(fakes[1].left("moves:0").unwrap() >= left, "the server keeps it for as long");
+        guard.unlock().await.unwrap();
+        client.shutdown(secs(60)).await.unwrap();
+        assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+    }
+}
+
+/// It moves with every answer: what the lease is nobody knows.
+#[tokio::test(start_paused = true)]
+async fn an_extend_of_a_name_that_never_stays_ends_unknown() {
+    let (client, _fakes) = client_of_two();
+    let guard = client.reentrant("moves:0").lock_leased(secs(30)).await.unwrap();
+    let engine = Arc::clone(client.engine());
+    let moves = tokio::spawn(async move {
+        loop {
+            engine.topology.move_on();
+            tokio::time::sleep(ms(1)).await;
+        }
+    });
+    let error = tokio::time::timeout(secs(10), guard.extend(secs(60))).await.expect("asks for ever").unwrap_err();
+    assert!(error.is_retryable() && error.outcome_unknown(), "{error:?}");
+    assert!(guard.remaining() <= secs(30), "counts on no more than before");
+    moves.abort();
+}
+
+/// A grant, and a refusal, by a server that has lost the name since.
+#[tokio::test(start_paused = true)]
+async fn an_acquires_answer_of_a_server_that_has_lost_the_name_since_counts_for_nothing() {
+    for free in [true, false] {
+        let (client, fakes) = client_of_two();
+        if !free {
+            fakes[0].steal("moves:0", secs(3600));
+        }
+        fakes[0].next("acquire", Fate::Late(ms(500)));
+        let locked = waiter(&client.reentrant("moves:0"));
+        tokio::time::sleep(ms(100)).await;
+        client.engine().topology.move_on();
+        let guard = tokio::time::timeout(secs(2), locked).await.expect("waits for the wrong server").unwrap();
+        assert_eq!(fakes[1].held().len(), 1, "held where the name lives");
+        guard.unlock().await.unwrap();
+        fakes[0].delete("moves:0");
+        client.shutdown(secs(60)).await.unwrap();
+        assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+    }
+}
+
+/// A server's time of day is told by its own replies.
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_one_server_says_nothing_of_anothers() {
+    let (client, fakes) = client_of_two();
+    // The second one's is an hour behind.
+    fakes[1].step_clock(-3_600_000);
+    let me = client.owner();
+    let how = || Acquire::new().owner(&me);
+    let mut guards = Vec::new();
+    for name in ["first:0", "first:1"] {
+        let lock = client.reentrant(name);
+        for _ in 0..3 {
+            guards.push(lock.acquire(how()).await.unwrap().unwrap());
+        }
+    }
+    // From here on each of them is known: no command is found too late, and none has effect for an hour longer than it may.
+    let before = fakes.each_ref().map(|fake| fake.sent("acquire").len());
+    for name in ["first:0", "first:1", "first:0", "first:1"] {
+        guards.push(client.reentrant(name).acquire(how()).await.unwrap().unwrap());
+    }
+    let after = fakes.each_ref().map(|fake| fake.sent("acquire").len());
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [2, 2]);
+    let last = |fake: &Fake| fake.sent("acquire").last().unwrap().words.clone();
+    let apart = |words: Vec<crate::transport::Arg>, at: i64| {
+        words.iter().any(|word| matches!(word, crate::transport::Arg::Int(last) if (last - at).abs() < 60_000))
+    };
+    for fake in &fakes {
+        assert!(apart(last(fake), fake.clock_ms()), "{:?} at {}", last(fake), fake.clock_ms());
+    }
+    drop(guards);
+    client.shutdown(secs(60)).await.unwrap();
+}
+
+/// The only segment that comes free is at a server that was away for longer than an acquire has patience: who waits for any is
+/// told of it when it is back.
+#[tokio::test(start_paused = true)]
+async fn a_segment_that_could_not_be_asked_for_a_while_is_asked_again() {
+    for how in [0, 1] {
+        let (client, fakes) = client_of_two();
+        for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
+            fake.steal(name, secs(3600));
+        }
+        let (striped, me) = (client.striped("s", 2), client.owner());
+        // In the queue of this process, and by itself.
+        let how = [Acquire::new(), Acquire::new().owner(&me).wait(secs(3000))][how].clone();
+        let got = tokio::spawn(async move { striped.any(how).await });
+        settle().await;
+        for _ in 0..100_000 {
+            fakes[1].next("acquire", Fate::NotSent);
+        }
+        tokio::time::sleep(client.engine().patience() * 3).await;
+        assert!(!got.is_finished(), "the other one may come free");
+        fakes[1].calm();
+        fakes[1].delete("s:1");
+        let got = tokio::time::timeout(secs(10), got).await.expect("is not asked again").unwrap();
+        let (at, guard) = got.unwrap().expect("free");
+        assert_eq!(at, 1);
+        guard.unlock().await.unwrap();
+        fakes[0].delete("s:0");
+        client.shutdown(secs(60)).await.unwrap();
+    }
+}
+
+/// None of them can be asked: that is told, after as much patience as for one.
+#[tokio::test(start_paused = true)]
+async fn segments_that_can_none_of_them_be_asked_fail_who_waits() {
+    for how in [0, 1] {
+        let (client, fakes) = client_of_two();
+        for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
+            fake.steal(name, secs(3600));
+        }
+        let (striped, me) = (client.striped("s", 2), client.owner());
+        let how = [Acquire::new(), Acquire::new().owner(&me).wait(secs(3000))][how].clone();
+        let got = tokio::spawn(async move { striped.any(how).await });
+        settle().await;
+        for fake in &fakes {
+            for _ in 0..100_000 {
+                fake.next("acquire", Fate::NotSent);
+            }
+        }
+        let limit = client.engine().patience() * 3;
+        let got = tokio::time::timeout(limit, got).await.expect("waits for ever").unwrap();
+        assert!(got.is_err_and(|error| error.is_retryable()));
+        for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
+            fake.calm();
+            fake.delete(name);
+        }
+        client.shutdown(secs(60)).await.unwrap();
+    }
+}
+
+/// What is at one server goes by one script there, side by side with the others'.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_over_two_servers_sends_a_script_to_each() {
+    let (client, fakes) = client_of_two();
+    let multi = || client.multi(["a:0", "b:1", "c:0", "d:1", "e:0"]);
+    let guard = multi().try_lock().await.unwrap().expect("all are free");
+    assert_eq!(sent(&fakes, "multi/acquire"), [1, 1]);
+    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [3, 2]);
+    guard.unlock().await.unwrap();
+    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
+    // One is busy: what the other server gave is given back.
+    fakes[1].steal("d:1", secs(3600));
+    assert!(multi().try_lock().await.unwrap().is_none());
+    settle().await;
+    assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 1]);
+    fakes[1].delete("d:1");
+    client.shutdown(secs(60)).await.unwrap();
+}
+
+/// More than one script takes: between two of them names may move.
+#[tokio::test(start_paused = true)]
+async fn names_that_move_between_two_scripts_are_not_taken_where_they_do_not_live() {
+    let (client, fakes) = client_of_two();
+    let names: Vec<String> = (0..1_400).map(|n| format!("many:{n}:{}", n % 2)).collect();
+    for fake in &fakes {
+        fake.next("multi/acquire", Fate::Late(ms(200)));
+    }
+    let multi = client.multi(&names);
+    let locked = tokio::spawn(async move { multi.lock_for(secs(20)).await });
+    tokio::time::sleep(ms(100)).await;
+    client.engine().topology.move_on();
+    let guard = locked.await.unwrap().unwrap().expect("all are free");
+    // What the first script took where the names are not any more stays there until its lease ends.
+    let owner = guard.owner().to_string();
+    let owned = format!(" {} 1", owner.rsplit(':').next().unwrap());
+    let mut held = 0;
+    for (at, fake) in fakes.iter().enumerate() {
+        for name in fake.held().iter().filter_map(|held| held.strip_suffix(&owned)) {
+            let lives = usize::from(name.ends_with('0'));
+            assert_eq!(at, lives, "{name} is held where it does not live");
+            held += 1;
+        }
+    }
+    assert_eq!(held, names.len());
+    drop(guard);
+    client.shutdown(secs(60)).await.unwrap();
 }
 
 /// What a login may do is a question for each server.

@@ -315,3 +315,38 @@ async fn what_comes_at_the_end_of_a_wait_is_for_the_next() {
     }
     done(client, &fake).await;
 }
+
+/// One comes while the subscription of another name to the same channel is being ended, and subscriptions fail from then on: it
+/// must not believe that it is told of releases.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_another_names_end_cut_off_is_made_anew() {
+    let (client, fake) = client(|_| ());
+    let (plain, braced) = (client.reentrant("a"), client.reentrant("{a}"));
+    fake.steal("a", secs(3600));
+    let first = waiter(&plain);
+    settle().await;
+    fake.delete("a");
+    fake.publish("a");
+    drop(first.await.unwrap());
+    fake.gate(false);
+    // The first one's lingers for five seconds.
+    tokio::time::sleep(secs(6)).await;
+    fake.steal("{a}", secs(3600));
+    let second = waiter(&braced);
+    settle().await;
+    fake.subscribe_fails(true);
+    fake.gate(true);
+    tokio::time::sleep(secs(1)).await;
+    fake.subscribe_fails(false);
+    // A waiter without messages polls, and asks for them again.
+    tokio::time::sleep(client.engine().options.poll_cap).await;
+    assert_eq!(fake.channels(), 1, "nobody is told of releases");
+    fake.delete("{a}");
+    let began = Instant::now();
+    fake.publish("a");
+    drop(second.await.unwrap());
+    assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
+    no_trace(&client, &fake).await;
+    assert_eq!(fake.channels(), 0);
+    done(client, &fake).await;
+}

@@ -18,7 +18,7 @@ mod patience;
 
 pub(crate) use deadline::{Deadline, GRACE};
 use pace::Pace;
-pub(crate) use pace::{FLOOR, pause};
+pub(crate) use pace::{FLOOR, grown, pause};
 pub(crate) use patience::Patience;
 
 use super::Engine;

@@ -43,9 +43,14 @@ impl Pace {
     }
 }
 
+/// A span that doubles every time: the first, and the longest.
+pub(crate) fn grown((first, most): (Duration, Duration), times: u32) -> Duration {
+    first.saturating_mul(1 << times.min(16)).min(most)
+}
+
 /// The pause after so many failures, of which the first lasts `first`, the longest `most`; half of it is random.
-pub(crate) fn pause(world: &dyn World, (first, most): (Duration, Duration), failures: u32) -> Duration {
-    let full = first.saturating_mul(1 << failures.min(16)).min(most);
+pub(crate) fn pause(world: &dyn World, spans: (Duration, Duration), failures: u32) -> Duration {
+    let full = grown(spans, failures);
     full / 2 + world.jitter(full / 2)
 }
 

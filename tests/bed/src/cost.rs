@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use distlock::{Client, DistLock, Flavour, Guard};
+use distlock::{Acquire, Client, DistLock, Flavour, Guard};
 
 use crate::{Bed, eventually, idle, secs};
 
@@ -70,6 +70,45 @@ pub async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) 
         }
         assert_eq!(sent(bed).await, only(&[("evalsha", 20)]), "{:?}, by hand: {by_hand}", lock.name());
     }
+}
+
+/// Has every script of a flavour run once, so that the server knows it, and forgets the counts.
+pub async fn warm(bed: &Bed, client: &Client, flavour: Flavour) {
+    let lock = client.lock(flavour, "warm");
+    let guard = lock.lock().await.unwrap();
+    guard.extend(secs(20)).await.unwrap();
+    lock.state().await.unwrap();
+    lock.force_unlock().await.unwrap();
+    drop(guard);
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    client.renew_now().await;
+    idle(client).await;
+    bed.admin.reset_stats().await;
+}
+
+/// Every step of a lock whose owner may come in again is one command, and one at a busy lock too.
+pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
+    let other = bed.client().await;
+    let me = client.owner();
+    let (lock, there) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
+    bed.admin.reset_stats().await;
+    turns(bed, client, &*lock).await;
+    let how = || Acquire::new().owner(&me);
+    let outer = lock.acquire(how()).await.unwrap().unwrap();
+    let inner = lock.acquire(how()).await.unwrap().unwrap();
+    assert!(lock.try_lock().await.unwrap().is_none() && there.try_lock().await.unwrap().is_none());
+    assert_eq!(sent(bed).await, only(&[("evalsha", 4)]), "{flavour}");
+    inner.unlock().await.unwrap();
+    outer.extend(secs(10)).await.unwrap();
+    lock.state().await.unwrap();
+    assert_eq!(sent(bed).await, only(&[("evalsha", 3)]), "{flavour}");
+    assert_eq!(outer.token().is_some(), flavour == Flavour::Fenced);
+    assert_eq!(sent(bed).await, only(&[]), "{flavour}");
+    lock.force_unlock().await.unwrap();
+    assert_eq!(sent(bed).await, only(&[("evalsha", 1)]), "{flavour}");
+    drop(outer);
+    idle(client).await;
+    sent(bed).await;
 }
 
 /// One round of renewals keeps all of these, by so many commands.

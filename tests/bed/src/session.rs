@@ -1,4 +1,4 @@
-//! A session with a fenced, a spin, a plain or a multi lock, in which every command is lost, repeated, delayed and cut.
+//! A session with a fenced, a spin, a plain, a striped or a multi lock, in which every command is lost, repeated, delayed and cut.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +52,14 @@ pub const PLAIN: Kind = Kind {
     make: |client, name| client.lock(Flavour::Plain, name),
     again: false,
     command: None,
+    ..SPIN
+};
+
+/// Any of one: whoever comes in again does so at the same segment.
+pub const STRIPED: Kind = Kind {
+    label: "striped",
+    make: |client, name| Arc::new(client.striped(name, 1)),
+    keys: |name| vec![format!("{name}:0")],
     ..SPIN
 };
 

@@ -12,10 +12,12 @@ use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::wait::{Deadline, Patience, pause};
 use crate::error::{Error, Lost, Result};
-use crate::group::{Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
+use crate::group::{self, Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
 use crate::guard::Guard;
+use crate::lock::DistLock;
 use crate::owner::Owner;
 use crate::runtime::standstill::within;
+use crate::topology::MemberId;
 
 /// What is held of the locks, by their numbers.
 type Got = BTreeMap<usize, Guard>;
@@ -23,48 +25,49 @@ type Got = BTreeMap<usize, Guard>;
 /// The most locks that one script takes: while it runs, the server does nothing else.
 const PART: usize = 500;
 
-/// What scripts have taken of the locks of one client, and the first that somebody else holds.
+/// What scripts have taken of the locks of one client at one server, and the first that somebody else holds.
 struct Together {
     got: Vec<(usize, Guard)>,
     outcome: Result<Option<usize>>,
 }
 
-/// What it brought to ask for all that were missing.
+/// The outcome of asking for all locks that were missing.
 enum Answers {
-    /// All are held.
+    /// All locks are held.
     All,
-    /// The first that somebody else holds.
+    /// The first lock that somebody else holds.
     Busy(usize),
     /// The wait was over before servers that answer had answered.
     RanOut,
 }
 
-/// As whom an acquire asks.
-struct Asker {
+/// The owner as whom an acquire asks.
+struct Asker<'a> {
+    locks: &'a [Arc<dyn DistLock>],
     given: Option<Owner>,
     owner: Owner,
-    /// What this owner has held before. Its release may be under way, and a script for many must not come between.
+    /// The locks that this owner has held before. Their releases may be under way, and a script for many must not come between.
     past: HashSet<usize>,
 }
 
-impl Asker {
-    fn new(given: Option<Owner>) -> Self {
-        let owner = given.clone().unwrap_or_else(Owner::of_group);
-        Self { given, owner, past: HashSet::new() }
+impl<'a> Asker<'a> {
+    fn new(locks: &'a [Arc<dyn DistLock>], given: Option<Owner>) -> Self {
+        let owner = given.clone().unwrap_or_else(|| group::owner(locks));
+        Self { locks, given, owner, past: HashSet::new() }
     }
 
-    /// From here on as an owner without a past, where none was given.
+    /// Takes another owner, one without a past, where none was given.
     fn renew(&mut self) {
-        *self = Self::new(self.given.take());
+        *self = Self::new(self.locks, self.given.take());
     }
 }
 
 impl MultiLock {
-    pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
+    pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
         let deadline = &deadline(&self.locks, &asked);
-        let mut asker = Asker::new(asked.owner.clone().or_else(Owner::current));
+        let mut asker = Asker::new(&self.locks, asked.owner.clone().or_else(Owner::current));
         let mut got = Got::new();
         let mut together = asker.given.is_none();
         let mut patience = Patience::new(patience(&self.locks));
@@ -74,7 +77,7 @@ impl MultiLock {
             let busy = match self.ask_all(&asked, &asker, &mut got, together, deadline).await {
                 Ok(Answers::All) => None,
                 Ok(Answers::Busy(at)) => Some(at),
-                // Given back in the background. Where attempts before it failed, that says more.
+                // The locks that are held are given back in the background. A failure of an attempt before this says more.
                 Ok(Answers::RanOut) => return last.map_or(Ok(None), Err),
                 Err(error) => {
                     self.give_back(&mut got, 0, &mut asker, deadline).await;
@@ -110,7 +113,7 @@ impl MultiLock {
                         Some(Err(error)) => {
                             tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
                         }
-                        // Given back in the background.
+                        // The guards, dropped, are given back in the background.
                         None => return cut_off(&self.locks, deadline).await.map(|()| None),
                     }
                 }
@@ -120,7 +123,7 @@ impl MultiLock {
                 if held.is_held() {
                     return Ok(Some(Guard::of(held)));
                 }
-                // Given back, and once more.
+                // What is left of them is given back, and the acquire begins anew.
                 let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
                 // What is not done by then goes on in the background.
                 let _ = tokio::time::timeout(deadline.at_most(HOLD), held.unlock()).await;
@@ -136,14 +139,14 @@ impl MultiLock {
             patience.answered();
             last = None;
             if deadline.is_over() {
-                // Given back in the background.
+                // The guards, dropped, are given back in the background.
                 return Ok(None);
             }
             self.give_back(&mut got, busy, &mut asker, deadline).await;
             if !self.wait_for(busy, &asked, &mut asker, &mut got, deadline).await? {
                 return Ok(None);
             }
-            // What ended while another one was waited for is asked for anew.
+            // A lock whose lease ended while another one was waited for is asked for anew.
             got.retain(|at, guard| {
                 let held = guard.is_held();
                 if !held {
@@ -157,11 +160,11 @@ impl MultiLock {
         }
     }
 
-    /// Asks once for all that are missing, at the same time.
+    /// Asks once for all locks that are missing, at the same time.
     async fn ask_all(
         &self,
         asked: &Acquire,
-        asker: &Asker,
+        asker: &Asker<'_>,
         got: &mut Got,
         together: bool,
         deadline: &Deadline,
@@ -222,25 +225,28 @@ impl MultiLock {
         }
     }
 
-    /// The simple locks that may be taken by scripts for many, client by client; taken out of `missing`.
+    /// The simple locks that may be taken by scripts for many, by their clients and servers; taken out of `missing`.
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
-        let mut clients: Vec<(*const (), Vec<usize>)> = Vec::new();
+        let mut servers: Vec<((*const (), MemberId), Vec<usize>)> = Vec::new();
         for at in missing.iter().filter(|at| !past.contains(at)) {
             let Some(part) = part(&self.locks[*at]).filter(|part| part.protocol.nature().in_batch) else { continue };
-            let engine = Arc::as_ptr(part.client.engine()).cast::<()>();
-            match clients.iter_mut().find(|(known, _)| *known == engine) {
+            let engine = part.client.engine();
+            let member = engine.topology.placement(part.protocol.name()).member;
+            let server = (Arc::as_ptr(engine).cast::<()>(), member);
+            match servers.iter_mut().find(|(known, _)| *known == server) {
                 Some((_, all)) => all.push(*at),
-                None => clients.push((engine, vec![*at])),
+                None => servers.push((server, vec![*at])),
             }
         }
-        let batches: Vec<_> = clients.into_iter().map(|(_, all)| all).filter(|all| all.len() > 1).collect();
+        let batches: Vec<_> = servers.into_iter().map(|(_, all)| all).filter(|all| all.len() > 1).collect();
         let taken: HashSet<usize> = batches.iter().flatten().copied().collect();
         missing.retain(|at| !taken.contains(at));
         batches
     }
 
-    /// Takes these locks of one client, by one script after the other, up to the first that somebody else holds. Side by
-    /// side two callers would each take some that the other one wants; and the server would run them in one go.
+    /// Takes these locks of one client at one server, by one script after the other, up to the first that somebody else holds.
+    /// If scripts went out side by side, two callers would each take some that the other one wants; and the server would run
+    /// them in one go.
     async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
         let mut got = Vec::with_capacity(all.len());
         for all in all.chunks(PART) {
@@ -259,12 +265,12 @@ impl MultiLock {
         Together { got, outcome: Ok(None) }
     }
 
-    /// Waits for one lock, holding those before it for a while, and then none. False when the wait is over.
+    /// Waits for one lock, holding the ones before it for a while, and then none. False when the wait is over.
     async fn wait_for(
         &self,
         at: usize,
         asked: &Acquire,
-        asker: &mut Asker,
+        asker: &mut Asker<'_>,
         got: &mut Got,
         deadline: &Deadline,
     ) -> Result<bool> {
@@ -294,8 +300,8 @@ impl MultiLock {
         Ok(false)
     }
 
-    /// Gives back those from this number on, so that whoever comes next finds them free.
-    async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker, deadline: &Deadline) {
+    /// Gives back the locks from this number on, so that whoever comes next finds them free.
+    async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker<'_>, deadline: &Deadline) {
         let back = got.split_off(&from);
         asker.past.extend(back.keys());
         let all: Vec<_> = back.into_values().map(Guard::unlocking).collect();

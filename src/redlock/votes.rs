@@ -1,15 +1,14 @@
-//! One round over all servers: who grants the lock, who refuses it, who does not answer.
+//! One vote of all servers: who grants the lock, who refuses it, who does not answer.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use tokio::time::Instant;
 
 use super::RedLock;
 use crate::acquire::Acquire;
-use crate::engine::wait::{Deadline, GRACE};
+use crate::engine::wait::Deadline;
 use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
@@ -23,35 +22,35 @@ pub(super) fn silence(others: Duration) -> Duration {
     (others * 3).max(LEAST)
 }
 
-/// What is asked for.
+/// One acquire of the user's.
 pub(super) struct Request {
-    /// None: a new one every round.
+    /// The user's owner. None: a new one for every vote.
     pub(super) owner: Option<Owner>,
     pub(super) asked: Acquire,
     pub(super) deadline: Deadline,
 }
 
-/// What a round came to.
-pub(super) struct Round {
+/// What the servers have said when all of them were asked once.
+pub(super) struct Votes {
     pub(super) granted: Vec<(usize, Guard)>,
     pub(super) busy: Vec<usize>,
     pub(super) failed: usize,
     /// True when the wait was over before the servers had had their time.
     pub(super) cut_off: bool,
-    /// Why one of them failed.
+    /// Why one of the servers failed.
     pub(super) why: Option<Error>,
-    /// What was asked and not answered.
+    /// The attempts that were sent and not answered.
     pub(super) asking: Asking,
 }
 
-impl Round {
+impl Votes {
     /// How many servers have granted it, with leases that are not over yet.
     pub(super) fn held(&self) -> usize {
         self.granted.iter().filter(|(_, guard)| guard.is_held()).count()
     }
 }
 
-/// What is under way from earlier rounds: servers that have not answered yet, and are not asked again before they have.
+/// Attempts of earlier votes: their servers have not answered yet, and are not asked again before they have.
 #[derive(Default)]
 pub(super) struct Late {
     pub(super) asking: Asking,
@@ -66,7 +65,7 @@ impl Late {
 
     pub(super) fn sweep(&mut self) {
         while let Some(Some((at, outcome))) = self.asking.next().now_or_never() {
-            // Granted too late: dropped, it is given back.
+            // A guard that was granted too late is given back when it is dropped.
             drop(outcome);
             self.away.remove(&at);
         }
@@ -90,16 +89,16 @@ impl Late {
 
 impl RedLock {
     /// Asks all servers at once, but for the one that has granted it already, and those that have not answered yet.
-    pub(super) async fn round(
+    pub(super) async fn vote(
         &self,
         request: &Request,
         owner: &Owner,
         first: Option<(usize, Guard)>,
         late: &mut Late,
-    ) -> Result<Round> {
+    ) -> Result<Votes> {
         late.sweep();
         let needed = self.quorum();
-        let mut round = Round {
+        let mut votes = Votes {
             granted: Vec::new(),
             busy: Vec::new(),
             failed: 0,
@@ -113,46 +112,45 @@ impl RedLock {
                 continue;
             }
             if late.away.contains(&at) {
-                round.failed += 1;
+                votes.failed += 1;
                 continue;
             }
             let how = how(&owner.at(at), &request.asked, &request.deadline).wait(Duration::ZERO);
             open.insert(at);
-            round.asking.push(ask(lock, at, how));
+            votes.asking.push(ask(lock, at, how));
         }
-        round.granted.extend(first);
-        let limit = if request.deadline.is_once() {
-            self.node_timeout
-        } else {
-            request.deadline.at_most(self.node_timeout).saturating_add(GRACE).min(self.node_timeout)
-        };
+        votes.granted.extend(first);
+        let deadline = &request.deadline;
+        let left = deadline.left_to_answer().filter(|_| !deadline.is_once());
+        let limit = left.map_or(self.node_timeout, |left| left.min(self.node_timeout));
         let mut timer = std::pin::pin!(limit_over(limit));
-        let (began, mut heard) = (Instant::now(), Duration::ZERO);
+        let (began, mut heard) = (deadline.elapsed(), Duration::ZERO);
+        let elapsed = || deadline.elapsed().saturating_sub(began);
         loop {
-            let held = round.held();
-            // In vain: but is that because others hold it, or because too many are away?
-            let (unheard, most_away) = (round.asking.len(), self.nodes.len() - needed);
-            let known = round.failed > most_away || round.busy.len() > most_away || round.failed + unheard <= most_away;
+            let held = votes.held();
+            // The vote may be in vain: but is that because others hold the lock, or because too many servers are away?
+            let (unheard, most_away) = (votes.asking.len(), self.nodes.len() - needed);
+            let known = votes.failed > most_away || votes.busy.len() > most_away || votes.failed + unheard <= most_away;
             if held >= needed || (held + unheard < needed && known) {
                 break;
             }
             // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
             // for much longer than the others took. Unless so many are silent that they decide what is told.
-            let split = !round.busy.is_empty() && round.failed + unheard <= most_away;
-            let soon = tokio::time::sleep(silence(heard).saturating_sub(began.elapsed() - heard));
+            let split = !votes.busy.is_empty() && votes.failed + unheard <= most_away;
+            let soon = tokio::time::sleep(silence(heard).saturating_sub(elapsed().saturating_sub(heard)));
             tokio::select! {
                 biased;
-                Some((at, outcome)) = round.asking.next() => {
+                Some((at, outcome)) = votes.asking.next() => {
                     open.remove(&at);
-                    heard = began.elapsed();
+                    heard = elapsed();
                     match outcome {
-                        Ok(Some(guard)) => round.granted.push((at, guard)),
-                        Ok(None) => round.busy.push(at),
+                        Ok(Some(guard)) => votes.granted.push((at, guard)),
+                        Ok(None) => votes.busy.push(at),
                         Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. })) => return Err(error),
                         Err(error) => {
                             tracing::debug!(lock.name = %self.name(), node = at, %error, "a server did not grant it");
-                            round.failed += 1;
-                            round.why = Some(error);
+                            votes.failed += 1;
+                            votes.why = Some(error);
                         }
                     }
                 }
@@ -162,22 +160,22 @@ impl RedLock {
                 }
                 () = soon, if split => break,
                 () = &mut timer => {
-                    round.failed += round.asking.len();
-                    round.cut_off = limit < self.node_timeout;
+                    votes.failed += votes.asking.len();
+                    votes.cut_off = limit < self.node_timeout;
                     break;
                 }
             }
         }
-        let held = round.held();
+        let held = votes.held();
         if held < needed {
             // A grant whose lease was over before the majority was there counts for nothing.
-            let over = round.granted.len() - held;
+            let over = votes.granted.len() - held;
             if over > 0 {
-                round.failed += over;
-                round.why = Some(Error::too_late());
+                votes.failed += over;
+                votes.why = Some(Error::too_late());
             }
-            late.take(&open, std::mem::take(&mut round.asking));
+            late.take(&open, std::mem::take(&mut votes.asking));
         }
-        Ok(round)
+        Ok(votes)
     }
 }

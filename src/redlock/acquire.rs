@@ -1,4 +1,4 @@
-//! One acquire of a RedLock: rounds over all servers, and the wait between them.
+//! One acquire of a RedLock: votes of all servers, and the wait between them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use futures::StreamExt as _;
 
 use super::RedLock;
 use super::look::{Look, Looks};
-use super::round::{Late, Request, Round};
+use super::votes::{Late, Request, Votes};
 use crate::acquire::Acquire;
-use crate::engine::wait::{Deadline, Patience, pause};
+use crate::engine::wait::{Deadline, Patience, grown, pause};
 use crate::error::{Error, Result, Step};
-use crate::group::{Held, PAUSES, are_silent, ask, deadline, how, patience};
+use crate::group::{self, Held, PAUSES, are_silent, ask, deadline, how, patience};
 use crate::guard::Guard;
 use crate::owner::Owner;
 
-/// The longest first back-off after a vote that was split, and the longest of all.
+/// The longest back-off after the first vote that was split, and the longest after any.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 
 impl RedLock {
-    pub(super) async fn seek(&self, asked: Acquire) -> Result<Option<Guard>> {
+    pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
         let deadline = deadline(&self.nodes, &asked);
@@ -32,30 +32,30 @@ impl RedLock {
         let mut patience = Patience::new(patience(&self.nodes));
         let mut splits = 0_u32;
         let mut known_busy = false;
-        let mut owner = request.owner.clone().unwrap_or_else(Owner::of_group);
+        let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
         loop {
-            let round = self.round(&request, &owner, first.take(), &mut late).await?;
-            if round.held() >= needed {
-                return Ok(Some(self.held(owner, round, late)));
+            let votes = self.vote(&request, &owner, first.take(), &mut late).await?;
+            if votes.held() >= needed {
+                return Ok(Some(self.held(owner, votes, late)));
             }
-            if round.cut_off && known_busy {
+            if votes.cut_off && known_busy {
                 return self.ran_out(&deadline).await;
             }
-            let Round { granted, busy, failed, why, .. } = round;
+            let Votes { granted, busy, failed, why, .. } = votes;
             let came_late = why.as_ref().is_some_and(Error::is_too_late);
-            let votes = granted.len();
+            let granted_by = granted.len();
             let away = (failed > most_away).then(|| Error::NoQuorum {
                 name: Arc::clone(&self.name),
-                granted: votes,
+                granted: granted_by,
                 needed,
                 why: Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command })),
             });
             if deadline.is_once() || deadline.is_over() {
-                // Given back in the background.
+                // The votes, dropped, are given back in the background.
                 return away.map_or(Ok(None), Err);
             }
             self.give_back(granted, &mut late, &deadline).await;
-            let next = request.owner.clone().unwrap_or_else(Owner::of_group);
+            let next = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
             if let Some(error) = away {
                 known_busy = false;
                 let pause = pause(&**deadline.world(), PAUSES, patience.failures());
@@ -74,9 +74,9 @@ impl RedLock {
                 if busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
                     // not all come back at once.
-                    let span = BACKOFF.0.saturating_mul(1 << splits.min(8)).min(BACKOFF.1);
+                    let rest = deadline.world().jitter(grown(BACKOFF, splits));
                     splits += 1;
-                    late.beside(tokio::time::sleep(deadline.at_most(deadline.world().jitter(span)))).await;
+                    late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
                 }
                 if !busy.is_empty() {
                     first = self.wait(busy, &request, &next, &mut looks, &mut late).await?;
@@ -89,7 +89,8 @@ impl RedLock {
         }
     }
 
-    /// The wait is over: it ran out, unless too few servers have answered of late to know that somebody has the lock.
+    /// Tells what the end of the wait means: it ran out, unless too few servers have answered of late to know that somebody has
+    /// the lock.
     async fn ran_out(&self, deadline: &Deadline) -> Result<Option<Guard>> {
         if !are_silent(&self.nodes, self.nodes.len() - self.quorum(), deadline).await {
             return Ok(None);
@@ -102,11 +103,11 @@ impl RedLock {
         })
     }
 
-    /// Most have granted it. Those that have not answered yet are taken in when they do.
-    fn held(&self, owner: Owner, round: Round, late: Late) -> Guard {
-        let guards = round.granted.into_iter().map(|(_, guard)| guard).collect();
+    /// Makes the guard of a lock that most servers have granted. The votes of the others are taken in when they come.
+    fn held(&self, owner: Owner, votes: Votes, late: Late) -> Guard {
+        let guards = votes.granted.into_iter().map(|(_, guard)| guard).collect();
         let held = Held::new(Arc::clone(&self.name), owner, self.quorum(), self.nodes.len(), guards);
-        let (mut asking, mut late) = (round.asking, late.asking);
+        let (mut asking, mut late) = (votes.asking, late.asking);
         if !asking.is_empty() || !late.is_empty() {
             let weak = Arc::downgrade(&held);
             tokio::spawn(async move {
@@ -114,7 +115,7 @@ impl RedLock {
                     tokio::select! {
                         biased;
                         Some((_, outcome)) = asking.next(), if !asking.is_empty() => join(&weak, outcome),
-                        // Of an earlier round: dropped, it is given back.
+                        // A guard of an earlier vote, dropped, is given back.
                         Some(_) = late.next(), if !late.is_empty() => {}
                         else => return,
                     }
@@ -127,9 +128,10 @@ impl RedLock {
     /// Waits for the lock at one of the servers where somebody else holds it, until it is had there, or most of the others
     /// are found to be free.
     ///
-    /// At one and not at all of them: there all who wait stand in one line, and whoever comes first goes on to the others.
-    /// Told of a release by every server, all would come back to every server at once, for a split vote. At which one all of
-    /// them agree: the first where somebody is who holds most of them, which a look finds out; before that, simply the first.
+    /// One server, and not all of them: there all waiters stand in one queue, and the one that comes first goes on to the others.
+    /// If every server told every waiter of a release, all would come back to every server at once, for a split vote. All waiters
+    /// agree on the server: the first where somebody is who holds most of them, which a look finds out; before that, simply the
+    /// first.
     async fn wait(
         &self,
         busy: Vec<usize>,
@@ -138,8 +140,9 @@ impl RedLock {
         looks: &mut Looks,
         late: &mut Late,
     ) -> Result<Option<(usize, Guard)>> {
-        let Some(mut at) = self.first_of(&busy) else { return Ok(None) };
-        looks.begin(self.is_settled(at));
+        let now = request.deadline.world().now();
+        let Some(mut at) = self.first_of(&busy, now) else { return Ok(None) };
+        looks.begin(self.is_settled(at, now));
         loop {
             if request.deadline.is_over() {
                 return Ok(None);
@@ -149,7 +152,7 @@ impl RedLock {
             let elsewhere = async {
                 loop {
                     tokio::time::sleep(looks.pause(&**request.deadline.world())).await;
-                    match self.look(at, &busy, looks).await {
+                    match self.look(at, &busy, looks, &**request.deadline.world()).await {
                         Look::Stay => {}
                         Look::Free => return None,
                         Look::At(other) => return Some(other),
@@ -166,14 +169,14 @@ impl RedLock {
             match outcome.await {
                 Ok(Ok(guard)) => return Ok(guard.map(|guard| (at, guard))),
                 Ok(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => return Err(error),
-                // The next round tells whether there are enough others. Dropped, the place at this one is left.
+                // The next vote tells whether there are enough others. The attempt, dropped, leaves its queue here.
                 Ok(Err(_)) | Err(None) => return Ok(None),
                 Err(Some(other)) => at = other,
             }
         }
     }
 
-    /// Gives back what was granted in vain, so that the next round does not find it in its way.
+    /// Gives back what was granted in vain, so that the next vote does not find it in its way.
     async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut Late, deadline: &Deadline) {
         if granted.is_empty() {
             return;
@@ -186,7 +189,7 @@ impl RedLock {
 }
 
 fn join(held: &Weak<Held>, outcome: Result<Option<Guard>>) {
-    // Without anybody to take it, it is dropped, which gives it back.
+    // A guard that nobody takes in is given back when it is dropped.
     if let (Ok(Some(guard)), Some(held)) = (outcome, held.upgrade()) {
         held.join(guard);
     }
