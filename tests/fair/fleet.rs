@@ -85,6 +85,53 @@ async fn who_leaves_reads_nobody_elses_place() {
     .await;
 }
 
+/// The processor time of the server so far, in s.
+async fn used(bed: &Bed) -> f64 {
+    let info: String = bed.admin.cmd(&["INFO", "cpu"]).await;
+    let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    of("used_cpu_user:").unwrap() + of("used_cpu_sys:").unwrap()
+}
+
+/// Not a test: so many tasks of one process, of which every other one gives up, and the rest is served in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement; TASKS=n"]
+async fn the_cost_of_a_crowd() {
+    let tasks = std::env::var("TASKS").ok().and_then(|text| text.parse::<usize>().ok()).unwrap_or(4_000);
+    fair(async |bed| {
+        let client = bed.client().await;
+        let guard = client.fair("x").lock_leased(secs(600)).await.unwrap();
+        let (began, before) = (std::time::Instant::now(), used(bed).await);
+        let served = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let waiting: Vec<_> = (0..tasks)
+            .map(|_| {
+                let (lock, served) = (client.fair("x"), std::sync::Arc::clone(&served));
+                tokio::spawn(async move {
+                    let guard = lock.lock().await.map_err(|error| println!("lock: {error}"))?;
+                    served.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    guard.unlock().await.map_err(|error| println!("unlock: {error}"))
+                })
+            })
+            .collect();
+        eventually("all have a place", secs(100), async || places(bed).await == tasks).await;
+        println!("{tasks} have a place after {:?}, {:.1} s of the server", began.elapsed(), used(bed).await - before);
+        let (began, before) = (std::time::Instant::now(), used(bed).await);
+        waiting.iter().step_by(2).for_each(JoinHandle::abort);
+        eventually("half have left", secs(100), async || places(bed).await == tasks / 2).await;
+        println!("half have left after {:?}, {:.1} s of the server", began.elapsed(), used(bed).await - before);
+        let (began, before) = (std::time::Instant::now(), used(bed).await);
+        guard.unlock().await.unwrap();
+        let ended = futures::future::join_all(waiting).await;
+        let failed = ended.iter().filter(|end| matches!(end, Ok(Err(())))).count();
+        println!(
+            "{} served after {:?}, {failed} failed, {:.1} s of the server",
+            served.load(std::sync::atomic::Ordering::Relaxed),
+            began.elapsed(),
+            used(bed).await - before
+        );
+    })
+    .await;
+}
+
 /// Not a test: what a queue of `CLIENTS` times `WAITERS` costs a second, and what their leaving costs.
 #[tokio::test]
 #[ignore = "a measurement; CLIENTS=n WAITERS=n"]
@@ -92,11 +139,7 @@ async fn the_cost_of_a_fleet() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
     let (clients, waiters) = (number("CLIENTS").unwrap_or(100), number("WAITERS").unwrap_or(5));
     fair(async |bed| {
-        let used = async || {
-            let info: String = bed.admin.cmd(&["INFO", "cpu"]).await;
-            let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
-            of("used_cpu_user:").unwrap() + of("used_cpu_sys:").unwrap()
-        };
+        let used = async || used(bed).await;
         let holder = bed.client().await;
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
         let (_clients, tasks) = wait(bed, clients, waiters).await;
