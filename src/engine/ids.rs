@@ -33,8 +33,8 @@ impl Engine {
         }
     }
 
-    /// The ids of these holds as a list, as a renewal is told of those that are relied on. Empty where there is but one, and
-    /// will be.
+    /// The ids of these holds as a list, by which a command names the holds that are relied on. Empty where the owner has but
+    /// one, and will have no other.
     pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
         let mut ids = Vec::new();
         for number in numbers {

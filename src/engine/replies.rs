@@ -36,7 +36,7 @@ impl dyn Protocol {
     /// | `[-7, time]` | came too late |
     pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
         let Nature { fenced, by_set, .. } = *self.nature();
-        // Where it can be looked at whether the lock is free, that is because nobody may be told.
+        // A lock has a back-off because its release may not be announced.
         let busy = |ttl: i64, at, announced| Some(Answer::Busy(Busy { ttl: u64::try_from(ttl).ok(), at, announced }));
         let announced = self.backoff().is_none();
         let attempt = match reply {
@@ -67,7 +67,7 @@ impl dyn Protocol {
     /// | reply | meaning |
     /// |---|---|
     /// | n > 0 | so many holds are left |
-    /// | -n, 0 | free, and so many were told |
+    /// | -n, 0 | free, and so many clients received the message |
     /// | `[0, text]` | free, and the server refused to tell anybody |
     /// | `[-1]` | nothing left of this owner's, but others hold it |
     /// | nil; text | not held; by this one |
@@ -99,7 +99,7 @@ impl dyn Protocol {
         release.ok_or_else(|| self.odd("release", &reply))
     }
 
-    /// Reads what freeing the lock by force came to: 1, or `[1, text]` where nobody could be told, it was held; 0 it was free;
+    /// Reads what freeing the lock by force came to: 1, or `[1, text]` where the message was refused, it was held; 0 it was free;
     /// 2 its other half is held; `[-7, time]` it came too late.
     pub(crate) fn forced(&self, reply: &Reply) -> Result<Forced> {
         match reply {
