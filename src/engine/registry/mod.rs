@@ -40,7 +40,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -69,10 +69,14 @@ pub(crate) use park::{Parked, Until};
 use slot::{Listening, Seat, Slot};
 pub(crate) use slot::{Passed, Wakes};
 pub(crate) use turns::Courtesy;
-use turns::ReleaseInfo;
+use turns::{ReleaseInfo, Taken};
 pub(crate) use waiter::{HeldAs, Waiter};
 
 const SHARDS: usize = 16;
+
+/// After the first ways of so many names in a row were given for nobody, only one in so many is given at once.
+const LONELY: u32 = 8;
+const TRIED: u32 = 16;
 
 type Names = HashMap<Arc<LockName>, Slot, ReadyHash>;
 type Shard<'a> = MutexGuard<'a, Names>;
@@ -88,6 +92,9 @@ pub(crate) struct Registry {
     limit: u32,
     time: Duration,
     take_turns: bool,
+    /// How many first ways in a row nobody took, and how many releases were asked about since.
+    untaken: AtomicU32,
+    releases: AtomicU32,
     linger: Duration,
     waiting: AtomicUsize,
     kick: Arc<Kick>,
@@ -111,6 +118,8 @@ impl Registry {
             limit: options.handoff_limit,
             time: options.handoff_time,
             take_turns: options.take_turns,
+            untaken: AtomicU32::new(0),
+            releases: AtomicU32::new(0),
             linger: options.subscription_linger,
             waiting: AtomicUsize::new(0),
             kick,
@@ -218,7 +227,7 @@ impl Registry {
         }
         let Some(slot) = shard.get_mut(name) else { return };
         let listens = slot.listening == Listening::Live;
-        if slot.turns.released(ReleaseInfo { receivers, listens, wanted: slot.turn, courtesy }, now) {
+        if slot.turns.released(ReleaseInfo { receivers, listens, wanted: slot.turn, courtesy }, self.is_lonely(), now) {
             slot.change(&mut wakes);
         }
         if (!listens || receivers == 0)
@@ -227,6 +236,21 @@ impl Registry {
             seat.wake(&mut wakes);
         }
         self.settle(shard, name);
+    }
+
+    /// Notes whether receivers of a message took the way that they were given.
+    fn note_way(&self, taken: Taken) {
+        if taken.by_others {
+            self.untaken.store(0, Ordering::Relaxed);
+        } else if taken.is_first {
+            self.untaken.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// True when the first ways of so many names were given for nobody: somebody listens to all of them and wants none. Not every
+    /// time, so that the next one who does is noticed.
+    fn is_lonely(&self) -> bool {
+        self.untaken.load(Ordering::Relaxed) >= LONELY && self.releases.fetch_add(1, Ordering::Relaxed) % TRIED != 0
     }
 
     /// The server has passed the lock on to whoever waits at an inbox. The waiter is notified when what this returns is dropped,

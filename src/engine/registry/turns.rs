@@ -4,6 +4,10 @@
 //! back, again and again, and a process whose client is slower never has it. So a process whose release had n other receivers
 //! does not ask until it has heard n releases, each within [`WAY`] of the one before. Where nobody takes the lock for that long it asks
 //! after all, and goes on counting. It is a courtesy, and nothing relies on it: what is heard may be anybody's.
+//!
+//! Not every receiver wants the lock: subscriptions linger, and some only watch. How many turns the others took is learnt each
+//! time, and no more are waited for until the next trial, which lets all receivers go first again. A trial that fails costs a
+//! [`WAY`], and trials that fail become rare: [`RAREST`].
 
 use std::time::Duration;
 
@@ -23,8 +27,9 @@ const CONTESTED_TURN: Duration = Duration::from_millis(12);
 /// For how long it counts that somebody else was seen to hold a lock whose releases nobody announces.
 const SEEN: Duration = Duration::from_secs(1);
 
-/// After so many ways in a row that nobody took, one release in 2 to the power of this many gives way.
-const RAREST: u32 = 6;
+/// How long after a trial the next one is made at the most, and how much longer others may be waited for in all, whatever is heard.
+const RAREST: Duration = WAY.saturating_mul(64);
+const LONGEST: Duration = WAY.saturating_mul(20);
 
 /// How those who wait for a lock learn that it is free, which decides how others are let go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +70,25 @@ pub(super) struct Turns {
     /// When somebody else was last seen to hold it.
     seen: Option<Moment>,
     way: Option<Way>,
-    /// How often in a row nobody took the way that was given.
-    unused: u32,
-    /// After so many releases it does not give way.
-    spared: u32,
+    learnt: Option<Learnt>,
+}
+
+/// What the last way that ran out has taught.
+#[derive(Clone, Copy, Debug)]
+struct Learnt {
+    /// How many turns the others took, and how many receivers there were besides this process.
+    turns: u64,
+    receivers: u64,
+    /// When all receivers are let go first again, and how long after the last time that is.
+    trial: Moment,
+    pause: Duration,
+}
+
+impl Learnt {
+    /// How many turns of so many other receivers are to be waited for. One that is new is believed to want the lock.
+    fn expected(&self, receivers: u64, now: Moment) -> u64 {
+        if now >= self.trial { receivers } else { self.turns + receivers.saturating_sub(self.receivers) }
+    }
 }
 
 /// Others are let go first.
@@ -78,9 +98,31 @@ struct Way {
     own: u64,
     /// How many there are when all others have had their turn.
     until: u64,
-    /// When the lock was last heard to be free.
+    /// How many there are when those have had their turn who took one the last time.
+    known: u64,
+    /// How many other receivers there are, and whether all of them are waited for.
+    receivers: u64,
+    is_trial: bool,
+    /// When the lock was last heard to be free, and for how long at the most it is left alone from then on.
     since: Moment,
     length: Duration,
+    /// When the way is over, whatever is heard.
+    end: Moment,
+}
+
+impl Way {
+    /// For how long the lock may stay free after so many messages: longer where somebody is missing who took a turn the last time,
+    /// for that process may be waiting in vain for others itself.
+    fn length_after(&self, heard: u64) -> Duration {
+        if heard < self.known { 2 * self.length } else { self.length }
+    }
+}
+
+/// What became of a way: whether the others took it, if that is known, and whether nothing had been learnt before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub(super) by_others: bool,
+    pub(super) is_first: bool,
 }
 
 impl Turns {
@@ -92,19 +134,36 @@ impl Turns {
         }
     }
 
-    /// A release is done. True when nobody is to be let go first.
-    pub(super) fn released(&mut self, given: ReleaseInfo, now: Moment) -> bool {
+    /// A release is done. True when nobody is to be let go first. `lonely`: receivers of other names have not wanted those.
+    pub(super) fn released(&mut self, given: ReleaseInfo, lonely: bool, now: Moment) -> bool {
         let before = self.releasing.take().map_or(self.heard, |(heard, _)| heard);
-        let own = u32::from(given.listens);
+        let end = now + LONGEST;
         let way = match given.courtesy {
             Courtesy::None => None,
             Courtesy::ByMessage => {
-                let (own, until) = (before + u64::from(own), before + u64::from(given.receivers));
-                (until > own).then_some(Way { own, until, since: now, length: WAY })
+                let own = before + u64::from(given.listens);
+                let receivers = u64::from(given.receivers).saturating_sub(u64::from(given.listens));
+                if lonely && self.learnt.is_none() {
+                    self.learnt = Some(Learnt { turns: 0, receivers, trial: now + RAREST, pause: RAREST });
+                }
+                let expected = self.learnt.map_or(receivers, |learnt| learnt.expected(receivers, now)).min(receivers);
+                let is_trial = expected == receivers;
+                let known = self.learnt.map_or(0, |learnt| own + learnt.turns);
+                (expected > 0).then_some(Way {
+                    own,
+                    until: own + expected,
+                    known,
+                    receivers,
+                    is_trial,
+                    since: now,
+                    length: WAY,
+                    end,
+                })
             }
             Courtesy::ByPolling(length) => {
                 let seen = self.seen.is_some_and(|seen| now.since(seen) < SEEN);
-                seen.then_some(Way { own: u64::MAX, until: u64::MAX, since: now, length })
+                let (own, until) = (u64::MAX, u64::MAX);
+                seen.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since: now, length, end })
             }
         };
         self.shared = way.is_some();
@@ -115,11 +174,7 @@ impl Turns {
             return true;
         }
         self.began = None;
-        if self.shared && self.spared > 0 {
-            self.spared -= 1;
-        } else {
-            self.way = way.filter(|way| way.until > self.heard);
-        }
+        self.way = way.filter(|way| way.until > self.heard);
         self.way.is_none()
     }
 
@@ -131,8 +186,11 @@ impl Turns {
         if self.heard < way.until {
             return false;
         }
+        if way.is_trial {
+            // All of them want it.
+            self.learnt = None;
+        }
         self.way = None;
-        self.unused = 0;
         true
     }
 
@@ -143,12 +201,14 @@ impl Turns {
 
     /// For how long others are let go first, if nothing is heard, and how many messages there were; None: they are not.
     pub(super) fn way(&self, now: Moment) -> Option<(Duration, u64)> {
-        let (since, length) = match (self.releasing, self.way) {
-            (Some((_, since)), _) => (since, WAY),
-            (None, Some(way)) => (way.since, way.length),
+        let left = match (self.releasing, self.way) {
+            (Some((_, since)), _) => WAY.saturating_sub(now.since(since)),
+            (None, Some(way)) => {
+                let left = way.length_after(self.heard).saturating_sub(now.since(way.since));
+                left.min(way.end.since(now))
+            }
             (None, None) => return None,
         };
-        let left = length.saturating_sub(now.since(since));
         (!left.is_zero()).then_some((left, self.heard))
     }
 
@@ -157,18 +217,22 @@ impl Turns {
         self.way.is_some_and(|way| way.until != u64::MAX)
     }
 
-    /// A task of this process has acquired the lock.
-    pub(super) fn acquired(&mut self, now: Moment) {
+    /// A task of this process has acquired the lock. Returns what became of the way that others were given.
+    pub(super) fn acquired(&mut self, now: Moment) -> Option<Taken> {
         self.releasing = None;
         self.began.get_or_insert(now);
-        let Some(way) = self.way.take().filter(|way| way.until != u64::MAX) else { return };
-        if self.heard > way.own {
-            self.unused = 0;
-        } else {
-            // The receivers of the message do not want the lock: a subscription that lingers, somebody who watches.
-            self.unused = (self.unused + 1).min(RAREST);
-            self.spared = (1 << self.unused) - 1;
-        }
+        let way = self.way.take().filter(|way| way.until != u64::MAX)?;
+        let turns = self.heard.saturating_sub(way.own);
+        let taken = Taken { by_others: turns > 0, is_first: self.learnt.is_none() };
+        let (trial, pause) = match self.learnt {
+            Some(learnt) if !way.is_trial => (learnt.trial, learnt.pause),
+            learnt => {
+                let pause = learnt.map_or(WAY, |learnt| learnt.pause * 2).min(RAREST);
+                (now + pause, pause)
+            }
+        };
+        self.learnt = Some(Learnt { turns, receivers: way.receivers, trial, pause });
+        Some(taken)
     }
 
     /// True while other processes are let go first: whoever comes next has to know.
@@ -219,7 +283,7 @@ mod tests {
             if early {
                 assert!(!turns.heard(at(0)));
             }
-            assert!(!turns.released(given(3, true), at(1)));
+            assert!(!turns.released(given(3, true), false, at(1)));
             if !early {
                 assert!(!turns.heard(at(1)));
             }
@@ -242,7 +306,7 @@ mod tests {
         ] {
             let mut turns = Turns::default();
             turns.release_begins(true, at(0));
-            assert!(turns.released(given, at(1)), "{given:?}");
+            assert!(turns.released(given, false, at(1)), "{given:?}");
             assert_eq!(left(&turns, 1), None, "{given:?}");
         }
     }
@@ -252,17 +316,75 @@ mod tests {
         let (mut turns, mut ways) = (Turns::default(), 0);
         for round in 0..1_000 {
             turns.release_begins(true, at(round * 20));
-            turns.released(given(1, false), at(round * 20));
+            turns.released(given(1, false), false, at(round * 20));
             ways += u32::from(turns.is_giving_way());
             turns.acquired(at(round * 20 + 10));
         }
-        assert!((7..=7 + 1_000 / 64).contains(&ways), "{ways} of 1000");
+        assert!((7..=7 + 20_000 / 640).contains(&ways), "{ways} of 1000");
         // Until somebody is heard of again.
-        while !turns.is_giving_way() {
-            turns.released(given(1, false), at(30_000));
-        }
+        assert!(!turns.released(given(1, false), false, at(30_000)));
         assert!(turns.heard(at(30_001)));
-        assert!(!turns.released(given(1, false), at(30_002)));
+        assert!(!turns.released(given(1, false), false, at(30_002)));
+    }
+
+    /// Two processes take turns, and two more subscribers only listen.
+    #[test]
+    fn no_more_turns_are_waited_for_than_are_taken() {
+        let (mut turns, mut idle) = (Turns::default(), 0);
+        let mut ms = 0;
+        for _ in 0..1_000 {
+            turns.release_begins(true, at(ms));
+            assert!(!turns.released(given(4, true), false, at(ms)), "the other one is let go first");
+            assert!(!turns.heard(at(ms)), "its own message");
+            ms += 1;
+            if !turns.heard(at(ms)) {
+                assert_eq!(left(&turns, ms), Some(10));
+                (idle, ms) = (idle + 1, ms + 10);
+                assert_eq!(left(&turns, ms), None);
+            }
+            turns.acquired(at(ms));
+        }
+        assert!((7..=12).contains(&idle), "{idle} of 1000");
+        // A third one comes: its subscription is new.
+        turns.release_begins(true, at(ms));
+        assert!(!turns.released(given(5, true), false, at(ms)));
+        let heard = [ms, ms + 1, ms + 2].map(|ms| turns.heard(at(ms)));
+        assert_eq!(heard, [false, false, true]);
+    }
+
+    /// Who is only slower than usual is waited for longer than those of whom nothing is known.
+    #[test]
+    fn those_who_came_before_are_given_more_time() {
+        let mut turns = Turns::default();
+        for (now, way) in [(0, 10), (100, 20), (102, 20)] {
+            turns.release_begins(true, at(now));
+            assert!(!turns.released(given(2, false), false, at(now)));
+            assert_eq!(left(&turns, now), Some(way), "at {now}");
+            if now < 102 {
+                turns.heard(at(now));
+                turns.acquired(at(now));
+            }
+        }
+    }
+
+    #[test]
+    fn messages_without_end_keep_nobody_waiting() {
+        let mut turns = Turns::default();
+        turns.released(given(1_000, false), false, at(0));
+        for ms in (0..200).step_by(5) {
+            assert!(!turns.heard(at(ms)));
+            assert!(left(&turns, ms).is_some(), "{ms}");
+        }
+        assert_eq!(left(&turns, 200), None);
+    }
+
+    #[test]
+    fn where_receivers_want_no_name_a_new_one_is_not_tried_at_once() {
+        let mut turns = Turns::default();
+        assert!(turns.released(given(1, false), true, at(0)));
+        assert!(turns.released(given(1, false), true, at(639)));
+        assert!(!turns.released(given(1, false), true, at(640)));
+        assert!(!Turns::default().released(given(1, false), false, at(0)));
     }
 
     #[test]
@@ -270,9 +392,9 @@ mod tests {
         let most = Duration::from_millis(50);
         let mut turns = Turns::default();
         assert_eq!(turns.turn(most), most);
-        turns.released(given(1, false), at(0));
+        turns.released(given(1, false), false, at(0));
         assert_eq!(turns.turn(most), SHARED_TURN);
-        turns.released(given(1, true), at(0));
+        turns.released(given(1, true), false, at(0));
         assert_eq!(turns.turn(most), most);
     }
 
@@ -284,24 +406,24 @@ mod tests {
         turns.acquired(at(0));
         for (ms, goes_on) in [(2, true), (11, true), (12, false)] {
             turns.release_begins(false, at(ms));
-            assert_eq!(turns.released(wanted, at(ms)), goes_on, "{ms}");
+            assert_eq!(turns.released(wanted, false, at(ms)), goes_on, "{ms}");
         }
         let heard = [13, 13].map(|ms| turns.heard(at(ms)));
         assert_eq!(heard, [false, true]);
         turns.acquired(at(30));
         turns.release_begins(true, at(31));
-        assert!(!turns.released(wanted, at(31)), "handed over for as long as it may be");
+        assert!(!turns.released(wanted, false, at(31)), "handed over for as long as it may be");
     }
 
     #[test]
     fn who_looks_for_itself_is_left_a_moment_if_it_was_seen() {
         let looking = ReleaseInfo { courtesy: Courtesy::ByPolling(Duration::from_millis(2)), ..given(0, false) };
         let mut turns = Turns::default();
-        assert!(turns.released(looking, at(0)), "nobody was seen");
+        assert!(turns.released(looking, false, at(0)), "nobody was seen");
         turns.note_other_holder(at(0));
-        assert!(!turns.released(looking, at(999)));
+        assert!(!turns.released(looking, false, at(999)));
         assert_eq!((left(&turns, 1_000), left(&turns, 1_001)), (Some(1), None));
         turns.acquired(at(1_001));
-        assert!(turns.released(looking, at(1_002)), "that is long ago");
+        assert!(turns.released(looking, false, at(1_002)), "that is long ago");
     }
 }

@@ -192,8 +192,11 @@ impl Waiter {
 
     /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
     pub(crate) fn acquired(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
+        let registry = Arc::clone(&self.registry);
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
-            slot.turns.acquired(now);
+            if let Some(taken) = slot.turns.acquired(now) {
+                registry.note_way(taken);
+            }
             if held_as == HeldAs::MayHandOver && slot.local.as_ref().is_none_or(|local| !Arc::ptr_eq(&local.hold, hold))
             {
                 slot.local = Some(Local { hold: Arc::clone(hold), handoffs: 0, since: now });
