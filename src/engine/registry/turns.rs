@@ -59,8 +59,7 @@ pub(super) struct ReleaseInfo {
 pub(super) struct Turns {
     /// Messages so far.
     heard: u64,
-    /// How many there were when the release under way began, and when that was.
-    releasing: Option<(u64, Moment)>,
+    releasing: Option<Releasing>,
     /// True when others want the lock, by the answer to the last release.
     shared: bool,
     /// True when the others poll for the lock.
@@ -89,6 +88,16 @@ impl Learnt {
     fn expected(&self, receivers: u64, now: Moment) -> u64 {
         if now >= self.trial { receivers } else { self.turns + receivers.saturating_sub(self.receivers) }
     }
+}
+
+/// A release that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Releasing {
+    /// How many messages there were when it began, and when that was.
+    heard: u64,
+    since: Moment,
+    /// The turn of this process is not over: its next task may ask already.
+    goes_on: bool,
 }
 
 /// Others are let go first.
@@ -128,7 +137,8 @@ pub(super) struct Taken {
 impl Turns {
     /// A release is about to be sent. `is_over`: the lock was handed over here for as long as it may be.
     pub(super) fn release_begins(&mut self, is_over: bool, now: Moment) {
-        self.releasing = Some((self.heard, now));
+        let goes_on = !is_over && self.has_turn(now);
+        self.releasing = Some(Releasing { heard: self.heard, since: now, goes_on });
         if is_over {
             self.began = None;
         }
@@ -136,7 +146,7 @@ impl Turns {
 
     /// A release is done. True when nobody is to be let go first. `lonely`: receivers of other names have not wanted those.
     pub(super) fn released(&mut self, given: ReleaseInfo, lonely: bool, now: Moment) -> bool {
-        let before = self.releasing.take().map_or(self.heard, |(heard, _)| heard);
+        let before = self.releasing.take().map_or(self.heard, |releasing| releasing.heard);
         let end = now + LONGEST;
         let way = match given.courtesy {
             Courtesy::None => None,
@@ -168,14 +178,18 @@ impl Turns {
         };
         self.shared = way.is_some();
         self.is_polled_for = matches!(given.courtesy, Courtesy::ByPolling(_));
-        let goes_on = given.wanted && self.began.is_some_and(|began| now.since(began) < CONTESTED_TURN);
         self.way = None;
-        if goes_on {
+        if given.wanted && self.has_turn(now) {
             return true;
         }
         self.began = None;
         self.way = way.filter(|way| way.until > self.heard);
         self.way.is_none()
+    }
+
+    /// The turn of this process is not over.
+    fn has_turn(&self, now: Moment) -> bool {
+        self.began.is_some_and(|began| now.since(began) < CONTESTED_TURN)
     }
 
     /// A message has come in. True when that was the last turn of the others.
@@ -202,7 +216,8 @@ impl Turns {
     /// For how long others are let go first, if nothing is heard, and how many messages there were; None: they are not.
     pub(super) fn way(&self, now: Moment) -> Option<(Duration, u64)> {
         let left = match (self.releasing, self.way) {
-            (Some((_, since)), _) => WAY.saturating_sub(now.since(since)),
+            (Some(releasing), _) if releasing.goes_on => return None,
+            (Some(releasing), _) => WAY.saturating_sub(now.since(releasing.since)),
             (None, Some(way)) => {
                 let left = way.length_after(self.heard).saturating_sub(now.since(way.since));
                 left.min(way.end.since(now))
@@ -406,6 +421,7 @@ mod tests {
         turns.acquired(at(0));
         for (ms, goes_on) in [(2, true), (11, true), (12, false)] {
             turns.release_begins(false, at(ms));
+            assert_eq!(turns.way(at(ms)).is_none(), goes_on, "{ms}: the next one may ask before the reply");
             assert_eq!(turns.released(wanted, false, at(ms)), goes_on, "{ms}");
         }
         let heard = [13, 13].map(|ms| turns.heard(at(ms)));
