@@ -9,7 +9,8 @@
 --        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
 --        queue, 0 it does not, or its owner is in by another hold than its own, n > 1 it was passed the lock, with n ms
 --        left
--- O(k log w) for k waiters named of w, whoever else waits; O(w) where a waiter of Java's has a place, or one of ours is dead.
+-- O(k log w) for k waiters named of w, whoever else waits; O(w) where none is named, a waiter of Java's has a place, or one of
+-- ours is dead.
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
 
 local wait, first_lease, publish = tonumber(ARGV[1]), ARGV[2], ARGV[3]
@@ -23,7 +24,10 @@ local function set_own(keys, owners)
   if not owners[1] or not only_ours(keys) then return false end
   local first = redis.call('zrange', keys[3], 0, 0, 'withscores')
   local last = redis.call('zrange', keys[3], -1, -1, 'withscores')
-  if not first[2] or tonumber(first[2]) <= at or tonumber(last[2]) >= at + wait + 1 then return false end
+  local least = tonumber(first[2] or nil)
+  if not least or least <= at or tonumber(last[2]) >= at + wait + 1 then return false end
+  -- A deadline of Java's that counts hide is soon the first or the last of all, and has no fraction.
+  if least % 1 == 0 then return false end
   local due, new = stamped(at + wait, at), {}
   for i, owner in ipairs(owners) do
     if not redis.call('zscore', keys[3], owner) then return false end
@@ -89,6 +93,17 @@ local function set(keys, known)
   end
   for owner in pairs(scores) do
     if not queued[owner] then redis.call('zrem', keys[3], owner) end
+  end
+  -- Redisson takes a dead waiter of ours out of the queue without knowing where it is registered. One that is left there would
+  -- make up for a waiter of Java's in `only_ours`.
+  local ours = 0
+  for owner in pairs(queued) do
+    if queue.ours(owner) or known[owner] then ours = ours + 1 end
+  end
+  if redis.call('hlen', keys[4]) > ours then
+    for _, owner in ipairs(redis.call('hkeys', keys[4])) do
+      if not queued[owner] then redis.call('hdel', keys[4], owner) end
+    end
   end
   return queued
 end

@@ -122,11 +122,14 @@ async fn keeping_places_is_one_command_a_second() {
             // The last look of the last of them.
             tokio::time::sleep(ms(200)).await;
             bed.admin.reset_stats().await;
+            let began = std::time::Instant::now();
             tokio::time::sleep(SPAN).await;
             let (scripts, subscribed, unsubscribed) = counts(bed).await;
+            // Those at the edges, and one more where the server did not know the script.
+            let most = began.elapsed().as_secs() + 2;
             println!("{count} waiters: {scripts} commands in {SPAN:?}");
             let stats = bed.admin.commandstats().await;
-            assert!((3..=5).contains(&scripts) && subscribed + unsubscribed == 0, "{count} waiters: {stats:?}");
+            assert!((3..=most).contains(&scripts) && subscribed + unsubscribed == 0, "{count} waiters: {stats:?}");
         }
         guard.unlock().await.unwrap();
         for waiter in waiting {

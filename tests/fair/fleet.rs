@@ -154,3 +154,26 @@ async fn the_cost_of_a_fleet() {
     })
     .await;
 }
+
+/// Redisson takes dead waiters of ours out of the queue, but does not know where they are registered.
+#[tokio::test]
+async fn a_registration_that_java_left_hides_no_waiter_of_javas() {
+    fair(async |bed| {
+        let holder = bed.client().await;
+        let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
+        let (_clients, tasks) = wait(bed, 1, 3).await;
+        let waiters = "redisson_lock_waiters:{x}:x";
+        let _: u64 = bed.admin.cmd(&["HSET", waiters, "0a1b2c3d-0000-8000-9000-00000000000d:1", "nonce"]).await;
+        // Its deadline is over in 3 s if nobody moves it along.
+        plant(bed, "x", DEAD_JAVA, 3_000.0).await;
+        let due = async || bed.admin.cmd::<Option<f64>>(&["ZSCORE", "redisson_lock_timeout:{x}", DEAD_JAVA]).await;
+        let planted = due().await.unwrap();
+        eventually("moved along", secs(10), async || due().await.unwrap() > planted).await;
+        let known = async || bed.admin.cmd::<u64>(&["HLEN", waiters]).await;
+        eventually("forgotten", secs(10), async || known().await == 3).await;
+        end_java(bed).await;
+        end(bed, tasks).await;
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}

@@ -162,6 +162,8 @@ impl Model {
         let quick = !alive.is_empty()
             && self.only_ours()
             && *first > self.now * MS
+            // One of Java's says nothing of when it was set.
+            && *first % MS != 0
             && *last < (self.now + self.wait + 1) * MS
             && alive.iter().all(|one| self.due.contains_key(&one.owner));
         quick.then(|| {
@@ -220,6 +222,10 @@ impl Model {
             (was, ahead) = (due, Some(new));
         }
         self.due.retain(|owner, _| standing.contains(owner));
+        let known = |owner: &&String| ours(owner) || alive.iter().any(|one| one.owner == **owner);
+        if self.own.registered.len() > standing.iter().filter(known).count() {
+            self.own.registered.retain(|owner, _| standing.contains(owner));
+        }
         standing
     }
 }
