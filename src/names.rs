@@ -1,6 +1,6 @@
 //! Every key and channel name, the hash-tag rule, and the limits of names: the only place that spells `redisson_`.
 //!
-//! They are Redisson's, but for two: `docs/wire-format.md`.
+//! They are Redisson's, but for three: `docs/wire-format.md`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -2,8 +2,8 @@
 -- owner that others may act as.
 -- KEYS   1 the lock
 -- ARGV   1 value   2 lease in ms
---        3 what all values of the owner begin with; '' = it will have no other
---        4 last moment in ms of the server's time; 0 = none
+--        3 last moment in ms of the server's time; 0 = none
+--        4 ... what all values of the owner begin with, in each form; none: it will have no other
 -- Reply  OK        held; the lease runs from now, but for a repeat that finds a longer one
 --        {n, 1}    busy: the lease has n ms left, -1 = it has no end; its release will be announced
 --        {n, 0}    busy: its release will not be announced
@@ -11,7 +11,7 @@
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
 -- Idempotent: a repeat finds its value, and at most starts the lease anew. O(1).
 
-local value, mine, last = ARGV[1], ARGV[3] or '', ARGV[4] or '0'
+local value, last = ARGV[1], ARGV[3] or '0'
 if last ~= '0' then
   load_holds()
   local late = holds.too_late(last)
@@ -25,5 +25,5 @@ if found == value then
   if left < tonumber(ARGV[2]) then redis.call('pexpire', KEYS[1], ARGV[2]) end
   return redis.status_reply('OK')
 end
-if mine ~= '' and is_of(found, mine) then return -6 end
+if is_of(found, ARGV, 4) then return -6 end
 return {left, is_told(found) and 1 or 0}

@@ -2,7 +2,7 @@
 -- KEYS   1 the lock
 -- ARGV   1 publish command   2 the lock's channel
 --        3 ... the value; or several, any of which is meant
---        where 3 is '': 4 what all values of the owner begin with: which one it has is only told
+--        where 3 is '': 4 ... what all values of the owner begin with, in each form: which one it has is only told
 -- Reply  0, -n      free; n clients were told (on this node)
 --        {0, text}  free, but nobody could be told: the server's reason
 --        {-8, '+' .. value}  nothing was done: the owner has this value
@@ -14,7 +14,7 @@
 local found = redis.call('get', KEYS[1])
 if not found then return nil end
 if ARGV[3] == '' then
-  if is_of(found, ARGV[4]) then return {-8, '+' .. found} end
+  if is_of(found, ARGV, 4) then return {-8, '+' .. found} end
   return found
 end
 local is_ours = false

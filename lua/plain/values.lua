@@ -13,7 +13,11 @@ local function is_told(value)
   return false
 end
 
--- Is this a value of the owner whose values all begin so? Text ends in `/`, so that no longer number is taken for it.
-local function is_of(value, owner)
-  return string.sub(value .. '/', 1, #owner) == owner
+-- Is this a value of the owner whose values all begin so, a word a form from this one on? Its holder may write another form than
+-- whoever asks. Text ends in `/`, so that no longer number is taken for it.
+local function is_of(value, words, from)
+  for i = from, #words do
+    if string.sub(value .. '/', 1, #words[i]) == words[i] then return true end
+  end
+  return false
 end

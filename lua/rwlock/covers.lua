@@ -12,8 +12,8 @@
 --
 -- Of a cluster's slot that is being moved, some keys are here and some are not. A key of KEYS that is not here has the server
 -- refuse the script before it begins; one that is found by what the hash says stops it where it stands, and what was written
--- before stays written. So (1) the owner's first covers are in KEYS, also for scripts that look at covers of others: a lock of
--- which only the hash is here is refused; (2) what must be read is read before the first write.
+-- before stays written. So (1) the owner's first covers are in KEYS, also for scripts that write beside covers of others: a lock of
+-- which only the hash is here is refused. `state` has no owner, writes nothing and has the hash alone: it may fail half way. (2) What must be read is read before the first write.
 
 -- No owner has more holds for reading: a count beyond is somebody's forgery, and must not keep the server busy.
 local MOST = 65536

@@ -1,7 +1,7 @@
 //! What this client knows of the locks it holds: who relies on each, until when, and which must be renewed.
 //!
 //! Pure bookkeeping without I/O or tasks, built a second time over loom in `models/`. Times are nanoseconds of the
-//! transport's clock.
+//! clock of `World`.
 
 // Named because the models include this file by its path.
 #[path = "ledger/notes.rs"]

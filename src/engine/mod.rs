@@ -234,7 +234,7 @@ impl Engine {
             // Itself not counted: it runs outside the reaper's account.
             let drained = tokio::time::timeout(within, engine.reaper.drained()).await.is_ok();
             let left = until.since(engine.now()).max(Duration::from_millis(100));
-            futures::future::join_all(engine.topology.transports().map(|transport| transport.close(left))).await;
+            engine.topology.close(left).await;
             engine.reaper.stop();
             if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
         };

@@ -70,6 +70,8 @@ pub(crate) struct Nature {
     /// True when every hold of an owner has a lease of its own, which another's release does not start anew; the lock's own
     /// is made of them, and others may cut it short, so that long explicit ones are kept up too.
     pub(crate) leases_apart: bool,
+    /// Who a holder is, by what stands in Redis.
+    pub(crate) holder: fn(&[u8]) -> String,
     /// How its holds are renewed.
     pub(crate) renewal: &'static Renewal,
 }
@@ -86,6 +88,7 @@ impl Nature {
             fenced: false,
             in_batch: false,
             leases_apart: false,
+            holder: |text| String::from_utf8_lossy(text).into_owned(),
             renewal,
         }
     }
@@ -132,11 +135,6 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
     /// The other half, for a lock of halves.
     fn halves(&self) -> Option<&dyn Halves> {
         None
-    }
-
-    /// Who a holder is, by what stands in Redis.
-    fn holder(&self, text: &[u8]) -> String {
-        String::from_utf8_lossy(text).into_owned()
     }
 
     /// For a lock whose releases may not be announced ([`Busy::announced`]): how a waiter sleeps between two looks then.

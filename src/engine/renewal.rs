@@ -81,7 +81,7 @@ impl Kick {
 pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watch::Receiver<bool>, watchdog: Duration) {
     let period = watchdog / 3;
     let mut due = Instant::now() + period;
-    let mut failed = false;
+    let (mut failed, mut regular) = (false, due);
     loop {
         let kicked = tokio::select! {
             biased;
@@ -91,12 +91,15 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
         };
         let Some(engine) = engine.upgrade() else { return };
         // A round that repeats failures spares holds that were renewed a moment ago; a regular one spares none, so that a loss
-        // is noticed within a period whenever it happens.
+        // is noticed within a period whenever it happens, and is due once a period whatever fails meanwhile.
         let which = match &kicked {
             Some(members) if !engine.topology.is_all(members) => Which::At(members),
-            None if failed => Which::Due,
+            None if failed && Instant::now() < regular => Which::Due,
             _ => Which::All,
         };
+        if which == Which::All {
+            regular = Instant::now() + period;
+        }
         let round = round(&engine, which).await;
         let of_some = matches!(which, Which::At(_));
         if of_some && round.failed == 0 {

@@ -77,7 +77,7 @@ impl dyn Protocol {
     pub(crate) fn released(&self, reply: Reply) -> Result<Release> {
         let release = match &reply {
             Reply::Nil => Some(Release::NotHeld(None)),
-            Reply::Text(owner) => Some(Release::NotHeld(Some(self.holder(owner)))),
+            Reply::Text(owner) => Some(Release::NotHeld(Some((self.nature().holder)(owner)))),
             Reply::Int(left) => match (u32::try_from(*left), u32::try_from(left.saturating_neg())) {
                 (_, Ok(receivers)) => Some(Release::Free(receivers)),
                 (Ok(left), _) => Some(Release::Left(left)),
@@ -127,7 +127,7 @@ impl dyn Protocol {
             let [Reply::Text(owner), Reply::Text(count)] = pair else { return Err(odd()) };
             // A count that is no number is somebody's forgery; the lock is held all the same.
             let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
-            holders.push((self.holder(owner), count));
+            holders.push(((self.nature().holder)(owner), count));
         }
         Ok((*ttl, holders))
     }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::value::{PlainValue, holder};
+use super::value::{PlainValue, all_of, holder};
 use crate::config::Backoff;
 use crate::engine::protocol::{Ask, Giving, HoldId, Nature, Protocol, Renewal, Renewed};
 use crate::names::LockName;
-use crate::owner::Owner;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
@@ -50,7 +49,7 @@ macro_rules! nature {
             about: |hold, about| about.words.push(relied_on(PlainValue::$value, hold)),
             notes_cuts: false,
         };
-        static NATURE: Nature = Nature { reentrant: false, by_set: true, ..Nature::simple("plain", &RENEWAL) };
+        static NATURE: Nature = Nature { reentrant: false, by_set: true, holder, ..Nature::simple("plain", &RENEWAL) };
         &NATURE
     }};
 }
@@ -84,10 +83,6 @@ impl Plain {
         Call { script, keys: 1, words }
     }
 
-    fn all_of(&self, owner: &Owner) -> Arg {
-        Arg::Text(self.value.all_of(owner))
-    }
-
     /// The values that a release means.
     fn meant(&self, giving: &Giving<'_>) -> Vec<Arg> {
         let value = |id: &[u8]| Arg::Text(self.value.of(giving.owner, named(id)));
@@ -96,7 +91,7 @@ impl Plain {
             // Told by the server, it is the value itself.
             HoldId::Listed(id) if id.starts_with(b"+") => vec![Arg::Text(id.slice(1..))],
             HoldId::Listed(ids) => ids.split(|byte| *byte == b',').filter(|id| !id.is_empty()).map(value).collect(),
-            HoldId::Any => vec![Arg::Text(Bytes::new()), self.all_of(giving.owner)],
+            HoldId::Any => std::iter::once(Bytes::new()).chain(all_of(giving.owner)).map(Arg::Text).collect(),
         }
     }
 }
@@ -130,8 +125,9 @@ impl Protocol for Plain {
             HoldId::Only if !ask.looks => self.call(&SET, [Arg::Text(value), word("NX"), word("PX"), lease]),
             HoldId::Only => self.call(&ACQUIRE, [Arg::Text(value), lease]),
             _ => {
-                let others = self.all_of(ask.owner);
-                self.call(&ACQUIRE, [Arg::Text(value), lease, others, Arg::Int(ask.last_ms)])
+                let mut call = self.call(&ACQUIRE, [Arg::Text(value), lease, Arg::Int(ask.last_ms)]);
+                call.words.extend(all_of(ask.owner).map(Arg::Text));
+                call
             }
         }
     }
@@ -148,9 +144,5 @@ impl Protocol for Plain {
 
     fn state(&self) -> Call {
         self.call(&STATE, [])
-    }
-
-    fn holder(&self, text: &[u8]) -> String {
-        holder(text)
     }
 }

@@ -37,8 +37,8 @@ impl PlainValue {
         self.packed(owner, id).unwrap_or_else(|| Bytes::from([owner.text().as_bytes(), &[MARK], id].concat()))
     }
 
-    /// What all values of this owner begin with.
-    pub(super) fn all_of(self, owner: &Owner) -> Bytes {
+    /// What all values of this owner in this form begin with.
+    fn all_of(self, owner: &Owner) -> Bytes {
         self.packed(owner, b"").unwrap_or_else(|| Bytes::from([owner.text().as_bytes(), &[MARK]].concat()))
     }
 
@@ -53,6 +53,11 @@ impl PlainValue {
         // An owner that came from elsewhere may be written in another way than ours.
         (unpack(&bytes).as_deref() == Some(owner.text())).then(|| Bytes::from(encode(&bytes)))
     }
+}
+
+/// What all values of this owner begin with, in each form: whoever holds the lock as this owner may write another than whoever asks.
+pub(super) fn all_of(owner: &Owner) -> impl Iterator<Item = Bytes> {
+    [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64].into_iter().map(|form| form.all_of(owner))
 }
 
 /// Who wrote this value: its owner, where it is one of ours; else the value itself.

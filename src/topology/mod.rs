@@ -2,6 +2,7 @@
 //! names, and where a name lives is found anew each time. So far every name lives on one server.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -155,9 +156,9 @@ impl Topology {
         self.members.first().map_or("", |first| first.transport().address())
     }
 
-    /// The way to every server.
-    pub(crate) fn transports(&self) -> impl Iterator<Item = &Arc<dyn Transport>> {
-        self.members.iter().map(|member| member.transport())
+    /// Ends the connections to all servers, within this time, as [`Transport::close`] does.
+    pub(crate) async fn close(&self, within: Duration) {
+        futures::future::join_all(self.members.iter().map(|member| member.transport().close(within))).await;
     }
 
     /// The clock and the random numbers of this client.

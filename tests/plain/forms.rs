@@ -1,7 +1,7 @@
 //! Keys and values: what stands in Redis, in every form; prefixes.
 
 use bed::{Bed, enter, eventually, ms, secs};
-use distlock::{Acquire, DistLock, Error, Flavour, NotHeld, Owner, PlainLock, PlainValue, Released};
+use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, NotHeld, Owner, PlainLock, PlainValue, Released};
 
 use crate::rig::{plain, value};
 
@@ -86,6 +86,40 @@ async fn all_forms_are_one_lock() {
                 guard.unlock().await.unwrap();
                 waiter.await.unwrap().unlock().await.unwrap();
                 assert!(start.elapsed() < secs(5), "{held:?}, {waits:?}: {:?}", start.elapsed());
+            }
+        }
+    })
+    .await;
+}
+
+/// Who holds it as the same owner is known elsewhere, whatever the form there.
+#[tokio::test]
+async fn an_owner_is_known_again_in_every_form() {
+    plain(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        // One that this crate would write otherwise stands in Redis as text, whatever the form.
+        let odd = client.owner().to_string().to_uppercase();
+        for held in FORMS {
+            for asked in FORMS {
+                for me in [client.owner().to_string(), odd.clone()] {
+                    let me: Owner = me.parse().unwrap();
+                    let guard = enter(&client.plain("job").value(held), &me).await;
+                    let there = other.plain("job").value(asked);
+                    for how in [Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
+                        let refused = there.acquire(how.owner(&me)).await;
+                        let why = matches!(refused, Err(Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }));
+                        assert!(why, "{me} as {held:?}, asked as {asked:?}: {refused:?}");
+                    }
+                    assert!(guard.is_held());
+                    shows_its_owner(bed, &there, &me).await;
+                    drop(guard.into_owner());
+                    let released = there.release(&me).await;
+                    assert!(
+                        matches!(released, Ok(Released::Free)),
+                        "{me} as {held:?}, asked as {asked:?}: {released:?}"
+                    );
+                    assert!(!bed.admin.exists("job").await);
+                }
             }
         }
     })

@@ -97,6 +97,13 @@ impl<'a> Crowd<'a> {
             let sha: String = bed.admin.cmd(&["SCRIPT", "LOAD", &harm::text(&files)]).await;
             shas.insert(script, sha);
         }
+        let mut many = vec!["common/holds", "rwlock/covers", "common/many/begin", "rwlock/read"];
+        for step in ["read_release", "write", "write_release"].map(|step| format!("rwlock/{step}")) {
+            many.extend(["common/many/next", step.leak()]);
+        }
+        many.push("common/many/run");
+        let sha: String = bed.admin.cmd(&["SCRIPT", "LOAD", &harm::text(&many)]).await;
+        shas.insert("many", sha);
         Self { bed, shas }
     }
 
@@ -144,8 +151,18 @@ impl<'a> Crowd<'a> {
     /// Gives back the only hold of this owner.
     pub async fn release(&self, owner: &str) -> Value {
         let (first, channel) = (Self::cover(owner, 1), crate::rig::channel(NAME));
-        let args = [owner, "", "30000", "", "0", &tag(), "0", "publish", &channel];
-        self.run("read_release", &[NAME, &first], &args).await
+        self.run("read_release", &[NAME, &first], &giving(owner, &tag(), &channel)).await
+    }
+
+    /// Gives back the only hold of each of these by one command, in this order.
+    pub async fn release_together(&self, owners: &[&str]) -> Value {
+        let (tag, channel) = (tag(), crate::rig::channel(NAME));
+        let firsts: Vec<String> = owners.iter().map(|owner| Self::cover(owner, 1)).collect();
+        let keys: Vec<&str> = firsts.iter().flat_map(|first| [NAME, first]).collect();
+        let steps = owners.iter().map(|owner| giving(owner, &tag, &channel));
+        let count = giving("", "", "").len().to_string();
+        let args: Vec<&str> = steps.flat_map(|args| [&["2", "2", &count][..], &args].concat()).collect();
+        self.run("many", &keys, &args).await
     }
 
     /// Asks to write; `mark`: for how long that is to be known.
@@ -188,6 +205,11 @@ impl<'a> Crowd<'a> {
     pub async fn clear(&self) {
         let () = self.bed.admin.cmd(&["FLUSHALL"]).await;
     }
+}
+
+/// What a release of this owner's only hold says.
+fn giving<'a>(owner: &'a str, tag: &'a str, channel: &'a str) -> [&'a str; 9] {
+    [owner, "", "30000", "", "0", tag, "0", "publish", channel]
 }
 
 fn tag() -> String {

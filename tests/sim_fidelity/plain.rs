@@ -70,12 +70,12 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     match d.roll(30) {
         0..6 => call(SET, &[key], &[value, s("NX"), s("PX"), lease]),
         6..11 => {
-            let args = [value, lease, owner, d.last(NOW)];
+            let args = [value, lease, d.last(NOW), owner, d.of(&OWNERS)];
             call(ACQUIRE, &[key], &args[..d.said(2, args.len())])
         }
         11..16 => call(RELEASE, &[key], &[publish, channel, value, d.of(&VALUES)]),
         16 => call(RELEASE, &[key], &[publish, channel, value]),
-        17..19 => call(RELEASE, &[key], &[publish, channel, String::new(), owner]),
+        17..19 => call(RELEASE, &[key], &[publish, channel, String::new(), owner, d.of(&OWNERS)]),
         19..22 => {
             let lease = if lease == "-5" { s("-40000") } else { lease };
             call(RENEW, &[key, s("q"), s("r")], &[lease, d.last(NOW), value, d.of(&VALUES), d.of(&VALUES)])

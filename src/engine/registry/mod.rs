@@ -29,8 +29,8 @@
 //!   between is seen by the second, one after it sends a message.
 //! - A waiter that leaves passes on what it was woken for and has not looked at, with the turn. What it was handed is given back.
 //! - A subscription changes by one task at a time (`Listening::Changing`); whoever needs it meanwhile waits for the end of the
-//!   change and begins anew. Several names may share a channel (`a` and `{a}`): ending one's subscription while another begins
-//!   to listen is repaired by subscribing again, and waking it.
+//!   change and begins anew. Several names may share a channel (`a` and `{a}`), and with it a subscription: whoever changes that
+//!   has the right to ([`Channels::change`]), so that none ends it while another begins to listen.
 //!
 //! A lock that this process holds may be handed to the contender without a word to Redis, a bounded number of times (cohort
 //! locking: Dice, Marathe and Shavit, PPoPP 2012); then other processes come first (`turns`).
@@ -250,7 +250,8 @@ impl Registry {
     /// True when the first ways of so many names were given for nobody: somebody listens to all of them and wants none. Not every
     /// time, so that the next one who does is noticed.
     fn is_lonely(&self) -> bool {
-        self.untaken.load(Ordering::Relaxed) >= LONELY && self.releases.fetch_add(1, Ordering::Relaxed) % TRIED != 0
+        self.untaken.load(Ordering::Relaxed) >= LONELY
+            && !self.releases.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIED)
     }
 
     /// The server has passed the lock on to whoever waits at an inbox. The waiter is notified when what this returns is dropped,

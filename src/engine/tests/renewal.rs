@@ -67,6 +67,36 @@ async fn one_bad_entry_never_stops_the_others() {
     done(client, &fake).await;
 }
 
+/// A long lease that others may cut short is looked after once a period, whatever fails meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_fails_on_and_on_leaves_no_regular_round_out() {
+    let (client, fake) = client(|_| ());
+    let reads = client.rw("r").read().lock_leased(secs(600)).await.unwrap();
+    let bad = || Fate::Answer(Reply::List(vec![text("ERR bad")]));
+    (0..1000).for_each(|_| fake.next("common/renew", bad()));
+    let take = async |name| client.reentrant(name).lock().await.unwrap();
+    let mut fails = vec![take("x").await];
+    for period in 1..=10 {
+        // Neither of them comes to its end, and one is always due.
+        for name in ["y", "x"] {
+            tokio::time::sleep(secs(5)).await;
+            if fails.len() == 2 {
+                fails.remove(0).unlock().await.unwrap();
+            }
+            fails.push(take(name).await);
+        }
+        let (sent, failed) = (fake.sent("rwlock/renew").len(), fake.sent("common/renew").len());
+        assert!(sent + 2 >= period && sent <= period + 1, "{sent} in {period} periods");
+        assert!(failed + 10 >= period * 9, "{failed} in {period} periods");
+    }
+    fake.calm();
+    for guard in fails {
+        guard.unlock().await.unwrap();
+    }
+    reads.unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn names_of_several_slots_are_renewed_one_by_one() {
     let (client, fake) = client(|_| ());

@@ -140,7 +140,6 @@ async fn who_shares_commands_hears_of_a_free_lock_at_once() {
     // It is the same server.
     let topology = &client.engine().topology;
     assert_eq!(topology.identity(), "fake");
-    let nodes = format!("{:?}", topology.transports().collect::<Vec<_>>());
-    assert_eq!(nodes, "[Fake]");
+    assert!(format!("{topology:?}").contains("transport: Fake,"), "{topology:?}");
     done(client, &fake).await;
 }

@@ -134,6 +134,8 @@ async fn contend<A: Awaited>(
     loop {
         // Half of what is left is for asking.
         waiter.give_way(deadline.left().map_or(Duration::MAX, |left| left / 2)).await;
+        // What came since it was parked is forgotten by what follows, and answered by this attempt.
+        woken |= waiter.is_woken();
         if let Some(output) = awaited.received(waiter) {
             return Ok(Waited::Done(output));
         }

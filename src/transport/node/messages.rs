@@ -1,11 +1,13 @@
 //! The connection for messages: hands every one on, and keeps the subscriptions.
 
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use fred::clients::Client;
+use fred::error::Error;
 use fred::interfaces::{ClientLike as _, PubsubInterface as _};
 use fred::types::config::Server;
 use fred::types::{Message, Value};
@@ -40,6 +42,32 @@ pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Arc<Once
     }
 }
 
+/// Subscribes to all channels that are wanted, which others change meanwhile by commands of their own: where one of theirs went out
+/// before one of these, the later one is set right by another. False where nothing was wanted.
+async fn subscribe_anew<E, S, U>(
+    wanted: &Mutex<HashSet<Bytes>>,
+    subscribe: impl Fn(Vec<String>) -> S,
+    unsubscribe: impl Fn(Vec<String>) -> U,
+) -> Result<bool, E>
+where
+    S: Future<Output = Result<(), E>>,
+    U: Future<Output = Result<(), E>>,
+{
+    let mut all: Vec<String> = wanted.lock().iter().map(text).collect();
+    let any = !all.is_empty();
+    while !all.is_empty() {
+        subscribe(all.clone()).await?;
+        // Ended meanwhile, by a command that may have gone out before this one.
+        all.retain(|channel| !wanted.lock().contains(channel.as_bytes()));
+        if !all.is_empty() {
+            unsubscribe(all.clone()).await?;
+            // Begun anew meanwhile, by a command that may have gone out before this one.
+            all.retain(|channel| wanted.lock().contains(channel.as_bytes()));
+        }
+    }
+    Ok(any)
+}
+
 /// Keeps the subscriptions alive: makes them anew after a reconnect, and notices a connection that has fallen silent.
 pub(super) async fn keep_listening(
     subscriber: Client,
@@ -52,24 +80,17 @@ pub(super) async fn keep_listening(
         tokio::select! {
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
-                    let all: Vec<String> = channels.lock().iter().map(text).collect();
-                    if !all.is_empty() {
-                        let made = async {
-                            subscriber.subscribe(all.clone()).await?;
-                            // One that was ended meanwhile, by a command that went out before this one, is not wanted.
-                            let ended: Vec<String> = {
-                                let wanted = channels.lock();
-                                all.into_iter().filter(|channel| !wanted.contains(channel.as_bytes())).collect()
-                            };
-                            if !ended.is_empty() {
-                                subscriber.unsubscribe(ended).await?;
-                            }
-                            subscriber.ping::<Value>(None).await
-                        };
-                        if let Err(error) = made.await {
-                            tracing::warn!(%error, "could not subscribe anew after a reconnect");
-                            let _ = subscriber.force_reconnection().await;
+                    let made = async {
+                        let subscribe = |all| subscriber.subscribe::<Vec<String>>(all);
+                        let unsubscribe = |ended| subscriber.unsubscribe::<Vec<String>>(ended);
+                        if subscribe_anew(&channels, subscribe, unsubscribe).await? {
+                            subscriber.ping::<Value>(None).await?;
                         }
+                        Ok::<_, Error>(())
+                    };
+                    if let Err(error) = made.await {
+                        tracing::warn!(%error, "could not subscribe anew after a reconnect");
+                        let _ = subscriber.force_reconnection().await;
                     }
                     if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                         listener.missed();
@@ -104,6 +125,53 @@ mod tests {
         fn missed(&self) {}
 
         fn reconnected(&self) {}
+    }
+
+    /// A server with subscriptions, and what is done by others while the nth command is on its way, after it.
+    struct Subscribed {
+        wanted: Mutex<HashSet<Bytes>>,
+        there: Mutex<HashSet<String>>,
+        others: Mutex<Vec<Option<(bool, &'static str)>>>,
+    }
+
+    impl Subscribed {
+        async fn command(&self, on: bool, channels: Vec<String>) -> Result<(), ()> {
+            // What others want is noted, and their command goes out, before this one does.
+            if let Some((wants, channel)) = self.others.lock().pop().flatten() {
+                let bytes = Bytes::from_static(channel.as_bytes());
+                if wants {
+                    self.wanted.lock().insert(bytes)
+                } else {
+                    self.wanted.lock().remove(&bytes)
+                };
+                self.set(wants, channel.to_owned());
+            }
+            tokio::task::yield_now().await;
+            channels.into_iter().for_each(|channel| self.set(on, channel));
+            Ok(())
+        }
+
+        fn set(&self, on: bool, channel: String) {
+            if on {
+                self.there.lock().insert(channel)
+            } else {
+                self.there.lock().remove(&channel)
+            };
+        }
+    }
+
+    #[tokio::test]
+    async fn what_others_begin_and_end_meanwhile_stays_as_they_want_it() {
+        let acts = [None, Some((true, "a")), Some((false, "a")), Some((true, "b")), Some((false, "b"))];
+        for n in 0..acts.len().pow(4) {
+            let others: Vec<_> = (0..4).map(|at| acts[n / acts.len().pow(at) % acts.len()]).collect();
+            let (wanted, there) = (Mutex::new(HashSet::from([Bytes::from_static(b"a")])), Mutex::default());
+            let server = Subscribed { wanted, there, others: Mutex::new(others.clone()) };
+            let (on, off) = (|all| server.command(true, all), |all| server.command(false, all));
+            assert_eq!(subscribe_anew(&server.wanted, on, off).await, Ok(true));
+            let wanted: HashSet<String> = server.wanted.lock().iter().map(text).collect();
+            assert_eq!(*server.there.lock(), wanted, "{others:?}");
+        }
     }
 
     /// A client that was just connected, on a busy machine: its first message is here before the task has run that hands it
