@@ -7,16 +7,25 @@ use futures::StreamExt as _;
 
 use super::RedLock;
 use super::look::{Look, Looks};
-use super::votes::{Late, Request, Votes};
+use super::votes::{LateVotes, Request, Votes};
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, Patience, grown, pause};
 use crate::error::{Error, Result, Step};
 use crate::group::{self, Held, PAUSES, are_silent, ask, deadline, how, patience};
 use crate::guard::Guard;
 use crate::owner::Owner;
+use crate::runtime::standstill::within;
 
 /// The longest back-off after the first vote that was split, and the longest after any.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
+
+/// How a wait at a server where somebody else holds the lock has ended.
+enum Wait {
+    /// The lock is had there, or the servers are to be asked again.
+    Over(Option<(usize, Guard)>),
+    /// This server failed.
+    Refused(usize, Error),
+}
 
 impl RedLock {
     pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
@@ -27,36 +36,63 @@ impl RedLock {
         let request = Request { owner, asked, deadline: deadline.clone() };
         let needed = self.quorum();
         let most_away = self.nodes.len() - needed;
-        let (mut late, mut looks) = (Late::default(), Looks::default());
+        let (mut late, mut looks) = (LateVotes::default(), Looks::default());
         let mut first = None;
-        let mut patience = Patience::new(patience(&self.nodes));
-        let mut splits = 0_u32;
+        let most = patience(&self.nodes);
+        let mut patience = Patience::new(most);
+        let (mut splits, mut refusals) = (0_u32, 0_u32);
         let mut known_busy = false;
         let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
         loop {
-            let votes = self.vote(&request, &owner, first.take(), &mut late).await?;
+            let mut votes = self.vote(&request, &owner, first.take(), &mut late).await?;
             if votes.held() >= needed {
                 return Ok(Some(self.held(owner, votes, late)));
             }
             if votes.cut_off && known_busy {
                 return self.ran_out(&deadline).await;
             }
-            let Votes { granted, busy, failed, why, .. } = votes;
-            let came_late = why.as_ref().is_some_and(Error::is_too_late);
+            let (granted, away) = (std::mem::take(&mut votes.granted), votes.failed > most_away);
             let granted_by = granted.len();
-            let away = (failed > most_away).then(|| Error::NoQuorum {
-                name: Arc::clone(&self.name),
-                granted: granted_by,
-                needed,
-                why: Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command })),
-            });
             if deadline.is_once() || deadline.is_over() {
                 // The votes, dropped, are given back in the background.
-                return away.map_or(Ok(None), Err);
+                return if away { Err(self.no_quorum(granted_by, votes.why)) } else { Ok(None) };
             }
             self.give_back(granted, &mut late, &deadline).await;
             let next = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
-            if let Some(error) = away {
+            if !away {
+                known_busy = true;
+                if votes.busy.len() <= most_away {
+                    // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
+                    // not all come back at once.
+                    let rest = deadline.world().jitter(grown(BACKOFF, splits));
+                    splits += 1;
+                    late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
+                }
+                if !votes.busy.is_empty() {
+                    let began = deadline.elapsed();
+                    first = self.wait_at_one(&mut votes, &request, &next, &mut looks, &mut late).await?;
+                    if first.is_none() && deadline.is_over() {
+                        return self.ran_out(&deadline).await;
+                    }
+                    if votes.busy.is_empty() && votes.failed <= most_away {
+                        // Those that have not answered may decide the next vote.
+                        let pause = pause(&**deadline.world(), PAUSES, refusals);
+                        refusals += 1;
+                        late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
+                    } else {
+                        refusals = 0;
+                    }
+                    // A wait that fails has taken as long as its own patience; one that took longer was in order before.
+                    if deadline.elapsed().saturating_sub(began) > most * 2 {
+                        patience.answered();
+                    }
+                }
+            }
+            if votes.failed <= most_away {
+                patience.answered();
+            } else {
+                let came_late = votes.why.as_ref().is_some_and(Error::is_too_late);
+                let error = self.no_quorum(granted_by, votes.why);
                 known_busy = false;
                 let pause = pause(&**deadline.world(), PAUSES, patience.failures());
                 let now = deadline.elapsed();
@@ -67,22 +103,6 @@ impl RedLock {
                 late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
                 if deadline.is_over() {
                     return Err(error);
-                }
-            } else {
-                patience.answered();
-                known_busy = true;
-                if busy.len() <= most_away {
-                    // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
-                    // not all come back at once.
-                    let rest = deadline.world().jitter(grown(BACKOFF, splits));
-                    splits += 1;
-                    late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
-                }
-                if !busy.is_empty() {
-                    first = self.wait(busy, &request, &next, &mut looks, &mut late).await?;
-                    if first.is_none() && deadline.is_over() {
-                        return self.ran_out(&deadline).await;
-                    }
                 }
             }
             owner = next;
@@ -95,16 +115,17 @@ impl RedLock {
         if !are_silent(&self.nodes, self.nodes.len() - self.quorum(), deadline).await {
             return Ok(None);
         }
-        Err(Error::NoQuorum {
-            name: Arc::clone(&self.name),
-            granted: 0,
-            needed: self.quorum(),
-            why: Arc::new(Error::Timeout { step: Step::Command }),
-        })
+        Err(self.no_quorum(0, None))
+    }
+
+    /// Too few servers have answered. `why`: what one of the others reported, if it said anything.
+    fn no_quorum(&self, granted: usize, why: Option<Error>) -> Error {
+        let why = Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command }));
+        Error::NoQuorum { name: Arc::clone(&self.name), granted, needed: self.quorum(), why }
     }
 
     /// Makes the guard of a lock that most servers have granted. The votes of the others are taken in when they come.
-    fn held(&self, owner: Owner, votes: Votes, late: Late) -> Guard {
+    fn held(&self, owner: Owner, votes: Votes, late: LateVotes) -> Guard {
         let guards = votes.granted.into_iter().map(|(_, guard)| guard).collect();
         let held = Held::new(Arc::clone(&self.name), owner, self.quorum(), self.nodes.len(), guards);
         let (mut asking, mut late) = (votes.asking, late.asking);
@@ -125,35 +146,68 @@ impl RedLock {
         Guard::of(held)
     }
 
+    /// Waits for the lock at one of the servers that are busy, and at another where that is refused: a server that answers
+    /// and yet lets nobody wait is of no more use to this vote than one that is away, as which it is counted.
+    async fn wait_at_one(
+        &self,
+        votes: &mut Votes,
+        request: &Request,
+        owner: &Owner,
+        looks: &mut Looks,
+        late: &mut LateVotes,
+    ) -> Result<Option<(usize, Guard)>> {
+        let mut refused = Vec::new();
+        while !votes.busy.is_empty() && votes.failed <= self.nodes.len() - self.quorum() {
+            match self.wait(&votes.busy, &refused, request, owner, looks, late).await? {
+                Wait::Over(first) => return Ok(first),
+                Wait::Refused(at, error) => {
+                    tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait for it");
+                    refused.push(at);
+                    // A look may have led to one that is counted already, or to one that may answer yet.
+                    let before = votes.busy.len();
+                    votes.busy.retain(|other| *other != at);
+                    votes.failed += before - votes.busy.len();
+                    // A reason that passes may have passed by the next vote, whatever the others say.
+                    if votes.why.as_ref().is_none_or(|why| !why.is_retryable()) {
+                        votes.why = Some(error);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Waits for the lock at one of the servers where somebody else holds it, until it is had there, or most of the others
     /// are found to be free.
     ///
     /// One server, and not all of them: there all waiters stand in one queue, and the one that comes first goes on to the others.
     /// If every server told every waiter of a release, all would come back to every server at once, for a split vote. All waiters
     /// agree on the server: the first where somebody is who holds most of them, which a look finds out; before that, simply the
-    /// first.
+    /// first. `refused`: servers where this wait has been tried in vain.
     async fn wait(
         &self,
-        busy: Vec<usize>,
+        busy: &[usize],
+        refused: &[usize],
         request: &Request,
         owner: &Owner,
         looks: &mut Looks,
-        late: &mut Late,
-    ) -> Result<Option<(usize, Guard)>> {
+        late: &mut LateVotes,
+    ) -> Result<Wait> {
         let now = request.deadline.world().now();
-        let Some(mut at) = self.first_of(&busy, now) else { return Ok(None) };
+        let Some(mut at) = self.first_of(busy, now) else { return Ok(Wait::Over(None)) };
         looks.begin(self.is_settled(at, now));
         loop {
             if request.deadline.is_over() {
-                return Ok(None);
+                return Ok(Wait::Over(None));
             }
             let mut how = how(&owner.at(at), &request.asked, &request.deadline);
             how.wait = request.deadline.left();
             let elsewhere = async {
                 loop {
                     tokio::time::sleep(looks.pause(&**request.deadline.world())).await;
-                    match self.look(at, &busy, looks, &**request.deadline.world()).await {
+                    match self.look(at, busy, looks, &**request.deadline.world()).await {
                         Look::Stay => {}
+                        Look::At(other) if refused.contains(&other) => {}
                         Look::Free => return None,
                         Look::At(other) => return Some(other),
                     }
@@ -167,24 +221,25 @@ impl RedLock {
                 }
             });
             match outcome.await {
-                Ok(Ok(guard)) => return Ok(guard.map(|guard| (at, guard))),
+                Ok(Ok(guard)) => return Ok(Wait::Over(guard.map(|guard| (at, guard)))),
                 Ok(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => return Err(error),
+                Ok(Err(error)) => return Ok(Wait::Refused(at, error)),
                 // The next vote tells whether there are enough others. The attempt, dropped, leaves its queue here.
-                Ok(Err(_)) | Err(None) => return Ok(None),
+                Err(None) => return Ok(Wait::Over(None)),
                 Err(Some(other)) => at = other,
             }
         }
     }
 
     /// Gives back what was granted in vain, so that the next vote does not find it in its way.
-    async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut Late, deadline: &Deadline) {
+    async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut LateVotes, deadline: &Deadline) {
         if granted.is_empty() {
             return;
         }
         let all: Vec<_> = granted.into_iter().map(|(_, guard)| guard.unlocking()).collect();
         let limit = deadline.at_most(self.node_timeout);
         // What is not done by then goes on in the background.
-        let _ = late.beside(tokio::time::timeout(limit, futures::future::join_all(all))).await;
+        let _ = late.beside(within(limit, futures::future::join_all(all))).await;
     }
 }
 

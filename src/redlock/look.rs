@@ -25,7 +25,7 @@ const IN_VAIN: u32 = 3;
 
 /// What is believed for a while of where to wait: a server, and until when.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct Sightings {
     /// The server where somebody is who holds most of the servers.
     settled: Option<(usize, Moment)>,
     /// The server where nobody is who is worth waiting for.
@@ -34,7 +34,7 @@ pub(super) struct Known {
     suspect: Option<(usize, Vec<String>, Moment)>,
 }
 
-impl Known {
+impl Sightings {
     /// Somebody is at a server who does not hold most of the others. True when it has been so for a while: it is not about to
     /// take them, or to leave, but the vote of somebody who lost.
     fn is_lost(&mut self, at: usize, here: &[String], now: Moment) -> bool {

@@ -77,7 +77,7 @@ pub struct RedLock {
     nodes: Arc<[Arc<dyn DistLock>]>,
     node_timeout: Duration,
     /// What looks have found out of late, for all who wait by this object or its clones.
-    known: Arc<Mutex<look::Known>>,
+    known: Arc<Mutex<look::Sightings>>,
     odd: Option<Error>,
 }
 

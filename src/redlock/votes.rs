@@ -52,12 +52,12 @@ impl Votes {
 
 /// Attempts of earlier votes: their servers have not answered yet, and are not asked again before they have.
 #[derive(Default)]
-pub(super) struct Late {
+pub(super) struct LateVotes {
     pub(super) asking: Asking,
     pub(super) away: HashSet<usize>,
 }
 
-impl Late {
+impl LateVotes {
     pub(super) fn take(&mut self, asked: &HashSet<usize>, asking: Asking) {
         self.away.extend(asked);
         self.asking.extend(asking);
@@ -94,7 +94,7 @@ impl RedLock {
         request: &Request,
         owner: &Owner,
         first: Option<(usize, Guard)>,
-        late: &mut Late,
+        late: &mut LateVotes,
     ) -> Result<Votes> {
         late.sweep();
         let needed = self.quorum();

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,14 +38,16 @@ struct Waiter {
 #[derive(Default)]
 struct LocalQueue {
     waiting: Mutex<VecDeque<Waiter>>,
+    /// So many places at the most were left since it was swept.
+    departed: AtomicUsize,
     /// Notified when somebody has left.
     left: Notify,
 }
 
 /// A place in a queue, left when dropped.
-struct Place {
+struct LocalPlace {
     queue: Arc<LocalQueue>,
-    told: oneshot::Receiver<Result<Grant>>,
+    answer: oneshot::Receiver<Result<Grant>>,
 }
 
 /// The work for a queue, which ends with it however it ends.
@@ -63,9 +66,10 @@ impl Drop for Serving {
     }
 }
 
-impl Drop for Place {
+impl Drop for LocalPlace {
     fn drop(&mut self) {
-        self.told.close();
+        self.answer.close();
+        self.queue.departed.fetch_add(1, Ordering::Relaxed);
         self.queue.left.notify_one();
     }
 }
@@ -87,26 +91,26 @@ impl LocalQueues {
     ) -> Result<Option<Grant>> {
         loop {
             let mut place = self.enter(segments, begin, lease, deadline);
-            let told = loop {
-                let Some(rest) = deadline.left() else { break (&mut place.told).await };
+            let answer = loop {
+                let Some(rest) = deadline.left() else { break (&mut place.answer).await };
                 // Timers know nothing of a suspend.
-                match within(rest.min(LOOK), &mut place.told).await {
-                    Some(told) => break told,
+                match within(rest.min(LOOK), &mut place.answer).await {
+                    Some(answer) => break answer,
                     None if !deadline.is_over() => {}
                     None => {
                         let outcome = cut_off(segments, deadline).await;
-                        place.told.close();
+                        place.answer.close();
                         // A grant at the very end counts: success wins.
-                        return match place.told.try_recv() {
-                            Ok(told) => told.map(Some),
+                        return match place.answer.try_recv() {
+                            Ok(answer) => answer.map(Some),
                             Err(_) => outcome.map(|()| None),
                         };
                     }
                 }
             };
             // Nothing was said: who asked on behalf of this queue went with its runtime.
-            if let Ok(told) = told {
-                return told.map(Some);
+            if let Ok(answer) = answer {
+                return answer.map(Some);
             }
         }
     }
@@ -117,13 +121,13 @@ impl LocalQueues {
         begin: usize,
         lease: Option<Duration>,
         deadline: &Deadline,
-    ) -> Place {
-        let (tell, told) = oneshot::channel();
+    ) -> LocalPlace {
+        let (tell, answer) = oneshot::channel();
         let waiter = Waiter { tell, deadline: deadline.clone() };
         let mut queues = self.0.lock();
         if let Some(queue) = queues.get(&lease) {
             queue.waiting.lock().push_back(waiter);
-            return Place { queue: Arc::clone(queue), told };
+            return LocalPlace { queue: Arc::clone(queue), answer };
         }
         let queue = Arc::new(LocalQueue::default());
         queue.waiting.lock().push_back(waiter);
@@ -132,7 +136,7 @@ impl LocalQueues {
         // The queue has no end of its own: a waiter that comes later may wait for longer than this one.
         let endless = Deadline::new(deadline.world(), None, Duration::ZERO);
         tokio::spawn(Arc::clone(self).serve(Arc::clone(&queue), Arc::clone(segments), begin, lease, endless));
-        Place { queue, told }
+        LocalPlace { queue, answer }
     }
 
     /// Asks for every segment for as long as anybody waits, and hands on what is granted.
@@ -189,7 +193,14 @@ impl LocalQueues {
     fn close_if_empty(&self, queue: &Arc<LocalQueue>, lease: Option<Duration>) -> bool {
         let mut queues = self.0.lock();
         let mut waiting = queue.waiting.lock();
-        waiting.retain(|waiter| !waiter.tell.is_closed());
+        let has_left = |waiter: &Waiter| waiter.tell.is_closed();
+        // Those who have left are skipped when their turn comes; too many of them are swept out before.
+        let departed = queue.departed.load(Ordering::Relaxed);
+        if departed > 32 && departed > waiting.len() / 2 {
+            waiting.retain(|waiter| !has_left(waiter));
+            queue.departed.store(0, Ordering::Relaxed);
+        }
+        while waiting.pop_front_if(|first| has_left(first)).is_some() {}
         let empty = waiting.is_empty();
         if empty {
             queues.remove(&lease);

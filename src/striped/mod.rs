@@ -141,28 +141,29 @@ impl Striped {
         let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
         // The tasks of this process that wait already came first.
         let behind = given.is_none() && !deadline.is_once() && self.queues.is_waiting(how.lease);
-        let mut vain = Vain::default();
+        let not_reentrant = how.not_reentrant;
+        let mut tally = Tally { not_reentrant, ..Tally::default() };
         for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
             let once = Acquire { waited_before: deadline.waited(), ..how.clone().wait(Duration::ZERO) };
             let segment = &self.segments[at];
             match self.within(deadline, segment.acquire(once)).await {
                 Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
-                Some(outcome) => vain.note(outcome.map(drop))?,
-                None => vain.note(cut_off(slice::from_ref(segment), deadline).await)?,
+                Some(outcome) => tally.note(outcome.map(drop))?,
+                None => tally.note(cut_off(slice::from_ref(segment), deadline).await)?,
             }
             let over =
                 if deadline.is_once() { self.left(deadline) == Some(Duration::ZERO) } else { deadline.is_over() };
             // Those that wait ask all segments side by side, and again.
-            if over || (vain.passing.is_some() && !deadline.is_once()) {
+            if over || (tally.passing.is_some() && !deadline.is_once()) {
                 break;
             }
         }
-        if deadline.is_over() || (!behind && vain.is_hopeless()) {
-            return vain.told();
+        if deadline.is_over() || (!behind && tally.is_hopeless()) {
+            return tally.verdict();
         }
         // One who has met with errors that pass, and does not wait for ever, waits by itself: it has to know at the end what
         // became of its own attempts. Nor will another's attempts do for an owner of its own.
-        if given.is_none() && (vain.passing.is_none() || how.wait.is_none()) {
+        if given.is_none() && (tally.passing.is_none() || how.wait.is_none()) {
             return self.queues.wait(&self.segments, begin, how.lease, deadline).await;
         }
         let (end, owner) = (deadline.clone(), given.clone());
@@ -179,11 +180,11 @@ impl Striped {
                 return Ok(Some((at, guard)));
             }
         }
-        let mut vain = Vain::default();
+        let mut tally = Tally { not_reentrant, ..Tally::default() };
         for outcome in asked.outcomes() {
-            vain.note(outcome)?;
+            tally.note(outcome)?;
         }
-        vain.told()
+        tally.verdict()
     }
 
     /// How long a command may take.
@@ -209,17 +210,17 @@ impl Striped {
     /// True when this owner holds any segment; keys that are no locks are passed over.
     async fn holds_any(&self, owner: &Owner) -> Result<bool> {
         let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
-        let mut vain = Vain::default();
+        let mut tally = Tally::default();
         while let Some(held) = asking.next().await {
             match held {
                 Ok(true) => return Ok(true),
-                outcome => vain.note(outcome.map(drop))?,
+                outcome => tally.note(outcome.map(drop))?,
             }
-            if vain.passing.is_some() {
+            if tally.passing.is_some() {
                 break;
             }
         }
-        vain.passing.map_or(Ok(false), Err)
+        tally.passing.map_or(Ok(false), Err)
     }
 
     fn check(&self) -> Result<()> {
@@ -238,29 +239,37 @@ impl Striped {
     }
 }
 
-/// True for an error that every other segment would give too.
-const fn is_everybodys(error: &Error) -> bool {
-    matches!(error, Error::Config { .. } | Error::Closed | Error::WouldDeadlock { why: Deadlock::NotReentrant, .. })
+/// True for an error that every other segment would give too. That its owner holds one is said of all of them only where it
+/// is `not_reentrant`: the plain flavour refuses a segment of the owner's own always, and another one may be free.
+const fn is_everybodys(error: &Error, not_reentrant: bool) -> bool {
+    match error {
+        Error::Config { .. } | Error::Closed => true,
+        Error::WouldDeadlock { why: Deadlock::NotReentrant, .. } => not_reentrant,
+        _ => false,
+    }
 }
 
 /// What became of segments that were asked in vain.
 #[derive(Default)]
-struct Vain {
+struct Tally {
     /// True when somebody else holds a segment.
     busy: bool,
     /// Why a segment could not be asked.
     passing: Option<Error>,
-    /// Why a segment cannot be had, now or later.
+    /// Why a segment cannot be had, as long as nobody mends it, or its owner, who asks, does not give it back.
     bad: Option<Error>,
+    /// True when the owner is not to come in again.
+    not_reentrant: bool,
 }
 
-impl Vain {
+impl Tally {
     /// Adds the outcome of one more segment. *Errors*: the one that every other segment would give too.
     fn note(&mut self, outcome: Result<()>) -> Result<()> {
         match outcome {
             Ok(()) => self.busy = true,
-            Err(error) if is_everybodys(&error) => return Err(error),
+            Err(error) if is_everybodys(&error, self.not_reentrant) => return Err(error),
             Err(error) if error.is_retryable() => self.passing = Some(error),
+            Err(error @ Error::WouldDeadlock { .. }) => self.bad = Some(error),
             Err(error) => {
                 tracing::warn!(%error, "a segment cannot be had, and is passed over");
                 self.bad = Some(error);
@@ -275,7 +284,7 @@ impl Vain {
     }
 
     /// Busy only where that is known of all that can be had.
-    fn told<T>(self) -> Result<Option<T>> {
+    fn verdict<T>(self) -> Result<Option<T>> {
         match self {
             Self { passing: Some(error), .. } | Self { busy: false, bad: Some(error), .. } => Err(error),
             _ => Ok(None),

@@ -8,6 +8,7 @@ mod cost;
 mod faults;
 mod majority;
 mod minority;
+mod refusal;
 mod renewal;
 mod restart;
 mod rig;

@@ -1,5 +1,6 @@
 //! The striped lock: one resource cut into segments.
 
+mod bad;
 mod cancel;
 mod cost;
 mod faults;
