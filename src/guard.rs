@@ -75,7 +75,7 @@ pub struct Member {
 
 impl Guard {
     pub(crate) fn new(grant: Grant, handle: Arc<Handle>) -> Self {
-        let unused = Unused::new(&grant.hold.name().plain);
+        let unused = Unused::new(&grant.hold.name().as_written);
         Self(Inner::One(Single::new(grant, handle)), unused)
     }
 

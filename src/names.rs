@@ -33,10 +33,13 @@ const LOCK_QUEUE: &str = "redisson_lock_queue";
 const LOCK_TIMEOUT: &str = "redisson_lock_timeout";
 const LOCK_WAITERS: &str = "redisson_lock_waiters";
 
+/// The counter of a fenced lock's sections.
+const LOCK_TOKEN: &str = "redisson_lock_token";
+
 /// A lock's name with all that derives from it, made once for a lock object.
 pub(crate) struct LockName {
-    /// What the user wrote.
-    pub(crate) plain: Arc<str>,
+    /// What the user wrote, without the prefix.
+    pub(crate) as_written: Arc<str>,
     /// The main key: prefix and name.
     pub(crate) key: Bytes,
     /// Where its releases are announced.
@@ -61,36 +64,33 @@ pub(crate) enum Half {
     Plain,
 }
 
-/// The counter of a fenced lock's sections.
-const LOCK_TOKEN: &str = "redisson_lock_token";
-
 impl LockName {
-    pub(crate) fn new(prefix: &str, plain: &str) -> Arc<Self> {
-        Arc::new(Self::on(LOCK_CHANNEL, prefix, plain, Half::Whole, 0))
+    pub(crate) fn new(prefix: &str, written: &str) -> Arc<Self> {
+        Arc::new(Self::on(LOCK_CHANNEL, prefix, written, Half::Whole, 0))
     }
 
     /// Of a plain lock.
-    pub(crate) fn of_plain(prefix: &str, plain: &str) -> Arc<Self> {
-        Arc::new(Self::on(PLAIN_CHANNEL, prefix, plain, Half::Plain, PLAIN_SALT))
+    pub(crate) fn of_plain(prefix: &str, written: &str) -> Arc<Self> {
+        Arc::new(Self::on(PLAIN_CHANNEL, prefix, written, Half::Plain, PLAIN_SALT))
     }
 
-    fn on(channel: &str, prefix: &str, plain: &str, half: Half, salt: u64) -> Self {
-        let key = format!("{prefix}{plain}");
+    fn on(channel: &str, prefix: &str, written: &str, half: Half, salt: u64) -> Self {
+        let key = format!("{prefix}{written}");
         let hash = seeded(key.as_bytes()) ^ salt;
         let channel = Bytes::from(tagged(channel, &key));
         // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
         let end = channel.len() - usize::from(!key.contains('{'));
         let key = channel.slice(end - key.len()..end);
-        Self { plain: Arc::from(plain), key, channel, lock: None, half, hash }
+        Self { as_written: Arc::from(written), key, channel, lock: None, half, hash }
     }
 
     /// The two halves of a read-write lock, reading first: one key, one channel.
-    pub(crate) fn halves(prefix: &str, plain: &str) -> (Arc<Self>, Arc<Self>) {
-        let whole = Self::new(prefix, plain);
+    pub(crate) fn halves(prefix: &str, written: &str) -> (Arc<Self>, Arc<Self>) {
+        let whole = Self::new(prefix, written);
         let channel = Bytes::from(tagged(RW_CHANNEL, &whole.raw()));
         let half = |half, salt| {
-            let (plain, key) = (Arc::clone(&whole.plain), whole.key.clone());
-            Arc::new(Self { plain, key, channel: channel.clone(), lock: None, half, hash: whole.hash ^ salt })
+            let (as_written, key) = (Arc::clone(&whole.as_written), whole.key.clone());
+            Arc::new(Self { as_written, key, channel: channel.clone(), lock: None, half, hash: whole.hash ^ salt })
         };
         (half(Half::Read, READ_SALT), half(Half::Write, WRITE_SALT))
     }
@@ -119,8 +119,8 @@ impl LockName {
         channel.extend_from_slice(owner.as_bytes());
         let hash = seeded(&channel);
         let channel = Bytes::from(channel);
-        let (plain, lock) = (Arc::clone(&self.plain), Some(Arc::clone(self)));
-        Arc::new(Self { plain, key: channel.clone(), channel, lock, half: Half::Whole, hash })
+        let (as_written, lock) = (Arc::clone(&self.as_written), Some(Arc::clone(self)));
+        Arc::new(Self { as_written, key: channel.clone(), channel, lock, half: Half::Whole, hash })
     }
 
     /// The key of a fair lock's queue.
@@ -151,7 +151,7 @@ impl LockName {
 
     /// Refuses names that no lock can have. Called before anything is sent.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.plain.is_empty() {
+        if self.as_written.is_empty() {
             return Err(Error::config("a lock needs a name: the name is empty"));
         }
         if self.key.len() > LONGEST {
@@ -166,7 +166,7 @@ impl LockName {
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.plain, f)
+        fmt::Debug::fmt(&self.as_written, f)
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
             let name = LockName::new(prefix, plain);
             assert_eq!(name.key, key);
             assert_eq!(name.channel, channel);
-            assert_eq!(&*name.plain, plain);
+            assert_eq!(&*name.as_written, plain);
             assert!(name.check().is_ok());
             let suffix = channel.strip_prefix("redisson_lock__channel").unwrap();
             assert_eq!(name.queue(), format!("redisson_lock_queue{suffix}"));
@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(name.counter(), format!("redisson_lock_token{suffix}"));
             assert_eq!(name.inbox("u:1").channel, format!("{channel}:u:1"));
             let own = LockName::of_plain(prefix, plain);
-            assert_eq!((&own.key, &*own.plain), (&name.key, plain));
+            assert_eq!((&own.key, &*own.as_written), (&name.key, plain));
             assert_eq!(own.channel, format!("distlock_plain{suffix}"));
             let (read, write) = LockName::halves(prefix, plain);
             assert!(read != write && read != name && write != name);

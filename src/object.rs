@@ -51,7 +51,7 @@ impl<F> Lock<F> {
     /// The name, without the client's prefix.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.protocol.name().plain
+        &self.protocol.name().as_written
     }
 
     /// As [`DistLock::acquire`], without a boxed future. Held while the [guard](Guard#bind-it) lives:

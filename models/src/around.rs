@@ -27,7 +27,7 @@ pub(crate) mod names {
 
     #[derive(Debug, PartialEq, Eq, Hash)]
     pub(crate) struct LockName {
-        pub(crate) plain: String,
+        pub(crate) as_written: String,
         pub(crate) channel: Bytes,
         pub(crate) lock: Option<Arc<LockName>>,
     }

@@ -100,8 +100,8 @@ pub(crate) struct Client {
 }
 
 /// A name; two with the same channel may be had.
-pub(crate) fn name(plain: &str) -> Arc<LockName> {
-    Arc::new(LockName { plain: plain.to_owned(), channel: Bytes::from_static(CHANNEL), lock: None })
+pub(crate) fn name(text: &str) -> Arc<LockName> {
+    Arc::new(LockName { as_written: text.to_owned(), channel: Bytes::from_static(CHANNEL), lock: None })
 }
 
 impl Client {

@@ -107,7 +107,7 @@ impl Request {
 
     /// Acquires, waiting as it is to.
     async fn carry_out(&mut self) -> Result<Option<Grant>> {
-        let name = &self.protocol.name().plain;
+        let name = &self.protocol.name().as_written;
         let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = self.protocol.flavour());
         let acquiring = async {
             if self.deadline.is_once() {
@@ -188,7 +188,7 @@ impl Request {
         // Read where somebody hears it only: every acquire comes by here.
         let waited = || self.deadline.elapsed();
         let flavour = self.protocol.flavour();
-        let name = &self.protocol.name().plain;
+        let name = &self.protocol.name().as_written;
         match outcome {
             Ok(Some(grant)) => {
                 super::metrics::acquired(flavour, waited);

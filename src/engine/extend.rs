@@ -144,7 +144,7 @@ impl Extension {
             } else {
                 self.uncap(before);
             }
-            fault.to_error(&hold.name().plain)
+            fault.to_error(&hold.name().as_written)
         })?;
         if cuts && !notes_cuts {
             // A copy of the command that comes late shortens whatever was set meanwhile: nothing is, until its last moment.

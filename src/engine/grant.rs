@@ -78,7 +78,7 @@ impl Grant {
         let Some(weaker) = hold.protocol.halves().and_then(|halves| halves.weaker()) else {
             let what = format!(
                 "the lock {:?} is held as {}: only a write lock can be downgraded",
-                hold.name().plain,
+                hold.name().as_written,
                 hold.protocol.flavour()
             );
             return Err(Error::Unsupported { what });

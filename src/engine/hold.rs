@@ -79,7 +79,7 @@ impl Hold {
 
     /// The error that the end of the hold is to its guards.
     pub(crate) fn lost(&self, end: End) -> Error {
-        let name = Arc::clone(&self.name().plain);
+        let name = Arc::clone(&self.name().as_written);
         match end {
             End::Expired => Error::Lost { name, why: Lost::Expired },
             End::Gone => Error::Lost { name, why: Lost::Gone },

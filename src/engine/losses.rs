@@ -83,7 +83,7 @@ impl Engine {
         hold.changed.notify_waiters();
         if end != End::Closed {
             metrics::lost(hold.protocol.flavour(), lost.len());
-            tracing::warn!(lock.name = %hold.name().plain, owner = hold.owner.text(), ?end, "lock lost");
+            tracing::warn!(lock.name = %hold.name().as_written, owner = hold.owner.text(), ?end, "lock lost");
         }
         self.registry.forget(hold);
         release::give_back_ended(self, hold, end, lost, tenure);

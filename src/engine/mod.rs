@@ -160,7 +160,7 @@ impl Engine {
 
     /// Sends a command once, for a caller to whom all failures are the same.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply> {
-        self.topology.run(name, call).await.map_err(|fault| fault.to_error(&name.plain))
+        self.topology.run(name, call).await.map_err(|fault| fault.to_error(&name.as_written))
     }
 
     /// Done once a moment has passed; at once where it has.

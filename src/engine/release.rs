@@ -60,7 +60,7 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     let Some(release) = GuardRelease::leave_book(&engine, &hold, grant.level, grant.since) else {
         return Ok(Released::Free);
     };
-    let (name, flavour) = (&hold.name().plain, hold.protocol.flavour());
+    let (name, flavour) = (&hold.name().as_written, hold.protocol.flavour());
     let span = tracing::debug_span!("unlock", lock.name = %name, lock.flavour = flavour);
     Finished::new(&engine.reaper, release.run(Persistence::ConfiguredRetries).instrument(span)).await
 }
@@ -192,7 +192,7 @@ impl GuardRelease {
         // A command that shortens it may come in still; a repeat may have found nothing to do.
         let rearms = !hold.protocol.nature().leases_apart && !doubted && sent.as_nanos() >= cut_until;
         let released = self.book_answer(Answered { release, sent, rearms, clean: !acquire_doubted && !doubted })?;
-        let name = &hold.name().plain;
+        let name = &hold.name().as_written;
         if !self.was_held {
             // The server had it still, but it was not to be relied on any more.
             return Err(Error::NotHeld { name: Arc::clone(name), why: NotHeld::LeaseOver });
@@ -229,7 +229,7 @@ impl GuardRelease {
         let Self { engine, hold, number, .. } = self;
         super::metrics::release_failed(hold.protocol.flavour());
         hold.book().owe(owed.into_iter().chain((!goes_on).then_some(*number)));
-        tracing::warn!(lock.name = %hold.name().plain, %error, goes_on, "release failed");
+        tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, "release failed");
         if !goes_on && hold.book().counted_down(self.tenure) {
             // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.
             lock_is_free(engine, hold, 0);
@@ -239,7 +239,7 @@ impl GuardRelease {
     /// Books what a release came to, and notifies whom it concerns.
     fn book_answer(&self, answer: Answered) -> Result<Released> {
         let Self { engine, hold, tenure, .. } = self;
-        let (name, sent) = (Arc::clone(&hold.name().plain), answer.sent);
+        let (name, sent) = (Arc::clone(&hold.name().as_written), answer.sent);
         match answer.release {
             Release::Left(left) => {
                 let mut book = hold.book();

@@ -233,7 +233,7 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
                 round.lost += engine.refuted(hold, tenure);
             }
             odd => {
-                tracing::warn!(lock.name = %hold.name().plain, reply = ?odd, "the server refused to renew this lock");
+                tracing::warn!(lock.name = %hold.name().as_written, reply = ?odd, "the server refused to renew this lock");
                 round.failed += 1;
             }
         }

@@ -25,7 +25,7 @@ impl Single {
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
-        &self.grant.hold.name().plain
+        &self.grant.hold.name().as_written
     }
 
     pub(super) fn owner(&self) -> &Owner {

@@ -94,7 +94,7 @@ impl PlainLock {
     /// [`name_prefix`](crate::Builder::name_prefix): another library's, such as `job-lock:default:`.
     #[must_use]
     pub fn prefix(self, prefix: &str) -> Self {
-        self.changed(|plain| plain.name = LockName::of_plain(prefix, &plain.name.plain))
+        self.changed(|plain| plain.name = LockName::of_plain(prefix, &plain.name.as_written))
     }
 
     /// How its values are written. Defaults to [`PlainValue::Owner`]. Makes no difference to whom it keeps out.

@@ -197,7 +197,7 @@ impl RedLock {
 /// Who keeps one out who asks for this lock: its holders; of a read-write lock those of the other half too, and they alone
 /// where this half can be held side by side.
 async fn in_the_way(lock: &Arc<dyn DistLock>) -> Result<Vec<String>> {
-    let rw = part(lock).map(|part| (part.protocol.flavour(), part.client.rw(&part.protocol.name().plain)));
+    let rw = part(lock).map(|part| (part.protocol.flavour(), part.client.rw(&part.protocol.name().as_written)));
     let states = match rw {
         Some(("read", rw)) => vec![rw.write().state().await?],
         Some(("write", rw)) => {

@@ -82,7 +82,7 @@ impl RwLock {
     /// The name, without the client's prefix.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.read.plain
+        &self.read.as_written
     }
 
     /// The half that many may hold side by side: Redisson's `readLock()`.

@@ -208,7 +208,7 @@ impl Attempt {
         }
         let what = format!(
             "the owner has to do with the lock {:?} as {}: a fenced lock's sections all have numbers, and no others",
-            protocol.name().plain,
+            protocol.name().as_written,
             protocol.flavour()
         );
         Err(Error::Config { what }.into())
@@ -233,7 +233,7 @@ impl Attempt {
     }
 
     fn deadlock(&self, why: Deadlock) -> Failed {
-        let error = Error::WouldDeadlock { name: Arc::clone(&self.protocol().name().plain), why };
+        let error = Error::WouldDeadlock { name: Arc::clone(&self.protocol().name().as_written), why };
         Failed { would_repeat: true, ..error.into() }
     }
 
@@ -276,7 +276,7 @@ impl Attempt {
             });
             let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
-                Failed { doubt, ..fault.to_error(&protocol.name().plain).into() }
+                Failed { doubt, ..fault.to_error(&protocol.name().as_written).into() }
             })?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // Not carried out: the server's clock was not known, or stepped.

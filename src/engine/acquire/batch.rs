@@ -69,7 +69,7 @@ pub(crate) fn batch(
             if fault.in_doubt() {
                 undo();
             }
-            fault.to_error(&name.plain)
+            fault.to_error(&name.as_written)
         })?;
         if placements() != asked_at {
             // Neither a yes nor a no counts of a server that may have lost the name before it answered.
@@ -84,7 +84,7 @@ pub(crate) fn batch(
                 return match parts.as_slice() {
                     [Reply::Int(n), Reply::Int(_)] => at(n).map(|at| Ok(Batch::Busy(at))),
                     [Reply::Int(n), Reply::Text(text)] => {
-                        at(n).map(|at| Err(refused(text).to_error(&targets[at].hold.name().plain)))
+                        at(n).map(|at| Err(refused(text).to_error(&targets[at].hold.name().as_written)))
                     }
                     _ => None,
                 }

@@ -65,7 +65,7 @@ impl Request {
             if self.deadline.is_over() {
                 return Ok(None);
             }
-            tracing::debug!(lock.name = %self.protocol.name().plain, "lost its place in the queue, and takes another");
+            tracing::debug!(lock.name = %self.protocol.name().as_written, "lost its place in the queue, and takes another");
             if self.fresh {
                 // A message that the old owner was passed the lock may be on its way still.
                 (self.owner, self.inbox, self.number) = (self.engine.owner(), None, 0);

@@ -165,7 +165,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
             }
             (Some(Reply::Text(reason)), _) => {
                 let reason = String::from_utf8_lossy(reason);
-                tracing::warn!(lock.name = %protocol.name().plain, %reason, "the server refused to keep a queue");
+                tracing::warn!(lock.name = %protocol.name().as_written, %reason, "the server refused to keep a queue");
                 for one in entries {
                     answers.next();
                     engine.registry.wake(&one.inbox);

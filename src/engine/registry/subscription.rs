@@ -46,7 +46,7 @@ impl Registry {
                 match registry.topology.subscribe(&name).await {
                     Ok(()) => Listening::Live,
                     Err(fault) => {
-                        tracing::debug!(lock.name = %name.plain, ?fault, "cannot subscribe: waiters poll");
+                        tracing::debug!(lock.name = %name.as_written, ?fault, "cannot subscribe: waiters poll");
                         // The subscription may be in force all the same.
                         registry.unsubscribe(&name).await;
                         Listening::Off

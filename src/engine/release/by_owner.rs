@@ -87,7 +87,7 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         look();
         if let Err(fault) = reply {
             // A release by owner may take another hold first.
-            tracing::debug!(lock.name = %hold.name().plain, ?fault, "a hold without a guard stays listed");
+            tracing::debug!(lock.name = %hold.name().as_written, ?fault, "a hold without a guard stays listed");
         }
     }));
 }
@@ -200,7 +200,7 @@ async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
 /// What a release by owner came to for its caller. Notifies those who wait.
 fn conclude(target: &Target, release: Release) -> Result<Released> {
     let Target { engine, hold, .. } = target;
-    let name = Arc::clone(&hold.name().plain);
+    let name = Arc::clone(&hold.name().as_written);
     match release {
         Release::Free(_) | Release::Unannounced(_) => {
             notify_waiters(engine, &hold.protocol, 0);

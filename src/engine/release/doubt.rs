@@ -33,7 +33,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
         }
         let until = engine.now() + engine.options.watchdog.max(lease_left.span());
         let undone = undo_once(&target, lease_left, until).await;
-        tracing::debug!(lock.name = %hold.name().plain, ?undone, doubted, "undid an acquire");
+        tracing::debug!(lock.name = %hold.name().as_written, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
             engine.queues.check_after_first_lease(&hold.protocol, engine.now());
         }
@@ -93,7 +93,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
         };
         let until = engine.now();
         let found = undo_once(&target, lease_left, until).await;
-        tracing::trace!(lock.name = %hold.name().plain, ?found, "looked again for a late acquire");
+        tracing::trace!(lock.name = %hold.name().as_written, ?found, "looked again for a late acquire");
     }));
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
                 let until = engine.now() + engine.options.watchdog;
                 let id = engine.hold_id(&hold.owner, number);
                 let relieved = send(&engine, &hold, &id, lease_left, until).await.outcome;
-                tracing::debug!(lock.name = %hold.name().plain, ?relieved, "gave back a hold that had ended");
+                tracing::debug!(lock.name = %hold.name().as_written, ?relieved, "gave back a hold that had ended");
                 if relieved.is_err() {
                     hold.book().owe([number]);
                 }

@@ -80,7 +80,7 @@ pub(super) async fn send_release(
             Release::NotHeld(_) if doubted => Release::Free(0),
             release => release,
         }),
-        Err(fault) => Err(fault.to_error(&protocol.name().plain)),
+        Err(fault) => Err(fault.to_error(&protocol.name().as_written)),
     };
     Sent { outcome, doubted }
 }
@@ -100,7 +100,7 @@ pub(super) async fn until_answered(
             Err(fault) => fault,
         };
         doubted |= fault.in_doubt();
-        if !fault.to_error(&name.plain).is_retryable() {
+        if !fault.to_error(&name.as_written).is_retryable() {
             return (Err(fault), doubted);
         }
         let pause = engine.pause(failures);
@@ -132,7 +132,7 @@ pub(super) async fn in_time<T>(
                 refusals.add(clock, at, engine.now())?;
             }
             Err(fault) => {
-                let error = fault.to_error(&protocol.name().plain);
+                let error = fault.to_error(&protocol.name().as_written);
                 let pause = engine.pause(failures);
                 if fault.in_doubt() || !error.is_retryable() || engine.now() + pause >= until {
                     return Err(error);
