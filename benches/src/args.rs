@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use crate::subject::Who;
 
 /// The benches.
-const BENCHES: [&str; 13] = [
+const BENCHES: [&str; 14] = [
     "uncontended",
     "contended",
     "processes",
@@ -20,6 +20,7 @@ const BENCHES: [&str; 13] = [
     "multi",
     "striped",
     "red",
+    "fleet",
     "held",
     "latency",
 ];

@@ -356,6 +356,7 @@ impl Bed {
                 pool: pooled.then_some(self.args.pool),
                 distlock_ahead: ahead,
                 held: None,
+                fleet: None,
             });
         }
         rows

@@ -195,6 +195,7 @@ fn held_row(bed: &Bed, who: Who, mut times: Vec<f64>, commands_per_op: f64, figu
         pool: matches!(who, Who::Distlock | Who::Raw).then_some(bed.args.pool),
         distlock_ahead: None,
         held: Some(figures),
+        fleet: None,
     }
 }
 

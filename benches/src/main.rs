@@ -7,6 +7,7 @@ mod benches;
 mod cpu;
 mod drive;
 mod fair;
+mod fleet;
 mod held;
 mod java;
 mod line;
@@ -147,6 +148,10 @@ async fn run(args: Args) -> ExitCode {
         rows.extend(red::far(&bed).await);
         step("red, contended");
         rows.extend(red::together(&bed).await);
+    }
+    if args.wants("fleet") {
+        step("fleet");
+        rows.extend(fleet::fleets(&bed).await);
     }
     if args.wants("held") {
         step("held");

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::fleet::FleetFigures;
 use crate::subject::Who;
 
 /// One line of the report: the median round of one subject in one bench.
@@ -41,6 +42,8 @@ pub struct Row {
     pub distlock_ahead: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldFigures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetFigures>,
 }
 
 /// What only `held` tells.
@@ -111,6 +114,10 @@ fn line(row: &Row) -> [String; 13] {
     };
     let scripts = row.scripts_per_op.filter(|_| matches!(row.bench, "fair" | "rw 95/5" | "rw 50/50"));
     let scripts = scripts.map_or(String::new(), |scripts| format!("{scripts:.2} EVALSHA/op"));
+    let scripts = row.fleet.map_or(scripts, |fleet| {
+        let [idle, busy, mib] = [fleet.idle_ms_per_s, fleet.releasing_ms_per_s, fleet.mib_per_client];
+        format!("server {idle:.2} ms/s idle, {busy:.0} releasing; {mib:.1} MiB a client")
+    });
     let note = row.held.map_or(scripts, |held| {
         let memory =
             format!("{:.0} B a lock ({:.0} after renewals)", held.bytes_per_lock, held.bytes_per_lock_after_rounds);

@@ -28,6 +28,12 @@ const SIMPLE_ALONE: f64 = 0.9;
 const MULTI_1000: f64 = 1e5;
 const MULTI_10000: f64 = 1e6;
 
+/// A fleet: server time in ms a second while nobody moves, which is 5 % of a core; how often the cost of a grant with few clients may
+/// go into that with many: for a fair lock, and by each times that there are more clients.
+const FLEET_IDLE: f64 = 50.0;
+const FLEET_FAIR: f64 = 3.0;
+const FLEET_LINEAR: f64 = 1.5;
+
 /// A striped lock: of one lock's rate.
 const STRIPED: f64 = 3.0;
 
@@ -189,6 +195,34 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
             ("plain" | "plain, contended", Who::Reentrant) => {
                 let ahead = row.distlock_ahead.unwrap_or(0.0);
                 judge(row.bench == "plain", ahead > 1.0, row, format!("{ahead:.2} of our {peer} lock's rate (> 1)"));
+            }
+            (bench, Who::Distlock) if bench.starts_with("fleet") => {
+                let Some(fleet) = row.fleet else { continue };
+                let idle = fleet.idle_ms_per_s;
+                judge(
+                    true,
+                    idle < FLEET_IDLE,
+                    row,
+                    format!("idle {idle:.1} ms of server time a second (< {FLEET_IDLE})"),
+                );
+                let smallest = rows.iter().find(|first| first.bench == bench && first.subject == Who::Distlock);
+                let Some(smallest) = smallest.filter(|first| first.processes < row.processes) else { continue };
+                let cost = |row: &Row| row.server_cpu_us_per_op.unwrap_or(f64::INFINITY);
+                let (grew, more) = (cost(row) / cost(smallest), row.processes as f64 / smallest.processes as f64);
+                // The message of a release goes to each client, but for a fair lock's, which goes to one.
+                let most = if bench == "fleet fair" { FLEET_FAIR } else { FLEET_LINEAR * more };
+                let text = format!(
+                    "a grant costs the server {grew:.2} of what it does with {} clients (<= {most:.1})",
+                    smallest.processes
+                );
+                judge(true, grew <= most, row, text);
+            }
+            ("fleet reentrant" | "fleet fair" | "fleet rw", _) => {
+                let mib = |row: &Row| row.fleet.map_or(0.0, |fleet| fleet.mib_per_client);
+                let (our, its) = (mib(ours), mib(row));
+                judge(false, our < its, row, format!("{our:.1} MiB a client, {peer} {its:.1}"));
+                let (our, its) = (ours.ops_per_s, row.ops_per_s);
+                judge(false, our > its, row, format!("{our:.0} grants a second, {peer} {its:.0}"));
             }
             (_, Who::Distlock) => {}
             ("held", Who::Raw) => {}

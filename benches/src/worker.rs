@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::drive::{Plan, Sample};
+use crate::fleet::{Crew, Stay, Wanted};
 use crate::held::{Held, Hoard, Round};
 use crate::subject::{Any, Who};
 
@@ -29,6 +30,10 @@ enum Request {
     Hold(usize),
     /// Renew them all.
     Round,
+    /// Many clients more, all of whose waiters wait.
+    Fleet(Wanted),
+    /// End these.
+    Disband,
     /// Close the client, and end.
     Close,
 }
@@ -111,6 +116,18 @@ impl Worker {
         self.answer().await
     }
 
+    /// Connects many clients, and has all of them wait.
+    pub async fn fleet(&mut self, wanted: &Wanted) {
+        self.ask(&Request::Fleet(wanted.clone())).await;
+        self.answer().await
+    }
+
+    /// Ends them; when they were inside.
+    pub async fn disband(&mut self) -> Vec<Stay> {
+        self.ask(&Request::Disband).await;
+        self.answer().await
+    }
+
     /// Has it close its client and end. Of what is held only distlock gives back all.
     pub async fn close(mut self) {
         self.ask(&Request::Close).await;
@@ -128,7 +145,7 @@ pub async fn serve(mut words: impl Iterator<Item = String>) {
         panic!("a worker is told its subject, a URL and the size of its pool")
     };
     let client = Any::connect(who, &url, pool).await;
-    let mut hoard = Hoard::default();
+    let (mut hoard, mut crew) = (Hoard::default(), Crew::default());
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     say(&());
     while let Ok(Some(line)) = lines.next_line().await {
@@ -142,6 +159,11 @@ pub async fn serve(mut words: impl Iterator<Item = String>) {
             }
             Ok(Request::Hold(count)) => say(&hoard.fill(&client, count).await),
             Ok(Request::Round) => say(&hoard.renew(&client).await),
+            Ok(Request::Fleet(wanted)) => {
+                crew = Crew::gather(&url, &wanted).await;
+                say(&());
+            }
+            Ok(Request::Disband) => say(&std::mem::take(&mut crew).disband().await),
             Ok(Request::Close) => {
                 client.close().await;
                 say(&());

@@ -1,0 +1,112 @@
+//! The rows of the fleets as a table for `docs/performance.md`, and as a picture: clients to the right, cost upwards, both by tens.
+
+use std::fmt::Write as _;
+
+use crate::report::{Row, time};
+use crate::subject::Who;
+
+const COLOURS: [&str; 3] = ["#0b6e4f", "#b5179e", "#1d4ed8"];
+/// Of a panel, in units of the picture, and the room around it.
+const WIDTH: f64 = 300.0;
+const HEIGHT: f64 = 220.0;
+const LEFT: f64 = 60.0;
+const TOP: f64 = 40.0;
+
+/// A table that can be pasted.
+pub fn markdown(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| fleet | whose | clients x waiters | server, idle | server, releasing | grants/s | server a grant | hand-over p50, p99 | MiB a client |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let Some(fleet) = row.fleet else { continue };
+        let handed =
+            if row.p99_us > 0.0 { format!("{}, {}", time(row.p50_us), time(row.p99_us)) } else { "-".to_owned() };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} x {} | {:.2} ms/s | {:.0} ms/s | {:.0} | {} | {handed} | {:.1} |",
+            row.bench.trim_start_matches("fleet "),
+            row.subject.name(),
+            fleet.clients,
+            fleet.waiters_each,
+            fleet.idle_ms_per_s,
+            fleet.releasing_ms_per_s,
+            row.ops_per_s,
+            time(row.server_cpu_us_per_op.unwrap_or(0.0)),
+            fleet.mib_per_client,
+        );
+    }
+    text
+}
+
+/// The picture.
+pub fn svg(rows: &[Row]) -> String {
+    let (width, height) = (2.0 * (WIDTH + LEFT) + 40.0, HEIGHT + TOP + 70.0);
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+    );
+    let idle = |row: &Row| row.fleet.map_or(0.0, |fleet| fleet.idle_ms_per_s);
+    let grant = |row: &Row| row.server_cpu_us_per_op.unwrap_or(0.0);
+    panel(&mut text, rows, LEFT, "server time while nobody moves, ms a second", idle);
+    panel(&mut text, rows, 2.0 * LEFT + WIDTH + 10.0, "server time of a grant, us", grant);
+    text += "</svg>\n";
+    text
+}
+
+/// A panel with a line for each kind and subject: Redisson's are dashed.
+fn panel(text: &mut String, rows: &[Row], left: f64, title: &str, of: impl Fn(&Row) -> f64) {
+    // Less than a hundredth is none.
+    let up = |row: &Row| of(row).max(0.01).log10();
+    let right = |row: &Row| (row.processes as f64).log10();
+    let low = rows.iter().map(up).fold(f64::INFINITY, f64::min).floor();
+    let high = rows.iter().map(up).fold(f64::NEG_INFINITY, f64::max).ceil().max(low + 1.0);
+    let last = rows.iter().map(right).fold(2.0, f64::max);
+    let x = |tens: f64| left + (tens - 1.0) / (last - 1.0) * WIDTH;
+    let y = |tens: f64| TOP + HEIGHT - (tens - low) / (high - low) * HEIGHT;
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "<text x=\"{left}\" y=\"{}\" font-weight=\"bold\">{title}</text>", TOP - 16.0);
+    let mut tens = low;
+    while tens <= high {
+        let at = y(tens);
+        let _ = writeln!(
+            text,
+            "<path d=\"M{left} {at:.1}h{WIDTH}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            left - 6.0,
+            at + 4.0,
+            10_f64.powf(tens),
+        );
+        tens += 1.0;
+    }
+    let mut sizes: Vec<usize> = rows.iter().map(|row| row.processes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for size in sizes {
+        let (at, under) = (x((size as f64).log10()), TOP + HEIGHT + 16.0);
+        let _ = writeln!(text, "<text x=\"{at:.1}\" y=\"{under}\" text-anchor=\"middle\">{size}</text>");
+    }
+    let under = TOP + HEIGHT + 32.0;
+    let _ = writeln!(text, "<text x=\"{left}\" y=\"{under}\">clients, with 5 waiters each</text>");
+    let mut key = 0.0;
+    for (at, (bench, _)) in super::KINDS.iter().enumerate() {
+        for (who, dash) in [(Who::Distlock, ""), (Who::Redisson, " stroke-dasharray=\"5 3\"")] {
+            let line: Vec<&Row> = rows.iter().filter(|row| row.bench == *bench && row.subject == who).collect();
+            if line.is_empty() {
+                continue;
+            }
+            let points: Vec<_> = line.iter().map(|row| format!("{:.1},{:.1}", x(right(row)), y(up(row)))).collect();
+            let colour = COLOURS[at];
+            let _ = writeln!(
+                text,
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
+                points.join(" ")
+            );
+            let (name, under) = (bench.trim_start_matches("fleet "), TOP + HEIGHT + 52.0);
+            let name = if who == Who::Distlock { name.to_owned() } else { format!("{name}, Redisson") };
+            let from = left + key;
+            let _ = writeln!(text, "<text x=\"{from}\" y=\"{under}\" fill=\"{colour}\" font-size=\"9\">{name}</text>");
+            key += 12.0 + 5.0 * name.len() as f64;
+        }
+    }
+}
