@@ -28,7 +28,7 @@ const SIMPLE_ALONE: f64 = 0.9;
 const MULTI_1000: f64 = 1e5;
 const MULTI_10000: f64 = 1e6;
 
-/// A fleet: server time in ms a second while nobody moves, which is 5 % of a core; how often the cost of a grant with few clients may
+/// A fleet: server time in ms a second while nobody moves, which is 5 % of a core; how often the cost of a script with few clients may
 /// go into that with many: for a fair lock, and by each times that there are more clients.
 const FLEET_IDLE: f64 = 50.0;
 const FLEET_FAIR: f64 = 3.0;
@@ -207,12 +207,14 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 );
                 let smallest = rows.iter().find(|first| first.bench == bench && first.subject == Who::Distlock);
                 let Some(smallest) = smallest.filter(|first| first.processes < row.processes) else { continue };
-                let cost = |row: &Row| row.server_cpu_us_per_op.unwrap_or(f64::INFINITY);
+                // Of a script, as a lock that is handed over inside a process costs the server nothing.
+                let scripts = |row: &Row| row.scripts_per_op.unwrap_or(0.0);
+                let cost = |row: &Row| row.server_cpu_us_per_op.unwrap_or(f64::INFINITY) / scripts(row);
                 let (grew, more) = (cost(row) / cost(smallest), row.processes as f64 / smallest.processes as f64);
                 // The message of a release goes to each client, but for a fair lock's, which goes to one.
                 let most = if bench == "fleet fair" { FLEET_FAIR } else { FLEET_LINEAR * more };
                 let text = format!(
-                    "a grant costs the server {grew:.2} of what it does with {} clients (<= {most:.1})",
+                    "a script costs the server {grew:.2} of what it does with {} clients (<= {most:.1})",
                     smallest.processes
                 );
                 judge(true, grew <= most, row, text);

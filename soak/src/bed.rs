@@ -105,7 +105,7 @@ impl Bed {
 
     /// What the client of this number connects to.
     pub fn url(&self, number: usize) -> String {
-        if number % 2 == 0 { self.servers[0].url() } else { self.proxy.url() }
+        if number.is_multiple_of(2) { self.servers[0].url() } else { self.proxy.url() }
     }
 
     pub fn red_urls(&self) -> impl Iterator<Item = String> {

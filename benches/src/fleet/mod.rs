@@ -96,13 +96,16 @@ fn raise_descriptors() {
 /// What the server took in a window.
 struct Window {
     server_s: f64,
+    scripts: f64,
     seconds: f64,
 }
 
 async fn watch(bed: &Bed, length: Duration) -> Window {
+    let calls = bed.admin.calls("evalsha").await;
     let (began, before) = (Instant::now(), cpu::seconds(bed.server.pid()));
     tokio::time::sleep(length).await;
-    Window { server_s: cpu::seconds(bed.server.pid()) - before, seconds: began.elapsed().as_secs_f64() }
+    let (server_s, seconds) = (cpu::seconds(bed.server.pid()) - before, began.elapsed().as_secs_f64());
+    Window { server_s, scripts: bed.admin.calls("evalsha").await.saturating_sub(calls) as f64, seconds }
 }
 
 /// A holder that keeps all of them waiting.
@@ -241,7 +244,7 @@ fn row(
         share_min: 0.0,
         share_max: 0.0,
         commands_per_op: 0.0,
-        scripts_per_op: None,
+        scripts_per_op: Some(busy.scripts / grants.max(1.0)),
         cpu_us_per_op: cpu_s * 1e6 / grants.max(1.0),
         server_cpu_us_per_op: Some(busy.server_s * 1e6 / grants.max(1.0)),
         pool: None,
