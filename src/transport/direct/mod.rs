@@ -32,6 +32,8 @@ mod driver;
 mod link;
 mod messages;
 mod pipeline;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub(crate) use dial::Target;
