@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::config::Secret;
 use crate::transport::{Arg, Script};
 
 static SCRIPT: Script = Script::new("x", "return 1");
@@ -253,6 +254,62 @@ async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
     ended.await;
     assert_eq!(*heard.messages.lock(), [b"c 0", b"c 1"]);
     assert_eq!((heard.missed.load(Ordering::SeqCst), heard.reconnected.load(Ordering::SeqCst)), (1, 0));
+}
+
+/// Older than Redis 6, or something in between that is.
+#[tokio::test]
+async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
+    let server = Server::start().await;
+    let login = Some(Secret("o'brien".to_owned()));
+    let target =
+        Target { username: login, password: Some(Secret("a b\r\n".to_owned())), database: 3, ..server.target() };
+    let options = Options::default();
+    let logged_in = async || {
+        let mut peer = Peer(BufReader::new(server.0.accept().await.unwrap().0));
+        assert_eq!(peer.words().await, [&b"HELLO"[..], b"3", b"AUTH", b"o'brien", b"a b\r\n"]);
+        peer.say("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n").await;
+        assert_eq!(peer.words().await, [&b"AUTH"[..], b"o'brien", b"a b\r\n"]);
+        peer.say("+OK\r\n").await;
+        assert_eq!(peer.words().await, [b"PING"]);
+        peer.say("+PONG\r\n").await;
+        assert_eq!(peer.words().await, [&b"SELECT"[..], b"3"]);
+        peer.say("+OK\r\n").await;
+        peer
+    };
+    let both = async { (logged_in().await, logged_in().await) };
+    let (direct, (first, second)) = tokio::join!(Direct::connect(target, &options, false), both);
+    let direct = direct.unwrap();
+    let (mut commands, mut messages) = commands(&direct, first, second).await;
+    let mut asked = direct.run(call("a"));
+    sent(asked.as_mut());
+    commands.say("$-1\r\n").await;
+    assert_eq!(asked.await.unwrap(), Reply::Nil);
+    let subscribing = direct.subscribe(Bytes::from_static(b"c"));
+    messages.word().await;
+    messages.say("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+    subscribing.await.unwrap();
+}
+
+/// Nothing that a server sends is taken for the ground to use memory or stack without bound.
+#[tokio::test]
+async fn hostile_replies_end_the_connection() {
+    let deep = "*1\r\n".repeat(1 << 20);
+    for odd in [&*deep, "$9999999999\r\n", "*2147483647\r\n", "HTTP/1.1 400 Bad Request\r\n", "\0\r\n", ":1\r\n:2\r\n"]
+    {
+        let server = Server::start().await;
+        let (direct, first, second) = server.connect(Duration::from_secs(30)).await;
+        let (mut commands, _messages) = commands(&direct, first, second).await;
+        let mut asked = direct.run(call("a"));
+        sent(asked.as_mut());
+        commands.word().await;
+        // Closed before all of it is written.
+        let _ = commands.0.write_all(odd.as_bytes()).await;
+        let outcome = asked.await;
+        let is_answered = odd.starts_with(':') && outcome.is_ok();
+        assert!(is_answered || outcome.is_err_and(|fault| fault.kind == FaultKind::Lost));
+        // Made anew.
+        server.accept().await;
+    }
 }
 
 #[test]
