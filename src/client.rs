@@ -261,8 +261,8 @@ impl Builder {
         self
     }
 
-    /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a command, and a
-    /// few kB of memory a connection. Nothing else differs. Over TLS (`rediss://`) it is fred all the same. Defaults to false.
+    /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a
+    /// command, and buffers that grow only with what is sent. Nothing else differs. Over TLS (`rediss://`) it is fred all the same. Defaults to false.
     /// (Feature `direct`.)
     #[cfg(feature = "direct")]
     pub fn direct(mut self, direct: bool) -> Self {
