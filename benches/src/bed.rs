@@ -337,7 +337,7 @@ impl Bed {
             let sample = &mut rounds.samples[median];
             let [p50_us, p99_us, worst_us] = sample.times_us();
             let (share_min, share_max) = sample.shares();
-            let pooled = matches!(who, Who::Distlock | Who::Raw | Who::Reentrant);
+            let pooled = matches!(who, Who::Distlock | Who::Direct | Who::Raw | Who::Reentrant);
             rows.push(Row {
                 bench,
                 subject: *who,
@@ -403,8 +403,8 @@ pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<Strin
         // It deletes its latch after each release, whose script deletes once and publishes once.
         Who::Redisson => sum += calls("del").saturating_sub(calls("publish")),
         // So does our plain lock, but for those who wait.
-        Who::Distlock if calls("set") > 0 => names.push("set"),
-        Who::Distlock | Who::Raw | Who::Reentrant | Who::Redlock => {}
+        Who::Distlock | Who::Direct if calls("set") > 0 => names.push("set"),
+        Who::Distlock | Who::Direct | Who::Raw | Who::Reentrant | Who::Redlock => {}
     }
     sum + names.iter().map(|name| calls(name)).sum::<u64>()
 }

@@ -23,6 +23,10 @@ const fn ms(ms: u64) -> Duration {
 pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (5, ms(150)) } else { (13, ms(350)) };
     let mut rows = Vec::new();
+    let is_here = sides.iter().any(|(who, _)| *who == Who::Distlock);
+    if is_here {
+        sides.extend(bed.here(&[Who::Direct], &[]).await);
+    }
     for tasks in [1, 64, 1024] {
         let plan = Plan {
             tasks,
@@ -35,6 +39,9 @@ pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
         };
         rows.extend(bed.rounds("uncontended", 1, sides, &plan, rounds, By::Rate).await);
     }
+    let (direct, others): (Sides, Sides) = std::mem::take(sides).into_iter().partition(|(who, _)| *who == Who::Direct);
+    *sides = others;
+    bed.close(direct).await;
     rows
 }
 
@@ -89,7 +96,7 @@ pub async fn held(bed: &Bed) -> Vec<Row> {
             Who::Raw | Who::Rlock => rows.push(held_apart(bed, who).await),
             Who::Redisson => rows.push(held_java(bed).await),
             // It keeps no lock alive.
-            Who::Rslock | Who::Redsync | Who::Redlock | Who::RedisPy | Who::Reentrant => {}
+            Who::Rslock | Who::Redsync | Who::Redlock | Who::RedisPy | Who::Reentrant | Who::Direct => {}
         }
     }
     let ours = rows.iter().find(|row| row.subject == Who::Distlock).map(|row| row.ops_per_s);

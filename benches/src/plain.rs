@@ -11,7 +11,9 @@ use crate::subject::Who;
 /// Those that are asked for and have such a lock.
 fn subjects(bed: &Bed, with: &[Who]) -> Vec<Who> {
     let mut subjects: Vec<Who> = bed.args.subjects.iter().copied().filter(|who| with.contains(who)).collect();
-    subjects.extend(subjects.contains(&Who::Distlock).then_some(Who::Reentrant));
+    if subjects.contains(&Who::Distlock) {
+        subjects.extend([Who::Reentrant, Who::Direct]);
+    }
     subjects
 }
 

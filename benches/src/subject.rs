@@ -36,6 +36,9 @@ pub enum Who {
     /// Our own reentrant lock, where `Distlock` is another of ours. Not to be asked for.
     #[value(skip)]
     Reentrant,
+    /// As `Distlock`, over connections of its own instead of fred's. Not to be asked for.
+    #[value(skip)]
+    Direct,
 }
 
 impl Who {
@@ -71,11 +74,12 @@ impl Who {
             Self::Redlock => "redlock",
             Self::RedisPy => "redis-py",
             Self::Reentrant => "reentrant",
+            Self::Direct => "direct",
         }
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().chain([Self::Reentrant]).find(|who| who.name() == name)
+        Self::ALL.into_iter().chain([Self::Reentrant, Self::Direct]).find(|who| who.name() == name)
     }
 }
 
@@ -284,12 +288,14 @@ impl Any {
     /// Connects, with one round trip done. Of several servers, with commas between, a plain lock is on the first.
     pub async fn connect(who: Who, url: &str, pool: usize) -> Self {
         let client = async |url: &str| {
-            let client = distlock::Client::builder(url).pool_size(pool).connect().await;
+            let client = distlock::Client::builder(url).pool_size(pool).direct(who == Who::Direct).connect().await;
             client.unwrap_or_else(|error| panic!("distlock: {error}"))
         };
         match who {
             Who::Distlock if url.contains(',') => Self::Red(join_all(url.split(',').map(client)).await),
-            Who::Distlock | Who::Reentrant => Self::Distlock(client(url.split(',').next().unwrap_or(url)).await),
+            Who::Distlock | Who::Reentrant | Who::Direct => {
+                Self::Distlock(client(url.split(',').next().unwrap_or(url)).await)
+            }
             Who::Raw => Self::Raw(Raw::connect(url, pool).await),
             Who::Rslock => Self::Rslock(rslock::LockManager::new(vec![url])),
             Who::Rlock => {

@@ -227,6 +227,32 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 judge(false, our > its, row, format!("{our:.0} grants a second, {peer} {its:.0}"));
             }
             (_, Who::Distlock) => {}
+            (_, Who::Direct) => {
+                let over = 1.0 / row.distlock_ahead.unwrap_or(f64::INFINITY);
+                judge(
+                    true,
+                    over > 1.0,
+                    row,
+                    format!("over connections of its own {over:.2} of the rate over fred's (> 1)"),
+                );
+                let peers = [Who::Raw, Who::Rslock, Who::Rlock, Who::Redsync, Who::Redlock, Who::RedisPy];
+                let alike = rows.iter().filter(|peer| {
+                    peers.contains(&peer.subject)
+                        && (peer.bench, peer.processes, peer.tasks) == (row.bench, row.processes, row.tasks)
+                });
+                for peer in alike {
+                    let (ahead, least) = (
+                        peer.distlock_ahead.unwrap_or(0.0) * over,
+                        if peer.subject == Who::Raw { OF_RAW } else { 1.0 },
+                    );
+                    judge(
+                        true,
+                        ahead > least,
+                        row,
+                        format!("over connections of its own {ahead:.2} of {}'s rate (> {least})", peer.subject.name()),
+                    );
+                }
+            }
             ("held", Who::Raw) => {}
             ("held", _) => {
                 if row.ops_per_s > 0.0 {

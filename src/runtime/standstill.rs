@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep};
 pub(crate) const OVERDUE: Duration = Duration::from_millis(25);
 
 /// How long the reply to a command may take then: the server may have stood still as well.
-const RECOVERY: Duration = Duration::from_millis(50);
+pub(crate) const RECOVERY: Duration = Duration::from_millis(50);
 
 /// The time to read what is here unread: a command whose own limit passed in the same standstill ends before that.
 pub(crate) const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));

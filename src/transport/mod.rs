@@ -20,6 +20,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 pub(crate) mod coalesce;
+#[cfg(feature = "direct")]
+pub(crate) mod direct;
 pub(crate) mod node;
 pub(crate) mod script;
 

@@ -55,7 +55,8 @@ async fn killed_connections_lose_no_waiter_and_count_nothing_twice() {
 #[tokio::test]
 async fn a_release_while_the_subscription_is_away_is_noticed() {
     reentrant(async |bed| {
-        let holder = bed.client().await;
+        // Never waits itself: only the waiter listens.
+        let holder = bed.connect(bed.builder().take_turns(false)).await;
         let waiter = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).poll_cap(secs(30))).await;
         for round in 0..5 {
             let guard = holder.reentrant("a").lock().await.unwrap();

@@ -82,6 +82,8 @@ async fn waiting_process() {
     guard.unlock().await.unwrap();
     client.shutdown(secs(5)).await.unwrap();
     child::say("done");
+    // Its memory is looked at.
+    child::hear().await;
 }
 
 /// The most memory that a process has had so far, in KiB.
@@ -125,9 +127,10 @@ async fn a_flood_is_answered_by_few_looks_and_little_memory() {
         let released = Instant::now();
         waiter.expect("granted").await;
         let took = start.elapsed();
-        let grown = peak(&waiter) - before;
         println!("100 000 messages in {flooded:?}; granted {:?} after the release", released.elapsed());
         waiter.expect("done").await;
+        let grown = peak(&waiter) - before;
+        waiter.tell("end");
         let asked = bed.admin.calls("evalsha").await;
         // Of both processes: the release here, the release there, and the connections' own.
         let allowed = 64 + u64::try_from(took.as_millis() / 10).unwrap() + 5;
@@ -162,6 +165,7 @@ async fn big_messages_in_masses_are_survived() {
         println!("granted {:?} after the release", released.elapsed());
         assert!(released.elapsed() < secs(10));
         waiter.expect("done").await;
+        waiter.tell("end");
         waiter.wait().await;
     })
     .await;

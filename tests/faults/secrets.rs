@@ -183,7 +183,7 @@ async fn a_password_shows_nowhere() {
     let (heard, mut found) = facade.found();
     let lines = ears.lines();
     println!("looked through {} texts, {} lines of ours, {heard} lines of fred's", shown.0.len(), lines.len());
-    assert!(lines.len() > 50 && heard > 1000, "the ears are deaf");
+    assert!(lines.len() > 50 && (heard > 1000 || bed::is_direct()), "the ears are deaf");
     shown.0.extend(lines);
     found.extend(shown.0.into_iter().filter(|text| shows(text)));
     assert!(found.is_empty(), "{found:#?}");

@@ -62,7 +62,7 @@ async fn a_hundred_tasks_that_wait_for_a_fenced_lock_are_one_contender() {
         let attempts = async || bed.admin.calls("evalsha").await == 2;
         eventually("two attempts", secs(5), attempts).await;
         tokio::time::sleep(ms(300)).await;
-        assert_eq!(sent(bed).await, only(&[("evalsha", 2), ("ping", 1), ("subscribe", 1)]));
+        assert_eq!(sent(bed).await, only(&[("evalsha", 2), ("ping", bed::pings()), ("subscribe", 1)]));
         guard.unlock().await.unwrap();
         for task in tasks {
             task.await.unwrap();

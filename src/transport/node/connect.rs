@@ -20,6 +20,8 @@ use super::connection::{Connection, ErrorReceiver, keep_connection};
 use super::messages::{dispatch, keep_listening};
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
+#[cfg(feature = "direct")]
+use crate::transport::direct::{Place, Target};
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -35,7 +37,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Reads the URL. Errors never repeat it: it may hold a password.
-    fn config(&self) -> Result<Config> {
+    fn plain_config(&self) -> Result<Config> {
         let url = self.url.0.as_str();
         let (scheme, rest) = url
             .split_once("://")
@@ -103,12 +105,32 @@ impl Endpoint {
         if self.database.is_some() {
             config.database = self.database;
         }
+        Ok(config)
+    }
+
+    /// As `plain_config`, for a connection of fred's.
+    fn config(&self) -> Result<Config> {
+        let mut config = self.plain_config()?;
         config.username = config.username.as_deref().map(word);
         config.password = config.password.as_deref().map(word);
         config.version = RespVersion::RESP3;
         // Commands wait for a reconnect, up to their timeout, rather than fail the instant a connection is away.
         config.fail_fast = false;
         Ok(config)
+    }
+
+    /// Where a connection without fred leads to. None over TLS, which is fred's.
+    #[cfg(feature = "direct")]
+    pub(crate) fn direct(&self) -> Result<Option<Target>> {
+        let config = self.plain_config()?;
+        let is_tls = ["rediss://", "valkeys://"].iter().any(|scheme| self.url.0.starts_with(scheme));
+        let place = match config.server {
+            ServerConfig::Unix { path } => Place::Unix(path),
+            ServerConfig::Centralized { server } if !is_tls => Place::Tcp(server.host.to_string(), server.port),
+            _ => return Ok(None),
+        };
+        let (username, password) = (config.username.map(Secret), config.password.map(Secret));
+        Ok(Some(Target { place, username, password, database: config.database.unwrap_or(0) }))
     }
 }
 

@@ -53,7 +53,7 @@ pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
 
 /// So many of these, and nothing else.
 pub fn only(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
-    commands.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    commands.iter().filter(|(_, count)| *count > 0).map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
 /// Ten turns given back by hand, and ten by dropping: two commands each.

@@ -14,7 +14,7 @@ pub const WATCHDOG: Duration = secs(3);
 
 /// A builder for a client that notices faults and gives up soon.
 pub fn brisk(url: &str) -> Builder {
-    Client::builder(url)
+    crate::builder(url)
         .watchdog(WATCHDOG)
         .command_timeout(TIMEOUT)
         .connect_timeout(secs(3))

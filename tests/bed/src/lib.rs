@@ -54,7 +54,7 @@ impl Bed {
 
     /// A builder with the default options.
     pub fn builder(&self) -> Builder {
-        Client::builder(&self.server.url())
+        builder(&self.server.url())
     }
 
     /// A builder for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
@@ -113,6 +113,22 @@ impl Bed {
         self.sweep_counters().await;
         assert_nothing_left(&self.admin, &self.baseline).await;
     }
+}
+
+/// A builder over the transport under test: `DISTLOCK_TRANSPORT=direct` in the environment has all that begins here go without
+/// fred.
+pub fn builder(url: &str) -> Builder {
+    Client::builder(url).direct(is_direct())
+}
+
+/// True where the transport under test is not fred's.
+pub fn is_direct() -> bool {
+    std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
+}
+
+/// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one.
+pub fn pings() -> u64 {
+    u64::from(!is_direct())
 }
 
 /// For how long a client that has given everything back may be at it: longer than any command of a test may take, on a machine

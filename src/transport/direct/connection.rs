@@ -1,0 +1,360 @@
+//! One connection for commands, as its callers see it. They write to the socket themselves as long as few commands are under way;
+//! the connection's own task (`driver.rs`) reads the replies, and writes what piles up.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::dial::Trouble;
+use super::link::Writer;
+use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
+use super::wire::{Answer, write_call};
+use crate::transport::{Call, Fault, FaultKind, Reply};
+
+/// With more commands under way than this, writing is left to the connection's task: what comes meanwhile goes out with it.
+const FEW: usize = 4;
+
+/// After so many timeouts in a row a connection is taken for dead.
+const TIMEOUTS_TOLERATED: usize = 2;
+
+/// One connection for commands. Survives its sockets.
+#[derive(Debug)]
+pub(super) struct Connection {
+    state: Mutex<State>,
+    /// The connection's task, and whether there is something for it to do.
+    pub(super) driver: AtomicWaker,
+    pub(super) attention: AtomicBool,
+    /// For one command.
+    timeout: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    link: Link,
+    pipeline: Pipeline,
+    /// Timeouts since the last answer.
+    timeouts: usize,
+    /// Why there is no connection, while there is none.
+    trouble: Option<Trouble>,
+    /// Writing has failed; the connection's task sees to it.
+    failed: Option<io::Error>,
+    /// The socket takes no more for now.
+    is_full: bool,
+}
+
+#[derive(Debug)]
+enum Link {
+    Down,
+    Up(Writer),
+    Ended(FaultKind),
+}
+
+impl Connection {
+    pub(super) fn new(timeout: Duration) -> Arc<Self> {
+        let state = State {
+            link: Link::Down,
+            pipeline: Pipeline::default(),
+            timeouts: 0,
+            trouble: None,
+            failed: None,
+            is_full: false,
+        };
+        let (driver, attention) = (AtomicWaker::new(), AtomicBool::new(false));
+        Arc::new(Self { state: Mutex::new(state), driver, attention, timeout })
+    }
+
+    /// Runs a call: nothing is sent before the first poll.
+    pub(super) fn run(self: &Arc<Self>, call: Call, script_cache: bool) -> Exchange {
+        let stage = match call.script.command {
+            Some(command) => Stage::Command(command),
+            None if script_cache => Stage::Hash,
+            None => Stage::Source,
+        };
+        Exchange { connection: Arc::clone(self), call, stage, deadline: None, ticket: None }
+    }
+
+    fn send(
+        &self,
+        deadline: Instant,
+        context: &Context<'_>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Ticket, Fault> {
+        // Wakers are somebody else's code: made and dropped outside of the lock.
+        let waker = context.waker().clone();
+        let (ticket, wants_driver) = {
+            let mut state = self.state.lock();
+            if let Link::Ended(kind) = state.link {
+                return Err(ended(kind));
+            }
+            let (ticket, is_next) = state.pipeline.push(deadline, waker, write);
+            let few = state.pipeline.len() <= FEW;
+            if few {
+                state.write();
+            }
+            (ticket, is_next || !few || state.is_full || state.failed.is_some())
+        };
+        if wants_driver {
+            self.attend();
+        }
+        Ok(ticket)
+    }
+
+    /// Has the connection's task look at the state.
+    fn attend(&self) {
+        self.attention.store(true, Ordering::Release);
+        self.driver.wake();
+    }
+
+    /// The connection stands: what waits for it goes out.
+    pub(super) fn up(&self, writer: Writer) {
+        let mut state = self.state.lock();
+        if matches!(state.link, Link::Ended(_)) {
+            return;
+        }
+        (state.link, state.trouble, state.failed, state.timeouts) = (Link::Up(writer), None, None, 0);
+        state.is_full = false;
+        state.write();
+        drop(state);
+        self.attention.store(true, Ordering::Release);
+    }
+
+    /// The connection is gone. Commands that have left are lost; those that have not wait for the next one.
+    pub(super) fn down(&self, why: Trouble) {
+        let mut wakers = Vec::new();
+        let socket = {
+            let mut state = self.state.lock();
+            if matches!(state.link, Link::Ended(_)) {
+                return;
+            }
+            let fault = Fault { kind: FaultKind::Lost, message: why.message.clone(), source: why.source.clone() };
+            state.pipeline.broken(&fault, &mut wakers);
+            (state.trouble, state.is_full, state.failed) = (Some(why), false, None);
+            std::mem::replace(&mut state.link, Link::Down)
+        };
+        drop(socket);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Connecting has failed once more.
+    pub(super) fn troubled(&self, why: Trouble) {
+        self.state.lock().trouble = Some(why);
+    }
+
+    /// There will be no connection any more.
+    pub(super) fn end(&self, kind: FaultKind) {
+        let mut wakers = Vec::new();
+        let before = {
+            let mut state = self.state.lock();
+            if matches!(state.link, Link::Ended(_)) {
+                return;
+            }
+            state.pipeline.ended(&ended(kind), &mut wakers);
+            std::mem::replace(&mut state.link, Link::Ended(kind))
+        };
+        drop(before);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Hands on what the server has answered. False when it has answered what nobody asked.
+    pub(super) fn answered(&self, answers: &mut Vec<Answer>, wakers: &mut Vec<Waker>) -> bool {
+        let mut state = self.state.lock();
+        let mut is_right = true;
+        for answer in answers.drain(..) {
+            match state.pipeline.answer(answer, wakers) {
+                // A late one says nothing: where an answer is missing for good, all behind it come too late.
+                Some(in_time) => state.timeouts = if in_time { 0 } else { state.timeouts },
+                None => is_right = false,
+            }
+        }
+        drop(state);
+        wakers.drain(..).for_each(Waker::wake);
+        is_right
+    }
+
+    /// Writes what has piled up, as far as the socket has room: true where it has none for all. An error says that the connection
+    /// is gone.
+    pub(super) fn poll_write(&self, context: &mut Context<'_>) -> io::Result<bool> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(error) = state.failed.take() {
+                return Err(error);
+            }
+            if state.is_full {
+                let Link::Up(writer) = &state.link else { return Ok(false) };
+                match writer.poll_room(context) {
+                    Poll::Ready(Ok(())) => state.is_full = false,
+                    Poll::Ready(Err(error)) => return Err(error),
+                    Poll::Pending => return Ok(true),
+                }
+            }
+            if state.pipeline.unwritten().is_empty() {
+                return Ok(false);
+            }
+            state.write();
+        }
+    }
+
+    /// When the next command runs out of time.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.state.lock().pipeline.due()
+    }
+
+    /// Ends commands whose time is up. True when the connection is to be taken for dead.
+    pub(super) fn expire(&self, now: Instant) -> bool {
+        let mut wakers = Vec::new();
+        let is_dead = {
+            let mut state = self.state.lock();
+            let is_up = matches!(state.link, Link::Up(_));
+            let message = match &state.trouble {
+                // The reason says more than that time is up: a refused login, say.
+                Some(trouble) => trouble.message.clone(),
+                None if is_up => "the server takes no more commands".to_owned(),
+                None => "there is no connection to the server yet".to_owned(),
+            };
+            let source = state.trouble.as_ref().and_then(|trouble| trouble.source.clone());
+            let unsent = Fault { kind: FaultKind::NotSent, message, source };
+            let Expired { sent, unsent } = state.pipeline.expire(now, &unsent, &mut wakers);
+            state.timeouts += sent + unsent;
+            let is_dead = is_up && state.timeouts >= TIMEOUTS_TOLERATED;
+            if is_dead {
+                state.timeouts = 0;
+            }
+            is_dead
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        is_dead
+    }
+}
+
+impl State {
+    /// Writes as much as the socket takes.
+    fn write(&mut self) {
+        let Link::Up(writer) = &self.link else { return };
+        while !self.is_full && self.failed.is_none() && !self.pipeline.unwritten().is_empty() {
+            match writer.try_write(self.pipeline.unwritten()) {
+                Ok(0) => self.failed = Some(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.pipeline.wrote(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_full = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+}
+
+fn ended(kind: FaultKind) -> Fault {
+    let message = match kind {
+        FaultKind::RuntimeGone => "the client's runtime has ended",
+        _ => "the client is shut down",
+    };
+    Fault::new(kind, message)
+}
+
+/// How a call is sent.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Command(&'static str),
+    Hash,
+    Source,
+}
+
+/// A call under way. Dropped, it goes on without anybody who hears of it.
+pub(super) struct Exchange {
+    connection: Arc<Connection>,
+    call: Call,
+    stage: Stage,
+    /// Of both commands together, where the first one was in vain.
+    deadline: Option<Instant>,
+    ticket: Option<Ticket>,
+}
+
+impl Exchange {
+    fn send(&mut self, context: &Context<'_>) -> Result<(), Fault> {
+        let connection = &self.connection;
+        let deadline = *self.deadline.get_or_insert_with(|| {
+            let now = Instant::now();
+            now.checked_add(connection.timeout).unwrap_or(now)
+        });
+        let call = &self.call;
+        let ticket = match self.stage {
+            Stage::Command(command) => connection.send(deadline, context, |out| write_call(out, command, None, call)),
+            Stage::Hash => {
+                let sha: Bytes = call.script.sha();
+                connection.send(deadline, context, |out| write_call(out, "EVALSHA", Some(&sha), call))
+            }
+            Stage::Source => {
+                let source = call.script.source.as_bytes();
+                connection.send(deadline, context, |out| write_call(out, "EVAL", Some(source), call))
+            }
+        };
+        self.ticket = Some(ticket?);
+        Ok(())
+    }
+}
+
+impl Future for Exchange {
+    type Output = Result<Reply, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some(ticket) = this.ticket else {
+            return match this.send(context) {
+                Ok(()) => Poll::Pending,
+                Err(fault) => Poll::Ready(Err(fault)),
+            };
+        };
+        let outcome: Outcome = loop {
+            let look = this.connection.state.lock().pipeline.look(ticket, context.waker());
+            match look {
+                Look::Done(outcome) => break outcome,
+                Look::Waits => return Poll::Pending,
+                Look::WakesAnother => {
+                    let waker = context.waker().clone();
+                    let other = this.connection.state.lock().pipeline.wake_instead(ticket, waker);
+                    drop(other);
+                }
+            }
+        };
+        this.ticket = None;
+        match outcome {
+            Ok(Err(error)) if matches!(this.stage, Stage::Hash) && error.starts_with("NOSCRIPT") => {
+                this.stage = Stage::Source;
+                match this.send(context) {
+                    Ok(()) => Poll::Pending,
+                    Err(fault) => Poll::Ready(Err(fault)),
+                }
+            }
+            Ok(answer) => Poll::Ready(answer.map_err(refusal)),
+            Err(fault) => Poll::Ready(Err(fault)),
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            let waker = self.connection.state.lock().pipeline.abandon(ticket);
+            drop(waker);
+        }
+    }
+}
+
+/// What the server's error says of its command.
+fn refusal(message: String) -> Fault {
+    let is_elsewhere = matches!(message.split(' ').next(), Some("MOVED" | "ASK" | "TRYAGAIN"));
+    Fault::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, message)
+}
+
+/// True where the server that gives this error is one that was demoted: a new connection may lead to the one that was promoted.
+pub(super) fn is_demoted(answer: &Answer) -> bool {
+    answer.as_ref().is_err_and(|error| ["READONLY", "MASTERDOWN"].iter().any(|code| error.contains(code)))
+}

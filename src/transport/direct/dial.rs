@@ -1,0 +1,224 @@
+//! Opening a connection: the socket, the login, the database.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+
+use super::link::{Place, Reader, Writer, connect};
+use super::wire::{Answer, Incoming, Input, write_words};
+use crate::config::Secret;
+use crate::error::{Error, Step};
+
+/// Where to connect, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) place: Place,
+    pub(crate) username: Option<Secret>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) database: u8,
+}
+
+/// Opens connections to one server.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    pub(super) target: Target,
+    pub(super) within: Duration,
+    pub(super) user_timeout: Duration,
+}
+
+/// A connection that stands.
+pub(super) struct Opened {
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    pub(super) input: Input,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    pub(super) message: String,
+    pub(super) source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// True where waiting does not heal it: a login or a database that does not exist.
+    pub(super) is_final: bool,
+}
+
+impl Trouble {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), source: None, is_final: false }
+    }
+
+    /// What whoever connects is told.
+    pub(super) fn into_error(self) -> Error {
+        if self.is_final {
+            return Error::Server { message: self.message };
+        }
+        Error::Connection { message: self.message, outcome_unknown: false, source: self.source }
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        let message = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the server has closed the connection".to_owned(),
+            _ => error.to_string(),
+        };
+        Self { message, source: Some(Arc::new(error)), is_final: false }
+    }
+}
+
+/// What a server says to a login or a database that it does not have.
+const FINAL: [&str; 8] = [
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "ERR invalid password",
+    "ERR AUTH",
+    "ERR Client sent AUTH",
+    "ERR DB index",
+    "ERR invalid DB index",
+];
+
+fn refused(message: String) -> Trouble {
+    let is_final = FINAL.iter().any(|text| message.starts_with(text));
+    Trouble { message, source: None, is_final }
+}
+
+impl Dialer {
+    /// One try. None: it took too long.
+    pub(super) async fn open(&self) -> Option<Result<Opened, Trouble>> {
+        tokio::time::timeout(self.within, self.open_unbounded()).await.ok()
+    }
+
+    async fn open_unbounded(&self) -> Result<Opened, Trouble> {
+        let (reader, writer) = connect(&self.target.place, self.user_timeout).await?;
+        let mut opened = Opened { reader, writer, input: Input::default() };
+        opened.log_in(&self.target).await?;
+        Ok(opened)
+    }
+}
+
+impl Opened {
+    async fn log_in(&mut self, target: &Target) -> Result<(), Trouble> {
+        let (user, password) = (target.username.as_ref(), target.password.as_ref());
+        let login: Option<(&[u8], &[u8])> = match (user, password) {
+            (user, Some(password)) => Some((user.map_or(b"default", |user| user.0.as_bytes()), password.0.as_bytes())),
+            (Some(user), None) => Some((user.0.as_bytes(), b"")),
+            (None, None) => None,
+        };
+        let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
+        if let Some((user, password)) = login {
+            hello.extend([b"AUTH", user, password]);
+        }
+        match self.ask(&hello).await? {
+            Ok(_) => {}
+            Err(error) if is_unknown(&error) => {
+                // Older than Redis 6, or something between us and the server: the second version of the protocol.
+                if let Some((_, password)) = login {
+                    let mut auth: Vec<&[u8]> = vec![b"AUTH"];
+                    auth.extend(user.map(|user| user.0.as_bytes()));
+                    auth.push(password);
+                    self.ask(&auth).await?.map_err(refused)?;
+                }
+                // Whether it lets us in without one.
+                self.ask(&[b"PING"]).await?.map_err(refused)?;
+            }
+            Err(error) => return Err(refused(error)),
+        }
+        if target.database != 0 {
+            self.ask(&[b"SELECT", target.database.to_string().as_bytes()]).await?.map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a command and waits for its reply; nothing else is under way.
+    async fn ask(&mut self, words: &[&[u8]]) -> Result<Answer, Trouble> {
+        let mut out = Vec::new();
+        write_words(&mut out, words);
+        let written = self.write(&out).await;
+        // What the server had to say before it closed the connection counts for more.
+        loop {
+            match self.input.next().map_err(|garbage| Trouble::new(garbage.to_string()))? {
+                Some(Incoming::Reply(answer)) => return Ok(answer),
+                Some(Incoming::Push(_)) => continue,
+                None => {}
+            }
+            match self.reader.read_buf(self.input.room()).await {
+                Ok(0) => {
+                    written?;
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn write(&self, mut out: &[u8]) -> io::Result<()> {
+        while !out.is_empty() {
+            match self.writer.try_write(out) {
+                Ok(n) => out = &out[n..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::future::poll_fn(|context| self.writer.poll_room(context)).await?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_unknown(error: &str) -> bool {
+    ["ERR unknown", "NOPROTO", "ERR unsupported", "unsupported", "ERR Protocol version"]
+        .iter()
+        .any(|text| error.starts_with(text))
+}
+
+/// The pauses between tries to connect: none at first, then from 20 ms to 2 s, doubled each time, a quarter of each random.
+#[derive(Debug, Default)]
+pub(super) struct Pauses(u32);
+
+/// A connection that has stood for so long was a good one: the next is made at once.
+pub(super) const GOOD: Duration = Duration::from_secs(1);
+
+impl Pauses {
+    /// For a connection in the place of one that was made just now.
+    pub(super) const fn after_one() -> Self {
+        Self(1)
+    }
+
+    pub(super) async fn pause(&mut self) {
+        if self.0 > 0 {
+            let full = Duration::from_millis(20 << (self.0 - 1).min(7)).min(Duration::from_secs(2));
+            tokio::time::sleep(full.mul_f64(1.0 - rand::random::<f64>() / 4.0)).await;
+        }
+        self.0 += 1;
+    }
+}
+
+/// The first connection of each of several dialers: done when all stand. Tried again until the time is up, but for what is final.
+pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened>, Error> {
+    let latest = parking_lot::Mutex::new(None);
+    let one = async || {
+        let mut pauses = Pauses::default();
+        loop {
+            pauses.pause().await;
+            match dialer.open().await {
+                Some(Ok(opened)) => return Ok(opened),
+                Some(Err(trouble)) if trouble.is_final => return Err(trouble),
+                Some(Err(trouble)) => *latest.lock() = Some(trouble),
+                None => {}
+            }
+        }
+    };
+    let all = futures::future::try_join_all((0..count).map(|_| one()));
+    match tokio::time::timeout(dialer.within, all).await {
+        Ok(opened) => opened.map_err(Trouble::into_error),
+        Err(_) => {
+            let latest = latest.lock().take();
+            Err(latest.map_or(Error::Timeout { step: Step::Connect }, Trouble::into_error))
+        }
+    }
+}

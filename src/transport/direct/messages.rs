@@ -1,0 +1,303 @@
+//! The connection for messages: one task subscribes, hands every message on, and notices a connection that has fallen silent.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::{mpsc, oneshot};
+
+use super::dial::{Dialer, GOOD, Opened, Pauses, Trouble};
+use super::wire::{Answer, Incoming, write_words};
+use crate::runtime::standstill::limit_over;
+use crate::transport::{Fault, FaultKind, Listener, Reply};
+
+/// What is asked of the connection for messages. Whoever asks is told when the server has confirmed it.
+pub(super) enum Ask {
+    Subscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
+    Unsubscribe(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
+}
+
+/// What the server is to answer next.
+enum Expected {
+    Subscribed(Bytes),
+    Unsubscribed(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
+    Pong,
+}
+
+/// The task of the connection for messages.
+pub(super) struct Messages {
+    pub(super) dialer: Arc<Dialer>,
+    pub(super) listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    pub(super) ping_interval: Duration,
+    /// How long the answer to a ping may take.
+    pub(super) ping_timeout: Duration,
+    pub(super) asks: mpsc::UnboundedReceiver<Ask>,
+}
+
+/// A connection that stands, and what is under way on it.
+struct Standing {
+    opened: Opened,
+    out: Vec<u8>,
+    expected: VecDeque<Expected>,
+    /// When a ping, or the subscriptions before it, are overdue.
+    overdue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Subscriptions are being made anew: once they stand, every waiter has to look for itself.
+    is_anew: bool,
+}
+
+#[derive(Default)]
+struct Channels {
+    wanted: HashSet<Bytes>,
+    /// Who waits until a channel's subscription is confirmed.
+    waiting: HashMap<Bytes, Vec<oneshot::Sender<Result<(), Fault>>>>,
+}
+
+impl Messages {
+    /// Keeps the connection for as long as anybody may ask something of it. `first`: a connection that stands already.
+    pub(super) async fn run(mut self, first: Option<Opened>) {
+        let (mut channels, mut pauses, mut next) = (Channels::default(), Pauses::default(), first);
+        let mut is_new = next.is_none();
+        loop {
+            let opened = match next.take() {
+                Some(opened) => opened,
+                None => match self.connect(&mut channels, &mut pauses).await {
+                    Some(opened) => opened,
+                    None => return,
+                },
+            };
+            let since = tokio::time::Instant::now();
+            if self.serve(opened, &mut channels, is_new).await.is_none() {
+                return;
+            }
+            pauses = if since.elapsed() >= GOOD { Pauses::default() } else { Pauses::after_one() };
+            is_new = true;
+        }
+    }
+
+    /// Connects. What is asked meanwhile is done when the connection stands. None: nobody can ask any more.
+    async fn connect(&mut self, channels: &mut Channels, pauses: &mut Pauses) -> Option<Opened> {
+        let dialer = Arc::clone(&self.dialer);
+        let mut connecting = Box::pin(async move {
+            loop {
+                pauses.pause().await;
+                if let Some(Ok(opened)) = dialer.open().await {
+                    return opened;
+                }
+            }
+        });
+        loop {
+            tokio::select! {
+                opened = &mut connecting => return Some(opened),
+                ask = self.asks.recv() => channels.note(ask?),
+            }
+        }
+    }
+
+    /// Serves a connection until it is gone: why it is. None: nobody can ask any more.
+    async fn serve(&mut self, opened: Opened, channels: &mut Channels, is_new: bool) -> Option<Trouble> {
+        let mut standing =
+            Standing { opened, out: Vec::new(), expected: VecDeque::new(), overdue: None, is_anew: is_new };
+        if is_new {
+            for channel in &channels.wanted {
+                standing.subscribe(channel.clone());
+            }
+            standing.ping(self.ping_timeout);
+        }
+        let mut due = Box::pin(tokio::time::sleep(self.ping_interval));
+        loop {
+            if let Err(why) = standing.read_all(channels, &self.listener) {
+                return Some(why);
+            }
+            let Standing { opened: Opened { reader, writer, input }, out, overdue, .. } = &mut standing;
+            let is_full = match write(writer, out) {
+                Ok(is_full) => is_full,
+                Err(error) => return Some(error.into()),
+            };
+            tokio::select! {
+                biased;
+                read = reader.read_buf(input.room()) => match read {
+                    Ok(0) => return Some(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                    Ok(_) => {}
+                    Err(error) => return Some(error.into()),
+                },
+                ask = self.asks.recv() => standing.ask(channels, ask?),
+                room = poll_fn(|context| writer.poll_room(context)), if is_full => {
+                    if let Err(error) = room {
+                        return Some(error.into());
+                    }
+                }
+                () = async { if let Some(overdue) = overdue { overdue.await } }, if overdue.is_some() => {
+                    let error = "no answer in time";
+                    tracing::warn!(%error, "the connection for messages is silent: reconnecting");
+                    return Some(Trouble::new(error));
+                }
+                () = &mut due => {
+                    due.as_mut().reset(tokio::time::Instant::now() + self.ping_interval);
+                    standing.ping(self.ping_timeout);
+                }
+            }
+        }
+    }
+}
+
+impl Channels {
+    /// What is wanted of a connection that does not stand yet.
+    fn note(&mut self, ask: Ask) {
+        match ask {
+            Ask::Subscribe(channel, done) => {
+                self.wanted.insert(channel.clone());
+                self.waiting.entry(channel).or_default().push(done);
+            }
+            Ask::Unsubscribe(channel, done) => {
+                self.wanted.remove(&channel);
+                self.waiting.remove(&channel);
+                // With the connection the subscription is gone.
+                if let Some(done) = done {
+                    let _ = done.send(Ok(()));
+                }
+            }
+        }
+    }
+
+    fn confirmed(&mut self, channel: &Bytes, outcome: &Result<(), Fault>) {
+        for done in self.waiting.remove(channel).into_iter().flatten() {
+            let _ = done.send(outcome.clone());
+        }
+    }
+}
+
+impl Standing {
+    /// One channel a command: each has one reply, be it an error.
+    fn subscribe(&mut self, channel: Bytes) {
+        write_words(&mut self.out, &[b"SUBSCRIBE", &channel]);
+        self.expected.push_back(Expected::Subscribed(channel));
+    }
+
+    fn ping(&mut self, timeout: Duration) {
+        if self.overdue.is_none() {
+            write_words(&mut self.out, &[b"PING"]);
+            self.expected.push_back(Expected::Pong);
+            self.overdue = Some(Box::pin(limit_over(timeout)));
+        }
+    }
+
+    fn ask(&mut self, channels: &mut Channels, ask: Ask) {
+        match ask {
+            Ask::Subscribe(channel, done) => {
+                channels.wanted.insert(channel.clone());
+                channels.waiting.entry(channel.clone()).or_default().push(done);
+                self.subscribe(channel);
+            }
+            Ask::Unsubscribe(channel, done) => {
+                channels.wanted.remove(&channel);
+                channels.waiting.remove(&channel);
+                write_words(&mut self.out, &[b"UNSUBSCRIBE", &channel]);
+                self.expected.push_back(Expected::Unsubscribed(channel, done));
+            }
+        }
+    }
+
+    /// Takes in all that is here.
+    fn read_all(&mut self, channels: &mut Channels, listener: &OnceLock<Weak<dyn Listener>>) -> Result<(), Trouble> {
+        loop {
+            let incoming = self.opened.input.next().map_err(|garbage| Trouble::new(garbage.to_string()))?;
+            let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = incoming else { return Ok(()) };
+            if let Some((channel, payload)) = message(&answer) {
+                if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                    listener.message(channel, payload);
+                }
+                continue;
+            }
+            self.expected(&answer, channels)?;
+            if self.is_anew && self.overdue.is_none() {
+                self.is_anew = false;
+                if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                    listener.missed();
+                }
+            }
+        }
+    }
+
+    /// Takes what is no message for the answer to what was asked first.
+    fn expected(&mut self, answer: &Answer, channels: &mut Channels) -> Result<(), Trouble> {
+        let expected = self.expected.pop_front().ok_or_else(odd)?;
+        let outcome = match answer {
+            Ok(reply) => expected.is_by(reply).then_some(()).ok_or_else(odd).map(Ok)?,
+            Err(error) => Err(Fault::new(FaultKind::Refused, error.clone())),
+        };
+        match expected {
+            Expected::Pong => {
+                self.overdue = None;
+                outcome.map_err(|fault| Trouble::new(fault.message))?;
+            }
+            Expected::Subscribed(channel) => {
+                if outcome.is_err() {
+                    channels.wanted.remove(&channel);
+                }
+                // Not before the last of several that were asked for.
+                let comes_again =
+                    self.expected.iter().any(|next| matches!(next, Expected::Subscribed(other) if *other == channel));
+                if !comes_again {
+                    channels.confirmed(&channel, &outcome);
+                }
+            }
+            Expected::Unsubscribed(_, Some(done)) => drop(done.send(outcome)),
+            Expected::Unsubscribed(_, None) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Expected {
+    /// True where this reply confirms it.
+    fn is_by(&self, reply: &Reply) -> bool {
+        let parts = if let Reply::List(parts) = reply { parts.as_slice() } else { &[] };
+        match (self, parts) {
+            (Self::Subscribed(channel), [Reply::Text(kind), Reply::Text(which), _]) => {
+                kind == "subscribe" && which == channel
+            }
+            (Self::Unsubscribed(channel, _), [Reply::Text(kind), Reply::Text(which), _]) => {
+                kind == "unsubscribe" && which == channel
+            }
+            // In the second version of the protocol, with subscriptions, it is a list.
+            (Self::Pong, [Reply::Text(kind), _]) => kind == "pong",
+            (Self::Pong, []) => matches!(reply, Reply::Text(text) if text == "PONG"),
+            _ => false,
+        }
+    }
+}
+
+fn odd() -> Trouble {
+    Trouble::new("the server has answered what nobody asked")
+}
+
+/// The channel and the payload of a message.
+fn message(answer: &Answer) -> Option<(&[u8], &[u8])> {
+    match answer.as_ref().ok()? {
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Text(kind), Reply::Text(channel), Reply::Text(payload)] if kind == "message" => {
+                Some((channel, payload))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Writes what the socket takes; true where it takes no more.
+fn write(writer: &super::link::Writer, out: &mut Vec<u8>) -> io::Result<bool> {
+    while !out.is_empty() {
+        match writer.try_write(out) {
+            Ok(bytes) => drop(out.drain(..bytes)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}

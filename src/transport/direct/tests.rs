@@ -1,0 +1,334 @@
+//! The transport against servers that do what a test has them do.
+
+use std::pin::Pin;
+use std::sync::atomic::AtomicU32;
+use std::task::{Context, Poll};
+
+use futures::task::noop_waker_ref;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::config::Secret;
+use crate::transport::{Arg, Script};
+
+static SCRIPT: Script = Script::new("x", "return 1");
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn call(word: impl Into<Bytes>) -> Call {
+    Call { script: &SCRIPT, keys: 0, words: vec![Arg::Text(word.into())] }
+}
+
+/// More than the sockets between two processes hold.
+fn huge() -> Call {
+    call(vec![b'x'; 32 << 20])
+}
+
+struct Server(TcpListener);
+
+impl Server {
+    async fn start() -> Self {
+        Self(TcpListener::bind(("127.0.0.1", 0)).await.unwrap())
+    }
+
+    fn target(&self) -> Target {
+        let place = Place::Tcp("127.0.0.1".to_owned(), self.0.local_addr().unwrap().port());
+        Target { place, username: None, password: None, database: 0 }
+    }
+
+    /// A client with one connection for commands, and that connection; the one for messages is left alone.
+    async fn connect(&self, timeout: Duration) -> (Direct, Peer, Peer) {
+        let options = Options { command_timeout: timeout, ..Options::default() };
+        let (direct, first, second) =
+            tokio::join!(Direct::connect(self.target(), &options, false), self.accept(), async { self.accept().await });
+        (direct.unwrap(), first, second)
+    }
+
+    async fn accept(&self) -> Peer {
+        let (stream, _) = self.0.accept().await.unwrap();
+        let mut peer = Peer(BufReader::new(stream));
+        assert_eq!(peer.words().await[0], b"HELLO");
+        peer.say("%0\r\n").await;
+        peer
+    }
+}
+
+/// The server's end of a connection.
+struct Peer(BufReader<TcpStream>);
+
+impl Peer {
+    /// The next command.
+    async fn words(&mut self) -> Vec<Vec<u8>> {
+        let mut words = Vec::new();
+        for _ in 0..self.number().await {
+            let mut word = vec![0; self.number().await + 2];
+            self.0.read_exact(&mut word).await.unwrap();
+            word.truncate(word.len() - 2);
+            words.push(word);
+        }
+        words
+    }
+
+    async fn number(&mut self) -> usize {
+        let mut line = String::new();
+        self.0.read_line(&mut line).await.unwrap();
+        line[1..].trim().parse().unwrap()
+    }
+
+    /// The last word of the next command.
+    async fn word(&mut self) -> Vec<u8> {
+        self.words().await.pop().unwrap()
+    }
+
+    async fn say(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.unwrap();
+    }
+}
+
+fn sent(mut exchange: Pin<&mut (impl Future<Output = Result<Reply, Fault>> + ?Sized)>) {
+    assert!(exchange.as_mut().poll(&mut Context::from_waker(noop_waker_ref())).is_pending());
+}
+
+/// The two connections of a client come in any order: which one is for commands shows when one comes.
+async fn commands(direct: &Direct, first: Peer, second: Peer) -> (Peer, Peer) {
+    let (mut first, mut second) = (first, second);
+    let mut asked = direct.run(call("which"));
+    sent(asked.as_mut());
+    let is_first = tokio::select! {
+        _ = first.words() => true,
+        _ = second.words() => false,
+    };
+    if !is_first {
+        std::mem::swap(&mut first, &mut second);
+    }
+    first.say(":0\r\n").await;
+    assert_eq!(asked.await.unwrap(), Reply::Int(0));
+    (first, second)
+}
+
+#[tokio::test]
+async fn what_was_written_in_part_is_lost_and_what_never_left_goes_out_anew() {
+    let server = Server::start().await;
+    let (direct, first, second) = server.connect(Duration::from_secs(30)).await;
+    let (mut commands, _messages) = commands(&direct, first, second).await;
+    let (mut cut, mut next) = (direct.run(huge()), direct.run(call("next")));
+    sent(cut.as_mut());
+    sent(next.as_mut());
+    // Some of it has come.
+    assert!(commands.number().await > 0);
+    drop(commands);
+    let fault = cut.await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Lost, "{fault:?}");
+    let mut commands = server.accept().await;
+    assert_eq!(commands.word().await, b"next");
+    commands.say(":5\r\n").await;
+    assert_eq!(next.await.unwrap(), Reply::Int(5));
+}
+
+#[tokio::test]
+async fn a_future_that_is_dropped_in_the_middle_of_its_command_shifts_no_reply() {
+    let server = Server::start().await;
+    let (direct, first, second) = server.connect(Duration::from_secs(30)).await;
+    let (mut commands, _messages) = commands(&direct, first, second).await;
+    let (mut cut, mut next) = (direct.run(huge()), direct.run(call("next")));
+    sent(cut.as_mut());
+    drop(cut);
+    sent(next.as_mut());
+    assert_eq!(commands.word().await.len(), 32 << 20);
+    assert_eq!(commands.word().await, b"next");
+    // Byte by byte.
+    for byte in ":4\r\n$3\r\na\r\n\r\n".split_inclusive("") {
+        commands.say(byte).await;
+    }
+    assert_eq!(next.await.unwrap(), Reply::Text(Bytes::from_static(b"a\r\n")));
+}
+
+#[tokio::test]
+async fn a_late_reply_is_not_taken_for_the_next_one() {
+    let server = Server::start().await;
+    let (direct, first, second) = server.connect(ms(300)).await;
+    let (mut commands, _messages) = commands(&direct, first, second).await;
+    let fault = direct.run(call("late")).await.unwrap_err();
+    assert!(fault.kind == FaultKind::TimedOut && fault.in_doubt(), "{fault:?}");
+    let mut next = direct.run(call("next"));
+    sent(next.as_mut());
+    assert_eq!((commands.word().await, commands.word().await), (b"late".to_vec(), b"next".to_vec()));
+    commands.say(":1\r\n:2\r\n").await;
+    assert_eq!(next.await.unwrap(), Reply::Int(2));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_nothing_has_not_been_sent_anything() {
+    let server = Server::start().await;
+    let (direct, first, second) = server.connect(ms(300)).await;
+    let (mut commands, _messages) = commands(&direct, first, second).await;
+    let (mut cut, next) = (direct.run(huge()), direct.run(call("next")));
+    sent(cut.as_mut());
+    let (cut, next) = tokio::join!(cut, next);
+    assert_eq!((cut.unwrap_err().kind, next.unwrap_err().kind), (FaultKind::TimedOut, FaultKind::NotSent));
+    // Both together have the connection made anew.
+    let mut anew = server.accept().await;
+    let mut last = direct.run(call("last"));
+    sent(last.as_mut());
+    assert_eq!(anew.word().await, b"last");
+    anew.say("+OK\r\n").await;
+    assert_eq!(last.await.unwrap(), Reply::Text(Bytes::from_static(b"OK")));
+    let mut rest = Vec::new();
+    let _ = commands.0.read_to_end(&mut rest).await;
+    assert!(!rest.windows(4).any(|bytes| bytes == b"next"), "it never left");
+}
+
+#[tokio::test]
+async fn what_waits_for_a_connection_is_known_not_to_have_been_sent() {
+    let server = Server::start().await;
+    let (direct, first, second) = server.connect(ms(200)).await;
+    let (commands, _messages) = commands(&direct, first, second).await;
+    let target = server.target();
+    drop((commands, server));
+    let fault = loop {
+        // The first may be lost with the connection.
+        let fault = direct.run(call("a")).await.unwrap_err();
+        if fault.kind != FaultKind::Lost {
+            break fault;
+        }
+    };
+    assert!(fault.kind == FaultKind::NotSent && !fault.in_doubt(), "{fault:?}");
+    assert!(fault.message.contains("refused"), "{fault:?}");
+    direct.close(ms(500)).await;
+    assert_eq!(direct.run(call("b")).await.unwrap_err().kind, FaultKind::Closed);
+    assert!(matches!(target.place, Place::Tcp(..)));
+}
+
+#[derive(Default)]
+struct Heard {
+    reconnected: AtomicU32,
+    missed: AtomicU32,
+    messages: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Listener for Heard {
+    fn message(&self, channel: &[u8], payload: &[u8]) {
+        self.messages.lock().push([channel, b" ", payload].concat());
+    }
+
+    fn missed(&self) {
+        self.missed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn reconnected(&self) {
+        self.reconnected.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
+    let server = Server::start().await;
+    let (direct, first, second) = server.connect(Duration::from_secs(30)).await;
+    let (_commands, mut messages) = commands(&direct, first, second).await;
+    let heard = Arc::new(Heard::default());
+    let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
+    direct.listen(Arc::downgrade(&listener));
+    let mut subscribing = direct.subscribe(Bytes::from_static(b"c"));
+    assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"]);
+    assert!(tokio::time::timeout(ms(50), subscribing.as_mut()).await.is_err(), "it was only sent");
+    messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n>3\r\n+message\r\n+c\r\n+0\r\n").await;
+    subscribing.await.unwrap();
+    // One that is refused is told, and not made anew.
+    let refused = direct.subscribe(Bytes::from_static(b"d"));
+    assert_eq!(messages.word().await, b"d");
+    messages.say("-NOPERM no\r\n").await;
+    assert_eq!(refused.await.unwrap_err().kind, FaultKind::Refused);
+    drop(messages);
+    let mut messages = server.accept().await;
+    assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"]);
+    assert_eq!(messages.words().await, [b"PING"]);
+    messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n").await;
+    assert_eq!(heard.missed.load(Ordering::SeqCst), 0);
+    messages.say("+PONG\r\n*3\r\n+message\r\n+c\r\n+1\r\n").await;
+    let ended = direct.unsubscribe(Bytes::from_static(b"c"));
+    assert_eq!(messages.words().await, [&b"UNSUBSCRIBE"[..], b"c"]);
+    messages.say(">3\r\n+unsubscribe\r\n+c\r\n:0\r\n").await;
+    ended.await;
+    assert_eq!(*heard.messages.lock(), [b"c 0", b"c 1"]);
+    assert_eq!((heard.missed.load(Ordering::SeqCst), heard.reconnected.load(Ordering::SeqCst)), (1, 0));
+}
+
+/// Older than Redis 6, or something in between that is.
+#[tokio::test]
+async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
+    let server = Server::start().await;
+    let login = Some(Secret("o'brien".to_owned()));
+    let target =
+        Target { username: login, password: Some(Secret("a b\r\n".to_owned())), database: 3, ..server.target() };
+    let options = Options::default();
+    let logged_in = async || {
+        let mut peer = Peer(BufReader::new(server.0.accept().await.unwrap().0));
+        assert_eq!(peer.words().await, [&b"HELLO"[..], b"3", b"AUTH", b"o'brien", b"a b\r\n"]);
+        peer.say("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n").await;
+        assert_eq!(peer.words().await, [&b"AUTH"[..], b"o'brien", b"a b\r\n"]);
+        peer.say("+OK\r\n").await;
+        assert_eq!(peer.words().await, [b"PING"]);
+        peer.say("+PONG\r\n").await;
+        assert_eq!(peer.words().await, [&b"SELECT"[..], b"3"]);
+        peer.say("+OK\r\n").await;
+        peer
+    };
+    let both = async { (logged_in().await, logged_in().await) };
+    let (direct, (first, second)) = tokio::join!(Direct::connect(target, &options, false), both);
+    let direct = direct.unwrap();
+    let (mut commands, mut messages) = commands(&direct, first, second).await;
+    let mut asked = direct.run(call("a"));
+    sent(asked.as_mut());
+    commands.say("$-1\r\n").await;
+    assert_eq!(asked.await.unwrap(), Reply::Nil);
+    let subscribing = direct.subscribe(Bytes::from_static(b"c"));
+    messages.word().await;
+    messages.say("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+    subscribing.await.unwrap();
+}
+
+/// Nothing that a server sends is taken for the ground to use memory or stack without bound.
+#[tokio::test]
+async fn hostile_replies_end_the_connection() {
+    let deep = "*1\r\n".repeat(1 << 20);
+    for odd in [&*deep, "$9999999999\r\n", "*2147483647\r\n", "HTTP/1.1 400 Bad Request\r\n", "\0\r\n", ":1\r\n:2\r\n"]
+    {
+        let server = Server::start().await;
+        let (direct, first, second) = server.connect(Duration::from_secs(30)).await;
+        let (mut commands, _messages) = commands(&direct, first, second).await;
+        let mut asked = direct.run(call("a"));
+        sent(asked.as_mut());
+        commands.word().await;
+        // Closed before all of it is written.
+        let _ = commands.0.write_all(odd.as_bytes()).await;
+        let outcome = asked.await;
+        let is_answered = odd.starts_with(':') && outcome.is_ok();
+        assert!(is_answered || outcome.is_err_and(|fault| fault.kind == FaultKind::Lost));
+        // Made anew.
+        server.accept().await;
+    }
+}
+
+#[test]
+fn the_end_of_the_runtime_is_told() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (direct, mut under_way) = runtime.block_on(async {
+        let server = Server::start().await;
+        let (direct, first, second) = server.connect(Duration::from_secs(30)).await;
+        let (_commands, _messages) = commands(&direct, first, second).await;
+        let mut under_way = direct.run(call("a"));
+        sent(under_way.as_mut());
+        (direct, under_way)
+    });
+    drop(runtime);
+    let polled = under_way.as_mut().poll(&mut Context::from_waker(noop_waker_ref()));
+    let Poll::Ready(Err(fault)) = polled else { panic!("{polled:?}") };
+    assert!(matches!(fault.kind, FaultKind::RuntimeGone | FaultKind::Lost), "{fault:?}");
+    let after = futures::executor::block_on(direct.run(call("b"))).unwrap_err();
+    assert_eq!(after.kind, FaultKind::RuntimeGone);
+    let after = futures::executor::block_on(direct.subscribe(Bytes::from_static(b"c"))).unwrap_err();
+    assert_eq!(after.kind, FaultKind::RuntimeGone);
+}
