@@ -72,6 +72,7 @@ pub mod redlock;
 pub mod reentrant;
 mod runtime;
 pub mod rwlock;
+mod slim;
 pub mod spin;
 mod state;
 pub mod striped;

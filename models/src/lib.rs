@@ -23,6 +23,10 @@ mod engine;
 mod holds;
 mod registry;
 mod server;
+// Of its functions the models use one.
+#[allow(dead_code)]
+#[path = "../../src/slim.rs"]
+mod slim;
 mod sync;
 mod tests;
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::sync::{Mutex, Notify};
 use crate::names::LockName;
+use crate::slim::slim;
 
 /// The names that listen on a channel. Never changed in place: whoever passes a message on to them must miss none.
 type Listeners = Arc<[Arc<LockName>]>;
@@ -78,6 +79,7 @@ fn forget_unused(channels: &mut HashMap<Bytes, Channel>, channel: &Bytes) {
     let is_unused = |known: &Channel| known.names.is_empty() && !known.changing && Arc::strong_count(&known.done) == 1;
     if channels.get(channel).is_some_and(is_unused) {
         channels.remove(channel);
+        slim(channels);
     }
 }
 

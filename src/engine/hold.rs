@@ -65,6 +65,16 @@ impl Hold {
         self.token.store(token, Ordering::Relaxed);
     }
 
+    /// Waits until nobody else changes the count in the server. Nobody goes past those who wait: a lock that is passed on to
+    /// them is not free meanwhile.
+    pub(crate) async fn in_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        match self.order.try_lock() {
+            // Mostly: the owner has one command under way.
+            Ok(order) => order,
+            Err(_) => self.order.lock().await,
+        }
+    }
+
     /// For how long it is held still, if somebody here relies on it.
     pub(crate) fn left(&self, now: Moment) -> Option<Duration> {
         let book = self.book();

@@ -165,7 +165,7 @@ impl GuardRelease {
             // Whoever ended it has cleaned up.
             return Err(hold.lost(end));
         }
-        let order = hold.order.lock().await;
+        let order = hold.in_order().await;
         let Plan { id, lease_left, cut_until, owed } = self.plan()?;
         let patience = match persistence {
             Persistence::ConfiguredRetries => engine.patience(),

@@ -37,6 +37,12 @@
 //! - Up to 2^53 − 1.
 //! - Not over [`RedLock`](crate::RedLock): see there.
 //!
+//! # Names that are never used again
+//!
+//! A lock leaves nothing behind in Redis once it is free; a fenced lock leaves its counter, about 100 bytes a name, for good, as
+//! Redisson's does. Who fences ever new names (`job:<uuid>`) ends each counter when nobody will write there any more, by
+//! [`FencedLock::expire_counter`].
+//!
 //! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
 //!
 //! # Wire format
@@ -44,7 +50,10 @@
 //! That of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section.
 //! Redisson counts each time that the holder comes in again, too.
 
+use std::time::Duration;
+
 use crate::client::Client;
+use crate::config::{check_lease, millis};
 use crate::engine::protocol::Nature;
 use crate::engine::replies::token_of;
 use crate::engine::simple::{HASH_RENEWAL, Kind, Simple};
@@ -81,6 +90,7 @@ static ACQUIRE: Script =
     Script::step("fenced/acquire", concat!(include_str!("../../lua/common/holds.lua"), acquire!()), &MANY, 1);
 static RELEASE: Script = Script::step("fenced/release", script!("release"), &MANY, 2);
 static FORCE: Script = Script::new("fenced/force", script!("force"));
+static EXPIRE: Script = Script::new("fenced/expire", include_str!("../../lua/fenced/expire.lua"));
 static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua"));
 
 static KIND: Kind = Kind {
@@ -116,6 +126,35 @@ pub type FencedLock = Lock<Fenced>;
 pub enum Fenced {}
 
 impl FencedLock {
+    /// Has the counter of this lock's sections go after this time, unless the lock is acquired before that: for a name that
+    /// will not be used again, whose counter would stay in Redis for ever. False when somebody holds the lock: nothing was done then.
+    ///
+    /// Numbers begin at 1 again once the counter is gone. Whoever still has a number from before would be taken for the later one
+    /// by a storage that has seen neither, so `after` has to be longer than anybody may go on writing with an old number:
+    /// at least the watchdog's lease, and longer than any lease that is used for this name. Where the storage remembers the last
+    /// number and lives on, it refuses those that begin anew: leave its counter alone, or have it forget as well.
+    /// An acquire by a client of ours takes the end away; one of Redisson's does not: only for names that Java does not use any more.
+    ///
+    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it may take effect. *Errors*: [`Error::Config`] for a time
+    /// that is shorter than the [watchdog](crate::Builder::watchdog)'s lease; those of [`DistLock::acquire`](crate::DistLock::acquire).
+    pub async fn expire_counter(&self, after: Duration) -> Result<bool> {
+        let least = self.client().options().watchdog;
+        if after < least {
+            return Err(Error::config(format!(
+                "the counter of the fenced lock {:?} cannot end after {after:?}: whoever lost the lock may believe in it for as \
+                 long as the watchdog's lease lasts, {least:?}, and has a number that must not come again by then",
+                self.name()
+            )));
+        }
+        check_lease(after)?;
+        let name = self.protocol().name();
+        let words = vec![Arg::Text(name.key.clone()), Arg::Text(name.counter()), Arg::Int(millis(after))];
+        match self.ask(Call { script: &EXPIRE, keys: 2, words }).await? {
+            Reply::Int(done @ 0..=1) => Ok(done == 1),
+            odd => Err(Error::odd_reply(EXPIRE.name, &odd)),
+        }
+    }
+
     /// The token of the last section, whoever has or had it; 0 when there was none: Redisson's `getToken()`. Not for
     /// writing: that is [`Guard::token`](crate::Guard::token)'s, which is one's own.
     ///

@@ -36,6 +36,9 @@ const BYTES: usize = 512;
 /// behalf makes room only when that caller is polled, which may be never.
 const STALL: Duration = Duration::from_millis(10);
 
+/// A queue with room for so many calls is long: it gives that back when they are sent.
+const LONG: usize = 256;
+
 type Outcome = Result<Reply, Fault>;
 
 /// A server to which calls go out together under load.
@@ -136,6 +139,10 @@ impl Core {
             let Some(queued) = state.queue.pop_front().filter(|queued| !queued.answer.is_closed()) else { continue };
             work += queued.work;
             batch.push(queued);
+        }
+        if state.queue.capacity() > LONG && state.queue.len() < state.queue.capacity() / 8 {
+            let room = state.queue.len() * 2;
+            state.queue.shrink_to(room);
         }
         if batch.is_empty() {
             return None;

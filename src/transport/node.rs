@@ -19,6 +19,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+use crate::slim::slim_set;
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
@@ -95,7 +96,11 @@ impl Transport for Node {
     }
 
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
-        self.channels.lock().remove(&channel);
+        {
+            let mut channels = self.channels.lock();
+            channels.remove(&channel);
+            slim_set(&mut channels);
+        }
         let (subscriber, limit) = (self.subscriber.clone(), self.subscribe_timeout);
         Box::pin(async move {
             let done = async {

@@ -154,3 +154,31 @@ async fn a_login_that_may_not_count_takes_nothing() {
     })
     .await;
 }
+
+/// Names that are never used again leave no counter for ever. Numbers never begin anew under somebody who holds the lock.
+#[tokio::test]
+async fn a_counter_ends_once_nobody_uses_it() {
+    fenced(async |bed| {
+        let client = bed.client().await;
+        let (lock, key, after) = (client.fenced("job"), counter("job"), client.options().watchdog);
+        assert!(lock.expire_counter(after).await.unwrap(), "there is none");
+        assert!(!bed.admin.exists(&key).await);
+        let guard = lock.lock().await.unwrap();
+        assert!(!lock.expire_counter(after).await.unwrap(), "it is held");
+        assert_eq!(bed.admin.pttl(&key).await, -1);
+        guard.unlock().await.unwrap();
+        let early = lock.expire_counter(after - ms(1)).await;
+        assert!(matches!(early, Err(Error::Config { .. })), "who lost it may believe in it still: {early:?}");
+        assert_eq!(bed.admin.pttl(&key).await, -1);
+        assert!(lock.expire_counter(after).await.unwrap());
+        let left = bed.admin.pttl(&key).await;
+        assert!(left > 0 && u128::try_from(left).unwrap() <= after.as_millis(), "{left}");
+        // Used again after all: the numbers go on.
+        let guard = lock.lock().await.unwrap();
+        assert_eq!((token(&guard), bed.admin.pttl(&key).await), (2, -1));
+        guard.unlock().await.unwrap();
+        assert!(lock.expire_counter(std::time::Duration::MAX).await.is_err(), "no end of an end");
+        assert_eq!(lock.last_token().await.unwrap(), 2);
+    })
+    .await;
+}

@@ -171,7 +171,7 @@ impl Attempt {
     async fn make(self) -> Result<Tried, Failed> {
         let hold = Arc::clone(&self.target.hold);
         // One command of an owner at a time: what is sent next depends on what came before.
-        let _order = hold.order.lock().await;
+        let _order = hold.in_order().await;
         self.check_flavour()?;
         let cut_until = Moment::from_nanos(hold.book().cut_until());
         // A command that shortens the lease may come in late: not behind this one.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::super::sync::{Mutex, MutexGuard};
 use super::Book;
+use crate::slim::slim;
 
 /// A hold as the table sees it.
 pub(crate) trait Entry {
@@ -97,6 +98,7 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         drop(book);
         if shard.get(key).is_some_and(|found| Arc::ptr_eq(found, entry)) {
             shard.remove(key);
+            slim(shard);
         }
     }
 

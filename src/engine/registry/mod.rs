@@ -55,6 +55,7 @@ use crate::hash::ReadyHash;
 use crate::names::{LockName, shard};
 use crate::owner::Owner;
 use crate::runtime::reaper::Reaper;
+use crate::slim::slim;
 use crate::topology::Topology;
 use crate::world::Moment;
 
@@ -195,6 +196,7 @@ impl Registry {
         slot.local = None;
         if slot.is_vacant() {
             shard.remove(name);
+            slim(&mut shard);
         }
         false
     }
@@ -212,6 +214,7 @@ impl Registry {
         }
         if slot.is_vacant() {
             shard.remove(name);
+            slim(&mut shard);
         }
     }
 

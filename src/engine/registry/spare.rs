@@ -8,6 +8,7 @@ use crate::engine::sync::Mutex;
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 use crate::owner::Owner;
+use crate::slim::slim;
 
 /// An owner, and the inbox where messages for it come in.
 pub(crate) type Spare = (Owner, Arc<LockName>);
@@ -25,6 +26,7 @@ impl Spares {
             owners.retain(|(_, other)| **other != *inbox);
             if owners.is_empty() {
                 spares.remove(name);
+                slim(&mut spares);
             }
         }
     }
@@ -40,6 +42,7 @@ impl Registry {
                 let found = owners.pop();
                 if owners.is_empty() {
                     spares.remove(name);
+                    slim(&mut spares);
                 }
                 found?
             };

@@ -10,6 +10,7 @@ use super::{Registry, Shard};
 use crate::engine::sync::sleep;
 use crate::names::LockName;
 use crate::runtime::reaper::Finished;
+use crate::slim::slim;
 use crate::topology::{MemberId, MemberListener};
 
 /// The outcome of asking for a subscription.
@@ -83,6 +84,7 @@ impl Registry {
         let Some(slot) = shard.get_mut(name) else { return };
         if slot.is_vacant() {
             shard.remove(name);
+            slim(&mut shard);
             return;
         }
         if !slot.is_idle() {
@@ -143,6 +145,7 @@ impl Registry {
                 biased;
                 _ = closing.wait_for(|closing| *closing) => {
                     self.channels.remove(&name);
+                    self.spares.forget(&name);
                     return self.listens(&name, Listening::Off);
                 }
                 () = sleep(rest) => {}

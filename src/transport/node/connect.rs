@@ -147,6 +147,14 @@ const fn kind(kind: &ErrorKind) -> &'static str {
     }
 }
 
+/// How many events of a connection may lie unread in each of fred's eight channels for them, whose places are all made at connect.
+/// Whoever reads them needs to know that there were some, not how many.
+const EVENTS: usize = 16;
+
+/// The same for the connection for messages: more than one read of its socket brings, so that a reader that is due gets all. Where
+/// one falls behind further, every waiter looks for itself ([`dispatch`]).
+const MESSAGES: usize = 512;
+
 impl Node {
     /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can.
     pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool) -> Result<Self> {
@@ -172,21 +180,22 @@ impl Node {
             reconnect_errors: Vec::new(),
             ..ConnectionConfig::default()
         };
-        let performance = PerformanceConfig {
+        let performance = |places| PerformanceConfig {
             default_command_timeout: options.command_timeout,
-            broadcast_channel_capacity: 4096,
+            broadcast_channel_capacity: places,
             ..PerformanceConfig::default()
         };
         let policy = ReconnectPolicy::new_exponential(0, 20, 2_000, 2);
-        let make =
-            || Client::new(config.clone(), Some(performance.clone()), Some(connection.clone()), Some(policy.clone()));
+        let make = |places| {
+            Client::new(config.clone(), Some(performance(places)), Some(connection.clone()), Some(policy.clone()))
+        };
         let listener = Arc::new(OnceLock::new());
         let connections: Box<[_]> =
-            (0..options.pool_size).map(|_| Connection::new(make(), options.command_timeout)).collect();
+            (0..options.pool_size).map(|_| Connection::new(make(EVENTS), options.command_timeout)).collect();
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
-            subscriber: make(),
+            subscriber: make(MESSAGES),
             channels: Arc::default(),
             listener: Arc::clone(&listener),
             tasks: Mutex::default(),

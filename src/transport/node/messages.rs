@@ -110,19 +110,23 @@ pub(super) async fn keep_listening(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use fred::types::MessageKind;
 
     use super::*;
 
     #[derive(Default)]
-    struct Heard(Mutex<Vec<Vec<u8>>>);
+    struct Heard(Mutex<Vec<Vec<u8>>>, AtomicUsize);
 
     impl Listener for Heard {
         fn message(&self, _channel: &[u8], payload: &[u8]) {
             self.0.lock().push(payload.to_vec());
         }
 
-        fn missed(&self) {}
+        fn missed(&self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
 
         fn reconnected(&self) {}
     }
@@ -174,23 +178,40 @@ mod tests {
         }
     }
 
+    /// What `payloads` come to where fred keeps so many of them for a reader that is late: what was heard, and how often some
+    /// were missed.
+    async fn heard(places: usize, payloads: &[&'static str]) -> (Vec<Vec<u8>>, usize) {
+        let (sender, messages) = tokio::sync::broadcast::channel(places);
+        let heard = Arc::new(Heard::default());
+        let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
+        let task = tokio::spawn(dispatch(messages, Arc::new(OnceLock::from(Arc::downgrade(&listener)))));
+        for payload in payloads {
+            let message = Message {
+                channel: "x".into(),
+                kind: MessageKind::Message,
+                value: Value::from(*payload),
+                server: Server::new("localhost", 6379),
+            };
+            sender.send(message).unwrap();
+        }
+        drop(sender);
+        task.await.unwrap();
+        let texts = heard.0.lock().clone();
+        (texts, heard.1.load(Ordering::Relaxed))
+    }
+
     /// A client that was just connected, on a busy machine: its first message is here before the task has run that hands it
     /// on.
     #[tokio::test]
     async fn what_came_before_anybody_listened_is_heard() {
-        let (sender, messages) = tokio::sync::broadcast::channel(8);
-        let heard = Arc::new(Heard::default());
-        let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
-        let task = tokio::spawn(dispatch(messages, Arc::new(OnceLock::from(Arc::downgrade(&listener)))));
-        let message = Message {
-            channel: "x".into(),
-            kind: MessageKind::Message,
-            value: Value::from("0"),
-            server: Server::new("localhost", 6379),
-        };
-        sender.send(message).unwrap();
-        drop(sender);
-        task.await.unwrap();
-        assert_eq!(*heard.0.lock(), [b"0".to_vec()]);
+        assert_eq!(heard(8, &["0"]).await, (vec![b"0".to_vec()], 0));
+    }
+
+    /// More messages than there are places for: those that are left are heard, and of the others all waiters are told.
+    #[tokio::test]
+    async fn what_there_was_no_place_for_has_everybody_look() {
+        let (texts, missed) = heard(4, &["0", "1", "2", "3", "4", "5", "6"]).await;
+        assert_eq!(texts, ["3", "4", "5", "6"].map(|text| text.as_bytes().to_vec()));
+        assert_eq!(missed, 1);
     }
 }
