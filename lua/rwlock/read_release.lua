@@ -23,7 +23,9 @@
 -- them lives O(readers), once for each of ours that died.
 -- Same state and message as Redisson's read lock, without its latch key, but: under the owner's own write
 -- hold the hash's lease stays, for it is the writer's. Otherwise it becomes what the readers that are left are covered for,
--- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer (`lease_needed`).
+-- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer
+-- (`lease_needed`). In a command of many steps what is left is looked at behind the last one (`many/end.lua`): the reply is {-1}
+-- also where all who are left turn out to be dead, and the lock is freed.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
