@@ -8,12 +8,16 @@ use distlock_support::agent::monotonic_ns;
 use crate::rig::{BUSY, Rig, channel, ms, replied, soon, wait_for};
 
 const WATCHDOG: Duration = ms(1200);
+/// Later than this only on a busy machine.
+const LATE: Duration = ms(250);
 
 /// Java forces our lock open and takes it: the guard is told within a third of the watchdog.
 pub async fn our_guard_learns_of_javas_force(version: &str) {
     let rig = Rig::alone_with(version).await;
     let client = rig.watched_client(WATCHDOG).await;
     let name = "forced:ours";
+    // A busy machine makes some rounds late, but never all.
+    let mut best = [Duration::MAX; 2];
     for round in 0..5_u64 {
         let guard = client.reentrant(name).lock().await.expect("a free lock");
         let lost = tokio::spawn({
@@ -40,6 +44,7 @@ pub async fn our_guard_learns_of_javas_force(version: &str) {
         );
         assert!(after(entered) < BUSY, "the waiter was not woken");
         assert!(after(told) < WATCHDOG / 3 + BUSY, "later than the next renewal");
+        best = [best[0].min(after(entered)), best[1].min(after(told))];
         assert!(!guard.is_held());
         assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
         // Neither our renewal nor our release has touched the lock that is Java's now.
@@ -48,6 +53,7 @@ pub async fn our_guard_learns_of_javas_force(version: &str) {
         replied(rig.java(name, 1).unlock()).await;
         rig.listeners(&channel(name), 0).await;
     }
+    assert!(best[0] < LATE && best[1] < WATCHDOG / 3 + LATE, "{best:?} at the best");
     rig.end([client]).await;
 }
 

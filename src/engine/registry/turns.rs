@@ -20,7 +20,7 @@ pub(super) const WAY: Duration = Duration::from_millis(10);
 /// How long the turn of a process is that others wait beside, if more of its tasks want the lock: Redisson's processes have each
 /// of their threads try for itself. Longer where the lock is not handed over: then each section of ours is won in a race, or one
 /// contender of ours looks beside all threads of theirs.
-const SHARED_TURN: Duration = Duration::from_millis(5);
+const SHARED_TURN: Duration = Duration::from_millis(4);
 const SHARED_TURN_POLLING: Duration = Duration::from_millis(8);
 const CONTESTED_TURN: Duration = Duration::from_millis(12);
 

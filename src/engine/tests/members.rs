@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
 use crate::transport::Transport;
-use crate::{Acquire, DistLock as _, Options};
+use crate::{Acquire, DistLock as _, Guard, Options};
 
 /// A client of two servers: names that end in 0 live on the first, those that end in 1 on the second.
 fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
@@ -257,20 +257,29 @@ async fn the_clock_of_one_server_says_nothing_of_anothers() {
     client.shutdown(secs(60)).await.unwrap();
 }
 
+/// A task that waits for any segment.
+type Waiting = tokio::task::JoinHandle<crate::Result<Option<(usize, Guard)>>>;
+
+/// Both segments of a striped lock are held by others, each at a server of its own, and a task waits for either: in the queue of
+/// this process, or by itself.
+async fn waits_for_a_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting) {
+    let (client, fakes) = client_of_two();
+    for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
+        fake.steal(name, secs(3600));
+    }
+    let striped = client.striped("s", 2);
+    let how = if by_itself { Acquire::new().owner(&client.owner()).wait(secs(3000)) } else { Acquire::new() };
+    let got = tokio::spawn(async move { striped.any(how).await });
+    settle().await;
+    (client, fakes, got)
+}
+
 /// The only segment that comes free is at a server that was away for longer than an acquire has patience: who waits for any is
 /// told of it when it is back.
 #[tokio::test(start_paused = true)]
 async fn a_segment_that_could_not_be_asked_for_a_while_is_asked_again() {
-    for how in [0, 1] {
-        let (client, fakes) = client_of_two();
-        for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
-            fake.steal(name, secs(3600));
-        }
-        let (striped, me) = (client.striped("s", 2), client.owner());
-        // In the queue of this process, and by itself.
-        let how = [Acquire::new(), Acquire::new().owner(&me).wait(secs(3000))][how].clone();
-        let got = tokio::spawn(async move { striped.any(how).await });
-        settle().await;
+    for by_itself in [false, true] {
+        let (client, fakes, got) = waits_for_a_segment(by_itself).await;
         for _ in 0..100_000 {
             fakes[1].next("acquire", Fate::NotSent);
         }
@@ -290,15 +299,8 @@ async fn a_segment_that_could_not_be_asked_for_a_while_is_asked_again() {
 /// None of them can be asked: that is told, after as much patience as for one.
 #[tokio::test(start_paused = true)]
 async fn segments_that_can_none_of_them_be_asked_fail_who_waits() {
-    for how in [0, 1] {
-        let (client, fakes) = client_of_two();
-        for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
-            fake.steal(name, secs(3600));
-        }
-        let (striped, me) = (client.striped("s", 2), client.owner());
-        let how = [Acquire::new(), Acquire::new().owner(&me).wait(secs(3000))][how].clone();
-        let got = tokio::spawn(async move { striped.any(how).await });
-        settle().await;
+    for by_itself in [false, true] {
+        let (client, fakes, got) = waits_for_a_segment(by_itself).await;
         for fake in &fakes {
             for _ in 0..100_000 {
                 fake.next("acquire", Fate::NotSent);
