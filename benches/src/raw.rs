@@ -19,7 +19,11 @@ const ACQUIRE: &str =
     concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/reentrant/acquire.lua"));
 const RELEASE: &str =
     concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/reentrant/release.lua"));
-const RENEW: &str = concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/common/renew.lua"));
+const RENEW: &str = concat!(
+    include_str!("../../lua/common/holds.lua"),
+    include_str!("../../lua/common/renew/begin.lua"),
+    include_str!("../../lua/common/renew.lua"),
+);
 
 /// As `Options::command_timeout` and `Options::connect_timeout`.
 const COMMAND: Duration = Duration::from_secs(3);

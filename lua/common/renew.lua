@@ -12,14 +12,6 @@
 -- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
 -- others. O(keys).
 
-local lease = tonumber(ARGV[1])
-local exactly = lease < 0
-if exactly then lease = -lease end
-if ARGV[2] ~= '0' then
-  load_holds()
-  local late = holds.too_late(ARGV[2])
-  if late then return late end
-end
 local out = {}
 for i = 1, #KEYS do
   local owner, wanted = ARGV[2 * i + 1], ARGV[2 * i + 2]
@@ -36,7 +28,7 @@ for i = 1, #KEYS do
     if type(left) == 'table' then
       held = left
     elseif left < lease then
-      held = redis.pcall('pexpire', KEYS[i], lease)
+      held = redis.pcall('pexpire', KEYS[i], lease_text)
     end
   end
   if type(held) == 'table' then

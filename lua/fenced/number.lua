@@ -15,13 +15,16 @@ if (ARGV[5] or '0') ~= '0' then
   if late then return late end
 end
 local number
-if redis.call('exists', KEYS[1]) == 0 then
+local left = redis.call('pttl', KEYS[1])
+if left == -2 then
   if (ARGV[4] or '') == '' then
     -- Before the lock is taken: a section without a number must not be, a number without a section may.
     number = redis.call('incr', KEYS[2])
     redis.pcall('persist', KEYS[2])
   end
-elseif redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+elseif redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return left
+else
   number = redis.call('get', KEYS[2]) or redis.call('incr', KEYS[2])
 end
 local other = take(KEYS, ARGV)

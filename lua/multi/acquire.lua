@@ -9,7 +9,9 @@
 -- taken alone. O(locks).
 
 local mine = {}
-for i = 1, #KEYS do
+-- Mostly none of them is there, which one call tells.
+local some = redis.call('exists', unpack(KEYS)) > 0
+for i = 1, some and #KEYS or 0 do
   if redis.call('exists', KEYS[i]) == 1 then
     mine[i] = redis.pcall('hexists', KEYS[i], ARGV[1])
     if type(mine[i]) == 'table' then return {i, mine[i].err} end
@@ -17,7 +19,7 @@ for i = 1, #KEYS do
   end
 end
 for i = 1, #KEYS do
-  if not mine[i] then redis.call('hset', KEYS[i], ARGV[1], 1) end
+  if not mine[i] then redis.call('hset', KEYS[i], ARGV[1], '1') end
   -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
   local leased
   if not mine[i] or redis.call('pttl', KEYS[i]) < tonumber(ARGV[2]) then

@@ -8,14 +8,6 @@
 -- Idempotent; a copy makes no lease shorter, but for one of a negative lease, until its last moment. One bad key does not
 -- stop the others. O(keys).
 
-local lease = tonumber(ARGV[1])
-local exactly = lease < 0
-if exactly then lease = -lease end
-if ARGV[2] ~= '0' then
-  load_holds()
-  local late = holds.too_late(ARGV[2])
-  if late then return late end
-end
 local out = {}
 for i = 1, #KEYS do
   local done = redis.pcall('get', KEYS[i])
@@ -27,7 +19,7 @@ for i = 1, #KEYS do
       if type(left) == 'table' then
         done = left
       else
-        done = left < lease and redis.pcall('pexpire', KEYS[i], lease) or 1
+        done = left < lease and redis.pcall('pexpire', KEYS[i], lease_text) or 1
       end
     end
   end

@@ -22,19 +22,23 @@ if hold ~= '' then
   if late then return late end
 end
 
-local fresh = redis.call('exists', KEYS[1]) == 0
+local left = redis.call('pttl', KEYS[1])
+local fresh = left == -2
+-- Counts are texts: a number costs more to hand over.
 local count, ids
 if fresh then
   if earlier ~= '' then return -3 end
   if hold == '' then
-    redis.call('hset', KEYS[1], owner, 1)
+    redis.call('hset', KEYS[1], owner, '1')
   else
-    redis.call('hset', KEYS[1], owner, 1, owner .. ':holds', ',' .. hold)
+    redis.call('hset', KEYS[1], owner, '1', owner .. ':holds', ',' .. hold)
   end
-elseif redis.call('hexists', KEYS[1], owner) == 0 then
-  return redis.call('pttl', KEYS[1])
-elseif hold ~= '' then
-  count, ids = tonumber(redis.call('hget', KEYS[1], owner)) or 0, holds.listed(KEYS[1], owner)
+elseif hold == '' then
+  if redis.call('hexists', KEYS[1], owner) == 0 then return left end
+else
+  local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
+  if not found[1] then return left end
+  count, ids = tonumber(found[1]) or 0, found[2] or ''
   if holds.is_counted(ids, hold) then
     count = nil
   else
@@ -47,7 +51,7 @@ end
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
 -- that never ends.
 local leased
-if fresh or redis.call('pttl', KEYS[1]) < tonumber(lease) then
+if fresh or left < tonumber(lease) then
   leased = redis.pcall('pexpire', KEYS[1], lease)
 end
 if type(leased) == 'table' and leased.err then

@@ -21,31 +21,28 @@
 -- Same state and message as Redisson's RLock, or its spin lock, without their latch key.
 
 local owner, hold, mine, last = ARGV[1], ARGV[5] or '', ARGV[6] or '', ARGV[7] or '0'
-local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- Others came to know the owner, and act as it; or its lease was made shorter.
-if hold == '' and found[2] then hold = '-' end
-if hold ~= '' then load_holds() end
-if not found[1] then
+-- Mostly the owner's count is all there is, and nothing has to be asked about it.
+local fields = hold == '' and redis.call('hkeys', KEYS[1])
+if not fields or fields[1] ~= owner or fields[2] then
+  local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
+  -- Others came to know the owner, and act as it; or its lease was made shorter.
+  if hold == '' and found[2] then hold = '-' end
   load_holds()
-  return holds.somebody(KEYS[1])
-end
+  if not found[1] then return holds.somebody(KEYS[1]) end
 
-if hold ~= '' then
-  local ids, left = holds.give_back(found[2] or '', tonumber(found[1]) or 0, hold, last)
-  if not ids then return left end
-  if left > 0 then
-    holds.write(KEYS[1], owner, left, ids)
-    holds.rearm(KEYS[1], ARGV[2], left, ids, mine, last)
-    return left
+  if hold ~= '' then
+    local ids, left = holds.give_back(found[2] or '', tonumber(found[1]) or 0, hold, last)
+    if not ids then return left end
+    if left > 0 then
+      holds.write(KEYS[1], owner, left, ids)
+      holds.rearm(KEYS[1], ARGV[2], left, ids, mine, last)
+      return left
+    end
   end
 end
 
 redis.call('del', KEYS[1])
-local told = 0
-if (ARGV[3] or '') ~= '' then
-  told = redis.pcall(ARGV[3], ARGV[4], '0')
-  if type(told) == 'table' and told.err then
-    return {0, told.err}
-  end
-end
+if (ARGV[3] or '') == '' then return 0 end
+local told = redis.pcall(ARGV[3], ARGV[4], '0')
+if type(told) == 'table' and told.err then return {0, told.err} end
 return -told

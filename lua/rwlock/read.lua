@@ -31,7 +31,8 @@ local function held_back()
   return redis.call('zcount', KEYS[3], holds.clock(), '+inf') > 0
 end
 
-local fresh, count, ids, again = redis.call('exists', hash) == 0, 0, '', false
+local left = redis.call('pttl', hash)
+local fresh, count, ids, again = left == -2, 0, '', false
 if fresh then
   if earlier ~= '' then return -3 end
   if held_back() then return -5 end
@@ -39,7 +40,7 @@ else
   local found = redis.call('hmget', hash, 'mode', owner, owner .. ':write')
   if not found[1] then return foreign() end
   count = tonumber(found[2]) or 0
-  if found[1] ~= 'read' and not found[3] then return redis.call('pttl', hash) end
+  if found[1] ~= 'read' and not found[3] then return left end
   if count > 0 then
     if hold == '' then
       again = true
@@ -60,8 +61,12 @@ end
 -- A script is not rolled back: what may be refused (by the access list, say) comes first, or is undone.
 local n = again and count or count + 1
 local own = cover(tag, owner, n)
--- As long is too short: a millisecond may go by before the cover is set, and the hash must not end before it.
-local short = fresh or redis.call('pttl', hash) <= tonumber(lease)
+-- A number costs more to hand over than a text.
+if n == 1 then n = '1' end
+-- As long is too short: a millisecond may go by before the cover is set, and the hash must not end before it. More may have gone
+-- by where covers were asked.
+if count > 0 then left = redis.call('pttl', hash) end
+local short = fresh or left <= tonumber(lease)
 local no
 -- A repeat cuts no hold of this owner short.
 if not again or redis.call('pttl', own) < tonumber(lease) then

@@ -23,7 +23,9 @@
 -- them lives O(readers), once for each of ours that died.
 -- Same state and message as Redisson's read lock, without its latch key, but: under the owner's own write
 -- hold the hash's lease stays, for it is the writer's. Otherwise it becomes what the readers that are left are covered for,
--- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer (`lease_needed`).
+-- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer
+-- (`lease_needed`). In a command of many steps what is left is looked at behind the last one (`many/end.lua`): the reply is {-1}
+-- also where all who are left turn out to be dead, and the lock is freed.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
@@ -40,6 +42,7 @@ local function free(...)
 end
 
 local mode, count = found[1], tonumber(found[2]) or 0
+if not mode or count == 0 then load_readers() end
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
   redis.pcall(ARGV[8], ARGV[9], '0')
@@ -57,6 +60,8 @@ local fields = mode == 'read' and redis.call('hlen', hash)
 if left == 0 and count == 1 and fields == (before == '' and 2 or 3) then
   return free(hash, cover(tag, owner, 1))
 end
+local later = deferred and mode == 'read' and left == 0
+if not later then load_readers() end
 -- From here to the first write, all that must be read (`covers.lua`).
 local lease, anew = 0, false
 if left > 0 then
@@ -72,7 +77,7 @@ end
 -- Covers that go and are not in KEYS, because other clients act as this owner.
 for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.call('exists', cover(tag, owner, n)) end
 local now, live, dead
-if mode == 'read' then
+if mode == 'read' and not later then
   now = redis.call('pttl', hash)
   if anew then now = math.max(now, lease) end
   live, dead = lease_needed(hash, tag, fields, now, {owner = owner, count = count, left = left, anew = anew and lease})
@@ -95,12 +100,11 @@ if anew then
   redis.call('set', cover(tag, owner, left), '1', 'px', lease)
   if redis.call('pttl', hash) < lease then redis.call('pexpire', hash, lease) end
 end
-if live and live <= 0 then return free(hash) end
-bury(hash, dead)
-if live then
-  -- Asked anew: a millisecond may have gone by, and the hash must not end before the covers.
-  if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
-  -- Waiters have heard of a later end.
-  if now - live > 1000 then redis.pcall(ARGV[8], ARGV[9], '0') end
+if later then
+  deferred[#deferred + 1] = {hash = hash, tag = tag, publish = ARGV[8], channel = ARGV[9]}
+elseif live and live <= 0 then
+  return free(hash)
+else
+  give_lease(hash, now, live, dead, ARGV[8], ARGV[9])
 end
 return left > 0 and left or {-1}

@@ -12,15 +12,6 @@
 -- A lock whose covers cannot all be read is not said to be lost: its entry is the server's reason. O(holds renewed), whoever else
 -- reads; where a lease is made shorter, as a release.
 
-local lease = tonumber(ARGV[1])
-local exactly = lease < 0
-if exactly then lease = -lease end
-if ARGV[2] ~= '0' then
-  load_holds()
-  local late = holds.too_late(ARGV[2])
-  if late then return late end
-end
-
 -- For one lock, what is to be written: each a key and the lease that it gets; nil = it is not held. Nothing is written before
 -- everything was read (`covers.lua`).
 -- `count`: the owner's holds for reading.
@@ -28,7 +19,7 @@ local function write(hash, owner, tag, count, exactly)
   if exactly then
     return {{hash, math.max(lease, covered(tag, owner, count, math.huge))}}
   end
-  return redis.call('pttl', hash) < lease and {{hash, lease}} or {}
+  return redis.call('pttl', hash) < lease and {{hash, lease_text}} or {}
 end
 
 local function read(hash, owner, tag, count, exactly, mode, keep)
@@ -40,7 +31,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
     -- A cover that has run out is not brought back.
     if now > 0 then
       if not keep and (exactly or now < lease) then
-        todo[#todo + 1] = {key, lease}
+        todo[#todo + 1] = {key, lease_text}
         now = lease
       end
       best = math.max(best, now)
@@ -49,6 +40,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
   if best == 0 then return nil end
   local left, others, dead = redis.call('pttl', hash), nil, nil
   if exactly and mode == 'read' then
+    load_readers()
     others, dead = lease_needed(hash, tag, redis.call('hlen', hash), left, {owner = owner, count = count, left = 0})
   end
   if others or left < best then todo[#todo + 1] = {hash, math.max(best, others or 0)} end
@@ -75,7 +67,7 @@ while arg <= #ARGV do
     if no then error(no) end
     if not todo then return 0 end
     for i = 1, #todo do redis.call('pexpire', todo[i][1], todo[i][2]) end
-    bury(hash, dead)
+    if dead then bury(hash, dead) end
     return 1
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end

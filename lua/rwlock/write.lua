@@ -40,7 +40,8 @@ local function busy(left)
   return left
 end
 
-local fresh, count, ids, again = redis.call('exists', hash) == 0, 0, '', false
+local left = redis.call('pttl', hash)
+local fresh, count, ids, again = left == -2, 0, '', false
 if not fresh then
   local found = redis.call('hmget', hash, 'mode', field, owner)
   count = tonumber(found[2]) or 0
@@ -48,7 +49,8 @@ if not fresh then
     return foreign()
   elseif found[1] == 'read' then
     if found[3] and covered(tag, owner, tonumber(found[3]) or 0, 1) > 0 then return -6 end
-    local keep, dead = readers_keep(hash, tag, redis.call('pttl', hash))
+    load_readers()
+    local keep, dead = readers_keep(hash, tag, left)
     if keep then
       bury(hash, dead)
       return busy(keep)
@@ -57,7 +59,7 @@ if not fresh then
     redis.call('del', hash)
     fresh, count = true, 0
   elseif count == 0 then
-    return busy(redis.call('pttl', hash))
+    return busy(left)
   elseif hold == '' then
     again = true
   else
@@ -70,9 +72,9 @@ elseif earlier ~= '' then
   return -3
 end
 
-local short = fresh or redis.call('pttl', hash) < tonumber(lease)
+local short = fresh or left < tonumber(lease)
 if fresh then
-  redis.call('hset', hash, 'mode', 'write', field, 1)
+  redis.call('hset', hash, 'mode', 'write', field, '1')
   if hold ~= '' then redis.call('hset', hash, field .. ':holds', ',' .. hold) end
 elseif not again then
   holds.add(hash, field, count, ids, hold)

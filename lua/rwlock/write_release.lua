@@ -28,6 +28,7 @@ local found = redis.call('hmget', hash, 'mode', field, owner, field .. ':holds')
 if hold == '' and found[4] then hold = '-' end
 if hold ~= '' then load_holds() end
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0
+if mode ~= 'write' or count == 0 then load_readers() end
 if not mode then
   if redis.call('exists', hash) == 1 then return holder(hash) end
   redis.pcall(ARGV[7], ARGV[8], '1')

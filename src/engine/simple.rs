@@ -12,7 +12,11 @@ use crate::transport::{Arg, Call};
 
 static RENEW: Script = Script::new(
     "common/renew",
-    concat!(include_str!("../../lua/common/holds.lua"), include_str!("../../lua/common/renew.lua")),
+    concat!(
+        include_str!("../../lua/common/holds.lua"),
+        include_str!("../../lua/common/renew/begin.lua"),
+        include_str!("../../lua/common/renew.lua"),
+    ),
 );
 static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
 

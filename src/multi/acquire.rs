@@ -23,7 +23,7 @@ use crate::topology::MemberId;
 type Got = BTreeMap<usize, Guard>;
 
 /// The most locks that one script takes: while it runs, the server does nothing else.
-const PART: usize = 500;
+const PART: usize = 250;
 
 /// What scripts have taken of the locks of one client at one server, and the first that somebody else holds.
 struct Together {

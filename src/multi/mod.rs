@@ -2,7 +2,7 @@
 //!
 //! Any mix of locks, of one client or of several, others of this kind and [RedLocks](crate::RedLock) included. All are asked
 //! for at the same time; what is free on one server and simple (reentrant, spin) is taken by one script, all or nothing, and by several where
-//! there are more than 500: one after the other in the order of their keys, so that no script keeps the server's other users
+//! there are more than 250: one after the other in the order of their keys, so that no script keeps the server's other users
 //! waiting for long. What the first of them took is given back when a later one finds a busy lock. Where some are busy, it
 //! waits for them one after the other in one order for all callers (by key, whatever order they were listed in), holding only
 //! those that come before: two callers with reversed lists cannot wait for one another. Against those who keep to another
@@ -58,7 +58,7 @@ impl Client {
 /// Several locks as one: held when all of them are. See the [module](self). At most 65 536: a longer list is refused by
 /// [`Error::Config`] when it is acquired.
 ///
-/// *Cost*: free, one command for up to 500 simple ones (reentrant, spin) of one client, and one for each other lock, all at
+/// *Cost*: free, one command for up to 250 simple ones (reentrant, spin) of one client, and one for each other lock, all at
 /// once; longer lists, one such command after the other. Releasing is one command for each, many of them sent together.
 #[derive(Clone)]
 pub struct MultiLock {

@@ -38,7 +38,7 @@ static SET: Script = Script::command("plain/set", include_str!("../../lua/plain/
 static ACQUIRE: Script = Script::step("plain/acquire", script!("plain/acquire"), &MANY, 2);
 static RELEASE: Script = Script::step("plain/release", script!("plain/release"), &MANY, 3);
 static FORCE: Script = Script::new("plain/force", script!("plain/force"));
-static RENEW: Script = Script::new("plain/renew", script!("plain/renew"));
+static RENEW: Script = Script::new("plain/renew", script!("common/renew/begin", "plain/renew"));
 static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua"));
 
 /// The nature of locks with values of this form: a renewal names holds by them, so one command renews locks of one form.

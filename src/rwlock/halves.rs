@@ -28,6 +28,7 @@ static MANY: Script = Script::new(
     "rwlock/many",
     concat!(
         covers!(),
+        part!("many/begin"),
         include_str!("../../lua/common/many/begin.lua"),
         part!("read"),
         include_str!("../../lua/common/many/next.lua"),
@@ -37,6 +38,7 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/next.lua"),
         part!("write_release"),
         include_str!("../../lua/common/many/run.lua"),
+        part!("many/end"),
     ),
 );
 /// Readers have a key more than other holders, and look at others.
@@ -51,7 +53,8 @@ static WRITE_RELEASE: Script =
 static LEAVE: Script = Script::new("rwlock/leave", concat!(covers!(), part!("leave"), part!("write_release")));
 static FORCE: Script = Script::new("rwlock/force", concat!(covers!(), part!("force")));
 static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("state")));
-static RENEW: Script = Script::new("rwlock/renew", concat!(covers!(), part!("renew")));
+static RENEW: Script =
+    Script::new("rwlock/renew", concat!(covers!(), include_str!("../../lua/common/renew/begin.lua"), part!("renew")));
 
 /// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so
 /// that a reader's longer one has to be kept up.

@@ -6,5 +6,6 @@ mod not_reentrant;
 #[cfg(feature = "metrics")]
 mod observability;
 mod renewal;
+mod scripts;
 mod traps;
 mod watchdog;

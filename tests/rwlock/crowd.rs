@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bed::{Bed, harm};
+use bed::{Bed, scripts};
 use redis::Value;
 
 /// The lock's name.
@@ -88,22 +88,10 @@ pub struct Crowd<'a> {
 impl<'a> Crowd<'a> {
     pub async fn new(bed: &'a Bed) -> Self {
         let mut shas = BTreeMap::new();
-        for script in ["read", "read_release", "write", "renew", "leave"] {
-            let own = format!("rwlock/{script}");
-            let mut files = vec!["common/holds", "rwlock/covers", &own];
-            if script == "leave" {
-                files.push("rwlock/write_release");
-            }
-            let sha: String = bed.admin.cmd(&["SCRIPT", "LOAD", &harm::text(&files)]).await;
+        for script in ["read", "read_release", "write", "renew", "leave", "many"] {
+            let sha: String = bed.admin.cmd(&["SCRIPT", "LOAD", &scripts::text(&format!("rwlock/{script}"))]).await;
             shas.insert(script, sha);
         }
-        let mut many = vec!["common/holds", "rwlock/covers", "common/many/begin", "rwlock/read"];
-        for step in ["read_release", "write", "write_release"].map(|step| format!("rwlock/{step}")) {
-            many.extend(["common/many/next", step.leak()]);
-        }
-        many.push("common/many/run");
-        let sha: String = bed.admin.cmd(&["SCRIPT", "LOAD", &harm::text(&many)]).await;
-        shas.insert("many", sha);
         Self { bed, shas }
     }
 

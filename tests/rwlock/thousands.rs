@@ -97,7 +97,8 @@ async fn all<T: Send + 'static>(
 fn bounded(what: &str, work: &Work) {
     println!("{what}: {work:?}");
     assert!(work.asked <= 14 * READERS as u64, "{what}: {work:?}");
-    assert!(work.commands <= READERS as u64 / 8, "{what}: {work:?}");
+    // A slow client sends fewer together.
+    assert!(work.commands <= READERS as u64 / 4, "{what}: {work:?}");
     // They take 1 ms and 0.2 s; both have room for a machine with ten times as much to do as it can.
     assert!(work.longest < Duration::from_millis(500), "{what}: {work:?}");
     assert!(work.took < secs(5), "{what}: {work:?}");

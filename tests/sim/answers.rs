@@ -24,10 +24,10 @@ const MANY: &str = put_together!(
     "reentrant/release",
     "common/many/run"
 );
-const RENEW: &str = put_together!("common/holds", "common/renew");
+const RENEW: &str = put_together!("common/holds", "common/renew/begin", "common/renew");
 const READ: &str = put_together!("common/holds", "rwlock/covers", "rwlock/read");
 const READ_RELEASE: &str = put_together!("common/holds", "rwlock/covers", "rwlock/read_release");
-const RW_RENEW: &str = put_together!("common/holds", "rwlock/covers", "rwlock/renew");
+const RW_RENEW: &str = put_together!("common/holds", "rwlock/covers", "common/renew/begin", "rwlock/renew");
 const WRITE: &str = put_together!("common/holds", "rwlock/covers", "rwlock/write");
 const FAIR_ACQUIRE: &str = put_together!("common/holds", "fair/queue", "fair/acquire");
 const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave");

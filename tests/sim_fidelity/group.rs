@@ -12,7 +12,7 @@ macro_rules! holds {
 const ACQUIRE: &str = holds!("reentrant/acquire");
 const RELEASE: &str = holds!("reentrant/release");
 const FORCE: &str = holds!("reentrant/force");
-const RENEW: &str = holds!("common/renew");
+const RENEW: &str = holds!("common/renew/begin", "common/renew");
 const LAST: &str = include_str!("../../lua/fenced/last.lua");
 const MULTI: &str = include_str!("../../lua/multi/acquire.lua");
 const FENCED: &str = holds!("fenced/begin", "reentrant/acquire", "fenced/number");

@@ -16,7 +16,7 @@ macro_rules! part {
 const ACQUIRE: &str = part!("plain/acquire");
 const RELEASE: &str = part!("plain/release");
 const FORCE: &str = part!("plain/force");
-const RENEW: &str = part!("plain/renew");
+const RENEW: &str = part!("common/renew/begin", "plain/renew");
 const STATE: &str = include_str!("../../lua/plain/state.lua");
 const SET: &str = include_str!("../../lua/plain/set.lua");
 const MANY: &str = part!(

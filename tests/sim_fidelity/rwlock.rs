@@ -8,19 +8,19 @@ macro_rules! part {
         concat!(
             include_str!("../../lua/common/holds.lua"),
             include_str!("../../lua/rwlock/covers.lua")
-            $(, include_str!(concat!("../../lua/rwlock/", $file, ".lua")))+
+            $(, include_str!(concat!("../../lua/", $file, ".lua")))+
         )
     };
 }
 
-const READ: &str = part!("read");
-const READ_RELEASE: &str = part!("read_release");
-const WRITE: &str = part!("write");
-const WRITE_RELEASE: &str = part!("write_release");
-const LEAVE: &str = part!("leave", "write_release");
-const FORCE: &str = part!("force");
-const STATE: &str = part!("state");
-const RENEW: &str = part!("renew");
+const READ: &str = part!("rwlock/read");
+const READ_RELEASE: &str = part!("rwlock/read_release");
+const WRITE: &str = part!("rwlock/write");
+const WRITE_RELEASE: &str = part!("rwlock/write_release");
+const LEAVE: &str = part!("rwlock/leave", "rwlock/write_release");
+const FORCE: &str = part!("rwlock/force");
+const STATE: &str = part!("rwlock/state");
+const RENEW: &str = part!("common/renew/begin", "rwlock/renew");
 
 /// What nobody should be called comes last.
 const OWNERS: [&str; 5] = ["a:1", "a:2", "b:1", "c:1", "mode"];

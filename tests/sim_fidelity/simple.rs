@@ -18,7 +18,7 @@ macro_rules! holds {
 
 const ACQUIRE: &str = holds!("reentrant/acquire");
 const RELEASE: &str = holds!("reentrant/release");
-const RENEW: &str = holds!("common/renew");
+const RENEW: &str = holds!("common/renew/begin", "common/renew");
 const FORCE: &str = holds!("reentrant/force");
 const STATE: &str = include_str!("../../lua/common/state.lua");
 

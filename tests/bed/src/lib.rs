@@ -16,6 +16,7 @@ pub mod events;
 pub mod fault;
 pub mod harm;
 pub mod pest;
+pub mod scripts;
 pub mod session;
 pub mod wire;
 

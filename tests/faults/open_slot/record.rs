@@ -7,11 +7,10 @@ use distlock::{Acquire, Client, Prefer};
 use super::NAME;
 use super::cluster::{Cluster, Snapshot};
 use bed::wire::Wire;
-use bed::{Bed, harm, ms, secs};
+use bed::{Bed, harm, ms, scripts, secs};
 
-/// The scripts of the read-write lock that declare more than the hash, by their files.
-const SCRIPTS: [&[&str]; 6] =
-    [&["read"], &["read_release"], &["write"], &["write_release"], &["leave", "write_release"], &["renew"]];
+/// The scripts of the read-write lock that declare more than the hash.
+const SCRIPTS: [&str; 6] = ["read", "read_release", "write", "write_release", "leave", "renew"];
 
 /// One script call that a client made, and all keys as they were before it.
 pub struct Recorded {
@@ -48,9 +47,8 @@ impl Recorder<'_> {
 /// Has both servers know the scripts. `OPEN_SLOT_LUA=dir` (from `lua/` on) takes those to be run later from elsewhere.
 async fn load(cluster: &Cluster) -> BTreeMap<String, String> {
     let mut later = BTreeMap::new();
-    for parts in SCRIPTS {
-        let own = parts.iter().map(|part| format!("rwlock/{part}"));
-        let files: Vec<String> = ["common/holds", "rwlock/covers"].map(str::to_owned).into_iter().chain(own).collect();
+    for script in SCRIPTS {
+        let files: Vec<String> = scripts::files(&format!("rwlock/{script}")).into_iter().map(str::to_owned).collect();
         let elsewhere =
             std::env::var("OPEN_SLOT_LUA").map(|dir| files.iter().map(|file| format!("{dir}/{file}")).collect());
         let asked: Vec<String> = elsewhere.unwrap_or_else(|_| files.clone());

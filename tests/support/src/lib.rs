@@ -9,6 +9,7 @@ pub mod peer;
 pub mod proxy;
 pub mod reaper;
 pub mod server;
+pub mod slowest;
 pub mod standstill;
 
 pub use admin::Admin;

@@ -1,0 +1,93 @@
+//! The scripts of the crate by their names: of which files of `lua/` each is put together. That none is missing here, and none
+//! out of date, is tested (`tests/client/scripts.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use crate::harm;
+
+const HOLDS: &str = "common/holds";
+const COVERS: [&str; 2] = [HOLDS, "rwlock/covers"];
+const FAIR: [&str; 2] = [HOLDS, "fair/queue"];
+const PLAIN: [&str; 2] = [HOLDS, "plain/values"];
+const TAKE: [&str; 3] = ["fenced/begin", "reentrant/acquire", "fenced/number"];
+
+/// All of them. `fenced/release`, `fenced/force` and those of spin locks are the reentrant ones.
+pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
+    let with = |front: &[&'static str], own: &[&'static str]| [front, own].concat();
+    let many = |front: &[&'static str], steps: &[&[&'static str]]| {
+        let mut files = with(front, &["common/many/begin"]);
+        files.extend(steps.join(&"common/many/next"));
+        files.push("common/many/run");
+        files
+    };
+    let mut all = vec![
+        ("common/preflight", vec!["common/preflight"]),
+        ("common/state", vec!["common/state"]),
+        ("common/disown", vec![HOLDS, "common/disown"]),
+        ("common/renew", vec![HOLDS, "common/renew/begin", "common/renew"]),
+        ("multi/acquire", vec!["multi/acquire"]),
+        ("reentrant/many", many(&[HOLDS], &[&["reentrant/acquire"], &["reentrant/release"]])),
+        ("fenced/acquire", with(&[HOLDS], &TAKE)),
+        ("fenced/many", many(&[HOLDS], &[&TAKE, &["reentrant/release"]])),
+        ("fenced/last", vec!["fenced/last"]),
+        ("plain/set", vec!["plain/set"]),
+        ("plain/state", vec!["plain/state"]),
+        ("plain/renew", with(&PLAIN, &["common/renew/begin", "plain/renew"])),
+        ("plain/many", many(&PLAIN, &[&["plain/set"], &["plain/acquire"], &["plain/release"]])),
+        ("fair/waiters", vec!["fair/waiters"]),
+        ("fair/many", many(&FAIR, &[&["fair/acquire"], &["fair/release"], &["fair/leave"]])),
+        ("rwlock/leave", with(&COVERS, &["rwlock/leave", "rwlock/write_release"])),
+        ("rwlock/renew", with(&COVERS, &["common/renew/begin", "rwlock/renew"])),
+    ];
+    let mut halves = many(
+        &[HOLDS, "rwlock/covers", "rwlock/many/begin"],
+        &[&["rwlock/read"], &["rwlock/read_release"], &["rwlock/write"], &["rwlock/write_release"]],
+    );
+    halves.push("rwlock/many/end");
+    all.push(("rwlock/many", halves));
+    for (front, own) in [
+        (&[HOLDS][..], &["reentrant/acquire", "reentrant/release", "reentrant/force"][..]),
+        (&PLAIN, &["plain/acquire", "plain/release", "plain/force"]),
+        (&FAIR, &["fair/acquire", "fair/release", "fair/leave", "fair/force", "fair/refresh"]),
+        (
+            &COVERS,
+            &[
+                "rwlock/read",
+                "rwlock/read_release",
+                "rwlock/write",
+                "rwlock/write_release",
+                "rwlock/force",
+                "rwlock/state",
+            ],
+        ),
+    ] {
+        all.extend(own.iter().map(|name| (*name, with(front, &[name]))));
+    }
+    all
+}
+
+/// The files of this one.
+///
+/// # Panics
+/// When there is no such script.
+pub fn files(name: &str) -> Vec<&'static str> {
+    let found = all().into_iter().find(|(one, _)| *one == name);
+    found.unwrap_or_else(|| panic!("no script is called {name}")).1
+}
+
+/// Its text.
+pub fn text(name: &str) -> String {
+    harm::text(&files(name))
+}
+
+/// The hash by which it is sent.
+pub fn sha(name: &str) -> String {
+    harm::sha(&files(name))
+}
+
+/// Which script has this hash; `None`: it is none of ours.
+pub fn name_of(sha: &str) -> Option<&'static str> {
+    static NAMES: OnceLock<BTreeMap<String, &'static str>> = OnceLock::new();
+    NAMES.get_or_init(|| all().into_iter().map(|(name, files)| (harm::sha(&files), name)).collect()).get(sha).copied()
+}
