@@ -91,9 +91,9 @@ fn client() -> Client {
     Client::over_transport(Arc::new(Free), Options::default()).expect("nothing is asked of it")
 }
 
-/// The most that a pair may allocate: 12.3 when this was written, the transport's two boxes included. Whoever adds one has a
-/// reason, and writes it here.
-const MOST: u64 = 1_250;
+/// The most that a pair may allocate: 12.3 when this was written, the transport's two boxes included, and 3 by the labels of the
+/// feature `metrics`, which the tests are built with. Whoever adds one has a reason, and writes it here.
+const MOST: u64 = 1_550;
 
 #[tokio::test]
 async fn a_pair_allocates_little() {
