@@ -261,9 +261,9 @@ impl Builder {
         self
     }
 
-    /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a
-    /// command, and buffers that grow only with what is sent. Nothing else differs. Over TLS (`rediss://`) it is fred all the same. Defaults to false.
-    /// (Feature `direct`.)
+    /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a command,
+    /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS
+    /// (`rediss://`) it is fred all the same. Defaults to false. (Feature `direct`.)
     #[cfg(feature = "direct")]
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;

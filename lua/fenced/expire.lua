@@ -7,5 +7,7 @@
 -- Redisson has nothing of the kind.
 
 if redis.call('exists', KEYS[1]) == 1 then return 0 end
+-- A login that may not take the end away again must not set one: the acquires of its clients could not keep the counter.
+redis.call('persist', KEYS[2])
 redis.call('pexpire', KEYS[2], ARGV[1])
 return 1

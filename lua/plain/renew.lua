@@ -2,7 +2,7 @@
 -- KEYS   the locks
 -- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then
 --        2 last moment in ms of the server's time; 0 = none
---        and for KEYS[i], from i + 2 on: its value
+--        and for KEYS[i], ARGV[i + 2]: its value
 -- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
 --        else a list, an entry a key: 1 renewed, 0 it has not got this value, text = the server's reason for refusing this one
 -- Idempotent; a copy makes no lease shorter, but for one of a negative lease, until its last moment. One bad key does not

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use crate::history::{History, Section};
 use crate::tally::Tally;
 
-/// Clients of the server that most locks are on; every other one is behind the proxy.
+/// Clients of the server that most locks are on; every other one is behind the proxy, and two have connections of our own.
 pub const CLIENTS: usize = 4;
 const RED: usize = 3;
 /// How long locks of the dead stay.
@@ -32,11 +32,11 @@ fn builder(url: &str) -> Builder {
         .ping_interval(Duration::from_millis(500))
 }
 
-/// Connects, also where the server comes up only now.
-pub async fn connect(url: &str, tally: &Tally) -> Client {
+/// Connects, also where the server comes up only now. `direct`: over connections of our own.
+pub async fn connect(url: &str, direct: bool, tally: &Tally) -> Client {
     let began = Instant::now();
     loop {
-        match builder(url).connect().await {
+        match builder(url).direct(direct).connect().await {
             Ok(client) => return client,
             Err(error) if began.elapsed() < BOUND => tally.error("connect", &error),
             Err(error) => panic!("no connection within {BOUND:?}: {error}"),
@@ -108,17 +108,22 @@ impl Bed {
         if number.is_multiple_of(2) { self.servers[0].url() } else { self.proxy.url() }
     }
 
+    /// Connects the client of this number.
+    pub async fn connect(&self, number: usize) -> Client {
+        connect(&self.url(number), number % 4 >= 2, &self.tally).await
+    }
+
     pub fn red_urls(&self) -> impl Iterator<Item = String> {
         self.servers[1..].iter().map(RedisServer::url)
     }
 
     pub async fn connect_all(&self) {
         for number in 0..CLIENTS {
-            let client = connect(&self.url(number), &self.tally).await;
+            let client = self.connect(number).await;
             self.shared.clients.write().push(client);
         }
-        for url in self.red_urls() {
-            let client = connect(&url, &self.tally).await;
+        for (number, url) in self.red_urls().enumerate() {
+            let client = connect(&url, number == 0, &self.tally).await;
             self.shared.red.write().push(client);
         }
     }

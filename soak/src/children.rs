@@ -108,7 +108,7 @@ pub async fn serve(args: &Args) {
     };
     let shared = Shared::new(Arc::new(Tally::default()), Box::new(say));
     for (number, url) in args.child.iter().enumerate() {
-        let client = connect(url, &shared.tally).await;
+        let client = connect(url, false, &shared.tally).await;
         if number == 0 { &shared.clients } else { &shared.red }.write().push(client);
     }
     let workers = worker::start(&shared, args.tasks, args.seed.unwrap_or(0));

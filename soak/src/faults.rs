@@ -7,7 +7,7 @@ use distlock_support::Numbers;
 use distlock_support::proxy::Mode;
 use tokio::task::spawn_blocking;
 
-use crate::bed::{Bed, CLIENTS, connect};
+use crate::bed::{Bed, CLIENTS};
 use crate::children::Children;
 
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ pub async fn strike(bed: &Arc<Bed>, children: &mut Children, numbers: &mut Numbe
         }
         Fault::NewClient | Fault::DroppedClient => {
             let at = numbers.below(CLIENTS as u64) as usize;
-            let new = connect(&bed.url(at), &bed.tally).await;
+            let new = bed.connect(at).await;
             let old = std::mem::replace(&mut bed.shared().clients.write()[at], new);
             if let (Fault::NewClient, Err(error)) = (fault, old.shutdown(Duration::from_secs(5)).await) {
                 bed.tally.error("shutdown", &error);
@@ -84,8 +84,8 @@ pub async fn strike(bed: &Arc<Bed>, children: &mut Children, numbers: &mut Numbe
         }
         Fault::KillChild => children.kill_one(numbers).await,
         Fault::DroppedRuntime => {
-            let bed = Arc::clone(bed);
-            let ended = spawn_blocking(move || drop_runtime(&bed, while_down)).await;
+            let (bed, at) = (Arc::clone(bed), numbers.below(CLIENTS as u64) as usize);
+            let ended = spawn_blocking(move || drop_runtime(&bed, at, while_down)).await;
             ended.unwrap_or_else(|error| panic!("a runtime of its own: {error}"));
         }
     }
@@ -102,11 +102,11 @@ async fn restart(bed: &Arc<Bed>, server: usize, after: Duration) {
 }
 
 /// A client's runtime ends while it holds, waits and releases.
-fn drop_runtime(bed: &Bed, after: Duration) {
+fn drop_runtime(bed: &Bed, at: usize, after: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.unwrap_or_else(|error| panic!("a runtime: {error}"));
     let kept = runtime.block_on(async {
-        let client = connect(&bed.url(0), &bed.tally).await;
+        let client = bed.connect(at).await;
         for hot in 0..3 {
             for flavour in distlock::Flavour::ALL {
                 let lock = client.lock(*flavour, &format!("hot:{flavour}:{hot}"));

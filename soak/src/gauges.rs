@@ -112,14 +112,15 @@ impl Log {
         self.after = settled(bed, false, floor).await;
     }
 
-    /// The medians of the second quarter and of the last one.
-    fn medians(&self, at: usize) -> (f64, f64) {
+    /// The medians of the second quarter and of the last one, as far as there are samples of them: a fault may outlast a quarter of
+    /// a short run.
+    fn medians(&self, at: usize) -> (Option<f64>, Option<f64>) {
         let median = |from: f64, to: f64| {
             let part = |time: &Duration| (from..=to).contains(&(time.as_secs_f64() / self.load.as_secs_f64()));
             let mut all: Vec<f64> =
                 self.samples.iter().filter(|(time, _)| part(time)).map(|(_, figures)| figures[at]).collect();
             all.sort_by(f64::total_cmp);
-            all.get(all.len() / 2).copied().unwrap_or(0.0)
+            all.get(all.len() / 2).copied()
         };
         (median(0.25, 0.5), median(0.75, 10.0))
     }
@@ -128,8 +129,9 @@ impl Log {
     pub fn verdicts(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (at, gauge) in GAUGES.iter().enumerate() {
-            let (start, end) = self.medians(at);
-            if end > start * 1.3 + gauge.slack {
+            if let (Some(start), Some(end)) = self.medians(at)
+                && end > start * 1.3 + gauge.slack
+            {
                 wrong.push(format!("{} grew from {start:.0} to {end:.0}", gauge.name));
             }
             if let Some(left) = gauge.left
@@ -150,12 +152,15 @@ impl Log {
             "", "before", "2nd quart", "last q.", "most", "no load", "closed"
         );
         for (at, gauge) in GAUGES.iter().enumerate() {
+            let told =
+                |median: Option<f64>| median.map_or_else(|| "no sample".to_owned(), |median| format!("{median:.0}"));
             let (start, end) = self.medians(at);
+            let (start, end) = (told(start), told(end));
             let most = self.samples.iter().map(|(_, figures)| figures[at]).fold(0.0, f64::max);
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "{:<26} {:>9.0} {start:>9.0} {end:>9.0} {most:>9.0} {:>9.0} {:>9.0}",
+                "{:<26} {:>9.0} {start:>9} {end:>9} {most:>9.0} {:>9.0} {:>9.0}",
                 gauge.name, self.before[at], self.rest[at], self.after[at]
             );
         }

@@ -29,7 +29,7 @@
 //! - Sections that follow one another, of ours and of Redisson's, have growing numbers, on every way to acquire.
 //!   One section has one number: coming in again keeps it. Numbers may be left out.
 //! - A release, the end of a lease, [`force_unlock`](crate::DistLock::force_unlock) and a multi lock never reset the counter.
-//! - *As long as the counter lives.* It has no end and is not deleted by this crate; it goes with the data of a server that
+//! - *As long as the counter lives.* It has no end unless [`FencedLock::expire_counter`] gave it one; it goes with the data of a server that
 //!   restarts without its file, with `FLUSHALL`, with an eviction, with Redisson's `delete()`; a replica that is promoted may
 //!   have an older one. Redisson's multi lock gives the counter of a fenced member an end: the next acquire by a client of ours
 //!   takes that away again, if it comes in time.
@@ -37,13 +37,13 @@
 //! - Up to 2^53 − 1.
 //! - Not over [`RedLock`](crate::RedLock): see there.
 //!
+//! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
+//!
 //! # Names that are never used again
 //!
 //! A lock leaves nothing behind in Redis once it is free; a fenced lock leaves its counter, about 100 bytes a name, for good, as
 //! Redisson's does. Who fences ever new names (`job:<uuid>`) ends each counter when nobody will write there any more, by
 //! [`FencedLock::expire_counter`].
-//!
-//! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
 //!
 //! # Wire format
 //!
@@ -133,7 +133,8 @@ impl FencedLock {
     /// by a storage that has seen neither, so `after` has to be longer than anybody may go on writing with an old number:
     /// at least the watchdog's lease, and longer than any lease that is used for this name. Where the storage remembers the last
     /// number and lives on, it refuses those that begin anew: leave its counter alone, or have it forget as well.
-    /// An acquire by a client of ours takes the end away; one of Redisson's does not: only for names that Java does not use any more.
+    /// An acquire by a client of ours takes the end away; one of Redisson's does not, nor one by a login without `+persist`: only for
+    /// names that neither uses any more.
     ///
     /// *Cost*: one round trip, one command. *Cancel safety*: once begun it may take effect. *Errors*: [`Error::Config`] for a time
     /// that is shorter than the [watchdog](crate::Builder::watchdog)'s lease; those of [`DistLock::acquire`](crate::DistLock::acquire).

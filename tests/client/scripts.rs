@@ -54,6 +54,7 @@ impl Case {
                 inside += of("calls=").unwrap_or_default();
             }
         }
+        assert!(inside > 0 && took > Duration::ZERO, "{}: nothing was counted: {info}", self.script);
         (inside, took)
     }
 }

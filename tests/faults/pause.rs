@@ -185,7 +185,7 @@ async fn silence_of_messages_is_bounded_by_the_poll_cap() {
         let waiter = bed.connect(brisk(&proxy.url()).poll_cap(cap).watchdog(secs(30)).subscription_linger(ms(0))).await;
         for round in 0..5 {
             let subscribers = async || bed.admin.numsub("redisson_lock__channel:{a}").await;
-            eventually("nobody listens yet", secs(2), async || subscribers().await == 0).await;
+            eventually("nobody listens yet", secs(20), async || subscribers().await == 0).await;
             let guard = holder.reentrant("a").lock().await.unwrap();
             let lock = waiter.reentrant("a");
             let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });

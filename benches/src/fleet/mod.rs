@@ -70,6 +70,9 @@ pub async fn fleets(bed: &Bed) -> Vec<Row> {
             }
         }
     }
+    if rows.is_empty() {
+        return rows;
+    }
     println!("{}", plot::markdown(&rows));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("docs/fleet.svg");
     // A quick run is no figure to be shown.
@@ -101,11 +104,12 @@ struct Window {
 }
 
 async fn watch(bed: &Bed, length: Duration) -> Window {
-    let calls = bed.admin.calls("evalsha").await;
+    let scripts = async || bed.admin.calls("evalsha").await + bed.admin.calls("eval").await;
+    let calls = scripts().await;
     let (began, before) = (Instant::now(), cpu::seconds(bed.server.pid()));
     tokio::time::sleep(length).await;
     let (server_s, seconds) = (cpu::seconds(bed.server.pid()) - before, began.elapsed().as_secs_f64());
-    Window { server_s, scripts: bed.admin.calls("evalsha").await.saturating_sub(calls) as f64, seconds }
+    Window { server_s, scripts: scripts().await.saturating_sub(calls) as f64, seconds }
 }
 
 /// A holder that keeps all of them waiting.

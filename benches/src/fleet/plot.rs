@@ -48,7 +48,9 @@ pub fn svg(rows: &[Row]) -> String {
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
     let idle = |row: &Row| row.fleet.map_or(0.0, |fleet| fleet.idle_ms_per_s);
-    let grant = |row: &Row| row.server_cpu_us_per_op.unwrap_or(0.0) / row.scripts_per_op.unwrap_or(1.0);
+    let grant = |row: &Row| {
+        row.server_cpu_us_per_op.unwrap_or(0.0) / row.scripts_per_op.filter(|scripts| *scripts > 0.0).unwrap_or(1.0)
+    };
     panel(&mut text, rows, LEFT, "server time while nobody moves, ms a second", idle);
     panel(&mut text, rows, 2.0 * LEFT + WIDTH + 10.0, "server time of a script while they release, us", grant);
     text += "</svg>\n";

@@ -1,4 +1,4 @@
--- What the scripts that renew begin with, put in front of each of them at build time: no script runs behind its last moment.
+-- What the scripts that renew begin with, put in front of each of them at build time, so that none forgets its last moment.
 -- ARGV   1 lease in ms; negative = `exactly`: to be set even where it is longer now
 --        2 last moment in ms of the server's time; 0 = none
 

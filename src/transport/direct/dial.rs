@@ -198,7 +198,7 @@ impl Pauses {
     }
 }
 
-/// The first connection of each of several dialers: done when all stand. Tried again until the time is up, but for what is final.
+/// Opens so many connections: done when all stand. Tried again until the time is up, but for what is final.
 pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened>, Error> {
     let latest = parking_lot::Mutex::new(None);
     let one = async || {

@@ -112,6 +112,11 @@ impl Pipeline {
             self.written = 0;
             self.out.clear();
             self.out.shrink_to(BYTES_KEPT);
+        } else if self.written > BYTES_KEPT && self.written > self.out.len() / 2 {
+            // A socket that is always behind: what has been written must not pile up.
+            self.out.drain(..self.written);
+            self.base += self.written as u64;
+            self.written = 0;
         }
     }
 
@@ -148,11 +153,16 @@ impl Pipeline {
     /// lock.
     pub(super) fn abandon(&mut self, ticket: Ticket) -> Option<Waker> {
         let slot = std::mem::replace(&mut self.slots[ticket.0], Slot::Free);
-        if let Some(sent) = self.order.iter_mut().find(|sent| sent.ticket == Some(ticket)) {
-            sent.ticket = None;
+        let mut waker = None;
+        if let Slot::Waiting(waiting) = slot {
+            waker = Some(waiting);
+            // From the end: what is given up came last more often than first.
+            if let Some(sent) = self.order.iter_mut().rev().find(|sent| sent.ticket == Some(ticket)) {
+                sent.ticket = None;
+            }
         }
         self.free_slot(ticket);
-        if let Slot::Waiting(waker) = slot { Some(waker) } else { None }
+        waker
     }
 
     fn free_slot(&mut self, ticket: Ticket) {
@@ -210,6 +220,9 @@ impl Pipeline {
     /// Commands whose time is up. Those that have never left never will; the answer to another is awaited for its place in the
     /// order only.
     pub(super) fn expire(&mut self, now: Instant, unsent: &Fault, wakers: &mut Vec<Waker>) -> Expired {
+        if self.due.is_none_or(|due| due > now) {
+            return Expired::default();
+        }
         let written = self.base + self.written as u64;
         let (mut expired, mut due) = (Expired::default(), None);
         let (mut cut, mut at) = (0, 0);

@@ -48,7 +48,17 @@ fn ms(micros: u64) -> String {
 
 fn main() -> ExitCode {
     let path = std::env::args().nth(1).unwrap_or_default();
-    let all = read(&std::fs::read_to_string(path).unwrap_or_default());
+    let all = match std::fs::read_to_string(&path) {
+        Ok(text) => read(&text),
+        Err(error) => {
+            println!("{path}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if all.is_empty() {
+        println!("{path}: no server has written what took it long");
+        return ExitCode::FAILURE;
+    }
     let (mut ours, mut other): (BTreeMap<&str, Vec<u64>>, Option<&Slow>) = (BTreeMap::new(), None);
     for slow in &all {
         match name(slow) {
@@ -72,7 +82,7 @@ fn main() -> ExitCode {
     }
     let too_slow = too_slow(&all);
     for name in &too_slow {
-        println!("{name} took more than {} at {TIMES} servers or more", ms(BOUND));
+        println!("{name} took more than {} at {TIMES} servers or more, in as many seconds", ms(BOUND));
     }
     if too_slow.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
