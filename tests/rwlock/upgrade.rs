@@ -106,9 +106,9 @@ async fn who_read_until_its_lease_ended_may_write() {
         for beside in [false, true] {
             let (lock, me) = (client.rw("a"), client.owner());
             let other = if beside { Some(other.rw("a").read().lock().await.unwrap()) } else { None };
-            let over = lease(&lock.read(), &me, ms(100)).await;
+            let over = lease(&lock.read(), &me, ms(800)).await;
             refused(bed, &lock.write(), &me).await;
-            tokio::time::sleep(ms(120)).await;
+            tokio::time::sleep(ms(820)).await;
             let tried = me.scope(lock.write().try_lock()).await.unwrap();
             assert_eq!(tried.is_none(), beside, "the other reads on");
             if let Some(other) = other {

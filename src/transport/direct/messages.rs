@@ -16,6 +16,9 @@ use super::wire::{Answer, Incoming, write_words};
 use crate::runtime::standstill::limit_over;
 use crate::transport::{Fault, FaultKind, Listener, Reply};
 
+/// So many asks are seen to between two reads.
+const ASKS_AT_ONCE: usize = 64;
+
 /// What is asked of the connection for messages. Whoever asks is told when the server has confirmed it.
 pub(super) enum Ask {
     Subscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
@@ -83,10 +86,19 @@ impl Messages {
     async fn connect(&mut self, channels: &mut Channels, pauses: &mut Pauses) -> Option<Opened> {
         let dialer = Arc::clone(&self.dialer);
         let mut connecting = Box::pin(async move {
+            let mut is_told = false;
             loop {
                 pauses.pause().await;
-                if let Some(Ok(opened)) = dialer.open().await {
-                    return opened;
+                match dialer.open().await {
+                    Some(Ok(opened)) => return opened,
+                    Some(Err(Trouble { message: error, .. })) if !is_told => {
+                        tracing::warn!(
+                            error,
+                            "no connection for messages: waiters look for themselves until there is one"
+                        );
+                        is_told = true;
+                    }
+                    Some(Err(_)) | None => {}
                 }
             }
         });
@@ -112,6 +124,10 @@ impl Messages {
         loop {
             if let Err(why) = standing.read_all(channels, &self.listener) {
                 return Some(why);
+            }
+            // While messages flood in, there is always something to read below.
+            for ask in std::iter::from_fn(|| self.asks.try_recv().ok()).take(ASKS_AT_ONCE) {
+                standing.ask(channels, ask);
             }
             let Standing { opened: Opened { reader, writer, input }, out, overdue, .. } = &mut standing;
             let is_full = match write(writer, out) {
@@ -236,8 +252,11 @@ impl Standing {
                 outcome.map_err(|fault| Trouble::new(fault.message))?;
             }
             Expected::Subscribed(channel) => {
-                if outcome.is_err() {
+                if let Err(Fault { message: error, .. }) = &outcome {
                     channels.wanted.remove(&channel);
+                    if !channels.waiting.contains_key(&channel) {
+                        tracing::warn!(error, "a subscription could not be made anew: waiters look for themselves");
+                    }
                 }
                 // Not before the last of several that were asked for.
                 let comes_again =
