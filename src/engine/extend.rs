@@ -45,7 +45,7 @@ struct Asked<'a> {
 
 impl Extension {
     pub(crate) async fn make(self) -> Result<()> {
-        let _order = self.hold.order.lock().await;
+        let _order = self.hold.in_order().await;
         let cut_until = Moment::from_nanos(self.hold.book().cut_until());
         // An earlier command may come in late, and shorten the lease behind this one.
         self.engine.after(cut_until).await;

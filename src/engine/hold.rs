@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::Engine;
 use super::ledger::{Book, End, Entry, Table};
@@ -32,11 +32,27 @@ pub(crate) struct Hold {
     /// Notified whenever the hold ends or its deadline moves.
     pub(crate) changed: Notify,
     /// Puts the commands that change the count in the server into one order.
-    pub(crate) order: tokio::sync::Mutex<()>,
+    order: Semaphore,
     /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
     pub(crate) inbox: OnceLock<Arc<LockName>>,
     /// The section's fencing token, where sections have one; else 0.
     token: AtomicU64,
+}
+
+/// The turn to change the count of one owner in the server, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Order {
+    hold: Arc<Hold>,
+    /// False if somebody had closed the semaphore, which nobody does.
+    taken: bool,
+}
+
+impl Drop for Order {
+    fn drop(&mut self) {
+        if self.taken {
+            self.hold.order.add_permits(1);
+        }
+    }
 }
 
 impl Hold {
@@ -46,7 +62,7 @@ impl Hold {
             owner,
             book: Mutex::new(Book::default()),
             changed: Notify::new(),
-            order: tokio::sync::Mutex::new(()),
+            order: Semaphore::new(1),
             inbox: OnceLock::new(),
             token: AtomicU64::new(0),
         })
@@ -67,12 +83,19 @@ impl Hold {
 
     /// Waits until nobody else changes the count in the server. Nobody goes past those who wait: a lock that is passed on to
     /// them is not free meanwhile.
-    pub(crate) async fn in_order(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        match self.order.try_lock() {
-            // Mostly: the owner has one command under way.
-            Ok(order) => order,
-            Err(_) => self.order.lock().await,
+    pub(crate) async fn in_order(self: &Arc<Self>) -> Order {
+        // Mostly the owner has one command under way.
+        if let Some(order) = self.in_order_now() {
+            return order;
         }
+        let taken = self.order.acquire().await.map(SemaphorePermit::forget);
+        Order { hold: Arc::clone(self), taken: taken.is_ok() }
+    }
+
+    /// The same where nobody does now, and nobody waits to.
+    pub(crate) fn in_order_now(self: &Arc<Self>) -> Option<Order> {
+        self.order.try_acquire().ok()?.forget();
+        Some(Order { hold: Arc::clone(self), taken: true })
     }
 
     /// For how long it is held still, if somebody here relies on it.

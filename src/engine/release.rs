@@ -140,7 +140,7 @@ impl GuardRelease {
             return None;
         }
         // A command that is under way, or whose reply was lost, may have shortened the lease, or may yet.
-        let Ok(_order) = hold.order.try_lock() else { return None };
+        let _order = hold.in_order_now()?;
         let mut book = hold.book();
         let spare = engine.options.watchdog / 3;
         // Whoever gets it must have time to use it.

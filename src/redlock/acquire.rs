@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 
 use super::RedLock;
 use super::look::{Look, Looks};
-use super::votes::{LateVotes, Request, Votes};
+use super::votes::{LateVotes, Request, Votes, is_in_own_way, read};
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, Patience, grown, pause};
 use crate::error::{Error, Result, Step};
@@ -58,7 +58,8 @@ impl RedLock {
                 return if away { Err(self.no_quorum(granted_by, votes.why)) } else { Ok(None) };
             }
             self.give_back(granted, &mut late, &deadline).await;
-            let next = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
+            let another = || request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
+            let mut next = another();
             if !away {
                 known_busy = true;
                 if votes.busy.len() <= most_away {
@@ -73,6 +74,10 @@ impl RedLock {
                     first = self.wait_at_one(&mut votes, &request, &next, &mut looks, &mut late).await?;
                     if first.is_none() && deadline.is_over() {
                         return self.ran_out(&deadline).await;
+                    }
+                    if first.is_none() {
+                        // A wait that was broken off may be granted yet, and is given back: the next vote must not meet it.
+                        next = another();
                     }
                     if votes.busy.is_empty() && votes.failed <= most_away {
                         // Those that have not answered may decide the next vote.
@@ -156,11 +161,13 @@ impl RedLock {
         looks: &mut Looks,
         late: &mut LateVotes,
     ) -> Result<Option<(usize, Guard)>> {
-        let mut refused = Vec::new();
+        let (mut refused, mut in_own_way) = (Vec::new(), 0);
         while !votes.busy.is_empty() && votes.failed <= self.nodes.len() - self.quorum() {
             match self.wait(&votes.busy, &refused, request, owner, looks, late).await? {
                 Wait::Over(first) => return Ok(first),
                 Wait::Refused(at, error) => {
+                    in_own_way += usize::from(is_in_own_way(&error));
+                    let error = read(error, in_own_way > self.nodes.len() - self.quorum())?;
                     tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait for it");
                     refused.push(at);
                     // A look may have led to one that is counted already, or to one that may answer yet.
@@ -222,7 +229,6 @@ impl RedLock {
             });
             match outcome.await {
                 Ok(Ok(guard)) => return Ok(Wait::Over(guard.map(|guard| (at, guard)))),
-                Ok(Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. }))) => return Err(error),
                 Ok(Err(error)) => return Ok(Wait::Refused(at, error)),
                 // The next vote tells whether there are enough others. The attempt, dropped, leaves its queue here.
                 Err(None) => return Ok(Wait::Over(None)),

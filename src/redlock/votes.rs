@@ -9,7 +9,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use super::RedLock;
 use crate::acquire::Acquire;
 use crate::engine::wait::Deadline;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Step};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
 use crate::lock::DistLock as _;
@@ -47,6 +47,21 @@ impl Votes {
     /// How many servers have granted it, with leases that are not over yet.
     pub(super) fn held(&self) -> usize {
         self.granted.iter().filter(|(_, guard)| guard.is_held()).count()
+    }
+}
+
+/// True when a server says that the owner would wait for itself.
+pub(super) const fn is_in_own_way(error: &Error) -> bool {
+    matches!(error, Error::WouldDeadlock { .. })
+}
+
+/// What an error of one server means: for all servers (`Err`), or for this one alone. That the owner has the lock there already says
+/// nothing before so many have said it that it has the whole: a vote or a wait that came to nothing may still be given back.
+pub(super) fn read(error: Error, has_the_whole: bool) -> Result<Error> {
+    match error {
+        error if is_in_own_way(&error) && !has_the_whole => Ok(Error::Timeout { step: Step::Command }),
+        Error::WouldDeadlock { .. } | Error::Config { .. } => Err(error),
+        error => Ok(error),
     }
 }
 
@@ -106,7 +121,7 @@ impl RedLock {
             why: None,
             asking: FuturesUnordered::new(),
         };
-        let mut open = HashSet::new();
+        let (mut open, mut in_own_way) = (HashSet::new(), 0);
         for (at, lock) in self.nodes.iter().enumerate() {
             if first.as_ref().is_some_and(|(first, _)| *first == at) {
                 continue;
@@ -146,8 +161,9 @@ impl RedLock {
                     match outcome {
                         Ok(Some(guard)) => votes.granted.push((at, guard)),
                         Ok(None) => votes.busy.push(at),
-                        Err(error @ (Error::WouldDeadlock { .. } | Error::Config { .. })) => return Err(error),
                         Err(error) => {
+                            in_own_way += usize::from(is_in_own_way(&error));
+                            let error = read(error, in_own_way > most_away)?;
                             tracing::debug!(lock.name = %self.name(), node = at, %error, "a server did not grant it");
                             votes.failed += 1;
                             votes.why = Some(error);

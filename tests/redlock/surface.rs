@@ -227,3 +227,32 @@ async fn servers_that_refuse_are_like_servers_that_are_away() {
     })
     .await;
 }
+
+/// A wait that is broken off, because the lock is free at the other servers, may be granted at that moment. It is given back, and
+/// the same acquire does not find its own hold in its way where nobody comes in twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_in_its_own_way() {
+    const TURNS: usize = 150;
+    five(async |five| {
+        let (first, second, third) = (
+            five.warm(Path::Direct, patient).await,
+            five.warm(Path::Direct, patient).await,
+            five.warm(Path::Direct, patient).await,
+        );
+        let turns = |user: &User, owner: Option<Owner>| {
+            let lock = user.over(Flavour::Plain, "x");
+            async move {
+                for turn in 0..TURNS {
+                    let how = long().wait(secs(30));
+                    let how = if let Some(owner) = &owner { how.owner(owner) } else { how };
+                    let guard =
+                        lock.acquire(how).await.unwrap_or_else(|error| panic!("turn {turn}, {owner:?}: {error}"));
+                    guard.expect("its turn comes").unlock().await.unwrap();
+                }
+            }
+        };
+        let given = third.clients[0].owner();
+        tokio::join!(turns(&first, None), turns(&second, None), turns(&third, Some(given)));
+    })
+    .await;
+}

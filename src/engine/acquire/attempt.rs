@@ -9,7 +9,7 @@ use super::Request;
 use super::undo::Undo;
 use crate::config::millis;
 use crate::engine::clock::Refusals;
-use crate::engine::hold::{Grant, Hold, Target, lease_until, valid_until};
+use crate::engine::hold::{Grant, Hold, Order, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::{Answer, Ask, Busy, HoldId, Protocol, Queueing};
 use crate::engine::queue::EntryHandle;
@@ -17,6 +17,7 @@ use crate::engine::release;
 use crate::engine::wait::GRACE;
 use crate::error::{Deadlock, Error, Result, Step};
 use crate::names::LockName;
+use crate::runtime::home::EndsWithRuntime;
 use crate::runtime::reaper::Finished;
 use crate::world::Moment;
 
@@ -97,7 +98,7 @@ impl Request {
         doubted: bool,
         queueing: Queueing,
         looks: bool,
-    ) -> Finished<Result<Tried, Failed>> {
+    ) -> Finished<Attempted> {
         let attempt = Attempt {
             target: Arc::clone(target),
             lease: self.lease,
@@ -117,22 +118,36 @@ impl Request {
     /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; the attempt
     /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; a single
     /// attempt (a wait of zero) ends with `Timeout` in any case.
-    pub(super) async fn bounded(&self, mut attempt: Finished<Result<Tried, Failed>>) -> Result<Tried, Failed> {
+    pub(super) async fn bounded(&self, mut attempt: Finished<Attempted>) -> Result<Tried, Failed> {
         if self.deadline.is_once() && self.fresh {
             // No other command of this owner is before this one, so the attempt lasts as long as the transport lets its command.
-            return attempt.await;
+            return attempt.await.outcome;
         }
         if let Some(tried) = self.deadline.answered(self.engine.options.command_timeout, &mut attempt).await {
-            return tried;
+            return tried.outcome;
         }
         let name = self.protocol.name();
         tokio::select! {
             biased;
-            tried = &mut attempt => tried,
+            tried = &mut attempt => tried.outcome,
             silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)) => {
                 Err(Failed { would_repeat: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() })
             }
         }
+    }
+}
+
+/// What an attempt came to. Where nobody came to use it, it is given up before the owner's next command looks into the book: that
+/// must not meet a hold on which nobody relies, and take its owner for one that waits for itself.
+pub(super) struct Attempted {
+    // Dropped in this order.
+    outcome: Result<Tried, Failed>,
+    _order: Option<Order>,
+}
+
+impl EndsWithRuntime for Attempted {
+    fn runtime_gone() -> Self {
+        Self { outcome: EndsWithRuntime::runtime_gone(), _order: None }
     }
 }
 
@@ -168,10 +183,14 @@ struct Before {
 }
 
 impl Attempt {
-    async fn make(self) -> Result<Tried, Failed> {
-        let hold = Arc::clone(&self.target.hold);
+    async fn make(self) -> Attempted {
         // One command of an owner at a time: what is sent next depends on what came before.
-        let _order = hold.in_order().await;
+        let order = self.target.hold.in_order().await;
+        Attempted { outcome: self.make_in_order().await, _order: Some(order) }
+    }
+
+    async fn make_in_order(self) -> Result<Tried, Failed> {
+        let hold = Arc::clone(&self.target.hold);
         self.check_flavour()?;
         let cut_until = Moment::from_nanos(hold.book().cut_until());
         // A command that shortens the lease may come in late: not behind this one.

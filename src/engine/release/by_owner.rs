@@ -68,7 +68,7 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
     engine.reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
-        let _order = hold.order.lock().await;
+        let _order = hold.in_order().await;
         let look = || {
             if doubted {
                 // A hold that is marked is not found by its plain id, so this finds only a copy that came in behind the release.
@@ -112,7 +112,7 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         loop {
             let release = {
                 // Behind what this client has to do for this owner.
-                let _order = target.hold.order.lock().await;
+                let _order = target.hold.in_order().await;
                 give_any(&target, looks + 1 < LOOKS).await?
             };
             match release {

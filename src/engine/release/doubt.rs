@@ -21,7 +21,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
-        let order = hold.order.lock().await;
+        let order = hold.in_order().await;
         let (held, lease_left) = {
             let book = hold.book();
             (book.holds().any(|number| number == target.number), lease_left(engine, hold, &book))
@@ -83,7 +83,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
         let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
-        let _order = hold.order.lock().await;
+        let _order = hold.in_order().await;
         let lease_left = {
             let book = hold.book();
             if number == 0 && book.count() > 0 {
@@ -102,7 +102,7 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {
-        let _order = hold.order.lock().await;
+        let _order = hold.in_order().await;
         for number in lost {
             let lease_left = lease_left(&engine, &hold, &hold.book());
             if end != End::Gone {
