@@ -85,7 +85,8 @@ async fn a_server_that_goes_away_is_told_in_time() {
         let (guard, extended) = (lock.lock().await.unwrap(), client.reentrant("b").lock().await.unwrap());
         bed.server.kill9();
         let patience = (TIMEOUT + ms(100)) * 3;
-        let slack = secs(1);
+        // Of a busy machine; what never ended would take far longer.
+        let slack = secs(4);
         let start = Instant::now();
         told(lock.try_lock().await);
         assert!(start.elapsed() < TIMEOUT + slack, "{:?}", start.elapsed());

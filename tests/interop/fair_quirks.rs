@@ -59,7 +59,8 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
         "{version}: behind a dead head: Java {theirs} commands a second, 64 of ours {} a second",
         ours as f64 / 4.0
     );
-    assert!(theirs > 500, "Redisson does not spin any more: {theirs} a second");
+    // Thousands on a quiet machine; one that waited would ask for next to nothing.
+    assert!(theirs > 50, "Redisson does not spin any more: {theirs} a second");
     assert!(ours <= 4 * 2, "{ours} commands in 4 s");
     lane.exorcise(GHOST).await;
     for ended in soon(join_all(waiters)).await {

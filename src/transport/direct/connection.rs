@@ -17,14 +17,12 @@ use tokio::time::Instant;
 use super::dial::Trouble;
 use super::link::Writer;
 use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
+use super::silence::Silence;
 use super::wire::{Answer, write_call};
 use crate::transport::{Call, Fault, FaultKind, Reply};
 
 /// With more commands under way than this, writing is left to the connection's task: what comes meanwhile goes out with it.
 const FEW: usize = 4;
-
-/// After so many timeouts in a row a connection is taken for dead.
-const TIMEOUTS_TOLERATED: usize = 2;
 
 /// One connection for commands. Survives its sockets.
 #[derive(Debug)]
@@ -41,8 +39,7 @@ pub(super) struct Connection {
 pub(super) struct State {
     link: Link,
     pipeline: Pipeline,
-    /// Timeouts since the last answer.
-    timeouts: usize,
+    silence: Silence,
     /// Why there is no connection, while there is none.
     trouble: Option<Trouble>,
     /// Writing has failed; the connection's task sees to it.
@@ -63,7 +60,7 @@ impl Connection {
         let state = State {
             link: Link::Down,
             pipeline: Pipeline::default(),
-            timeouts: 0,
+            silence: Silence::broken(Instant::now()),
             trouble: None,
             failed: None,
             is_full: false,
@@ -120,8 +117,8 @@ impl Connection {
         if matches!(state.link, Link::Ended(_)) {
             return;
         }
-        (state.link, state.trouble, state.failed, state.timeouts) = (Link::Up(writer), None, None, 0);
-        state.is_full = false;
+        (state.link, state.trouble, state.failed, state.is_full) = (Link::Up(writer), None, None, false);
+        state.silence = Silence::broken(Instant::now());
         state.write();
         drop(state);
         self.attention.store(true, Ordering::Release);
@@ -167,13 +164,15 @@ impl Connection {
     /// Hands on what the server has answered. False when it has answered what nobody asked.
     pub(super) fn answered(&self, answers: &mut Vec<Answer>, wakers: &mut Vec<Waker>) -> bool {
         let mut state = self.state.lock();
-        let mut is_right = true;
+        let (mut is_right, mut in_time) = (true, false);
         for answer in answers.drain(..) {
             match state.pipeline.answer(answer, wakers) {
-                // A late one says nothing: where an answer is missing for good, all behind it come too late.
-                Some(in_time) => state.timeouts = if in_time { 0 } else { state.timeouts },
+                Some(is_due) => in_time |= is_due,
                 None => is_right = false,
             }
+        }
+        if in_time {
+            state.silence = Silence::broken(Instant::now());
         }
         drop(state);
         wakers.drain(..).for_each(Waker::wake);
@@ -223,12 +222,7 @@ impl Connection {
             let source = state.trouble.as_ref().and_then(|trouble| trouble.source.clone());
             let unsent = Fault { kind: FaultKind::NotSent, message, source };
             let Expired { sent, unsent } = state.pipeline.expire(now, &unsent, &mut wakers);
-            state.timeouts += sent + unsent;
-            let is_dead = is_up && state.timeouts >= TIMEOUTS_TOLERATED;
-            if is_dead {
-                state.timeouts = 0;
-            }
-            is_dead
+            state.silence.is_dead(sent + unsent, self.timeout, now) && is_up
         };
         wakers.into_iter().for_each(Waker::wake);
         is_dead

@@ -32,6 +32,7 @@ mod driver;
 mod link;
 mod messages;
 mod pipeline;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod wire;
