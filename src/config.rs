@@ -117,6 +117,12 @@ impl Options {
         (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
     }
 
+    /// The longest time between two refreshes, where no waiter's deadline is near. No longer, so that what is left of a place when
+    /// the lock is passed on to it is enough of a lease.
+    pub(crate) fn longest_beat(&self) -> Duration {
+        self.beat() * 29 / 20
+    }
+
     /// How long a waiter's place lasts without a refresh. A waiter that stops right after one is out within `fair_wait`,
     /// the time included until somebody else looks.
     pub(crate) fn entry_life(&self) -> Duration {

@@ -5,10 +5,10 @@
 --        4 Redisson's fairLockWaitTimeout in ms   5 the watchdog's lease in ms
 --        then for every lock: prefix of the waiters' channels, how many waiters; for each: owner, the `at` of its last
 --        answer (0 = none), what it is registered by
--- Reply  {at, answers ..}; for every lock two: 1 when somebody was served, else 0, and the ms left of its lease as
---        PTTL gives them; or a text, the server's reason for failing, and 0; then for every waiter: 1 it stands in the
---        queue, 0 it does not, or its owner is in by another hold than its own, n > 1 it was passed the lock, with n ms
---        left
+-- Reply  {at, answers ..}; for every lock three: 1 when somebody was served, else 0; the ms left of its lease as PTTL gives
+--        them; for so many ms nobody's deadline ends, 0 = unknown; or a text, the server's reason for failing, 0 and 0; then
+--        for every waiter: 1 it stands in the queue, 0 it does not, or its owner is in by another hold than its own, n > 1 it
+--        was passed the lock, with n ms left
 -- O(k log w) for k waiters named of w, whoever else waits; O(w) where none is named, a waiter of Java's has a place, or one of
 -- ours is dead.
 -- Idempotent. One bad lock does not stop the others. `at` = the server's time in ms.
@@ -18,25 +18,50 @@ local now = redis.call('time')
 local at = now[1] * 1000 + math.floor(now[2] / 1000)
 local out = {at}
 
--- Sets the deadlines of the waiters that are alive, and reads nobody else's. Does nothing and returns false where that is not
--- enough: among waiters of Java, where one is dead or has too much room, where one of these has no place.
-local function set_own(keys, owners)
-  if not owners[1] or not only_ours(keys) then return false end
+-- Registrations are looked after in the first 4 s of every 16 s, and where all places are read: whoever lives refreshes in those,
+-- and so the hash of waiters outlives the last refresh by 40 s at the least.
+local looks_after = at % 16000 < 4000
+
+-- Adds to a sorted set, or with `xx` sets only what is there; `new`: score, member, score, member, ..; returns how many are
+-- another score's now.
+local function add_all(key, new, xx)
+  local changed = 0
+  for i = 1, #new, 200 do
+    local last = math.min(i + 199, #new)
+    if xx then
+      changed = changed + redis.call('zadd', key, 'xx', 'ch', unpack(new, i, last))
+    else
+      redis.call('zadd', key, unpack(new, i, last))
+    end
+  end
+  return changed
+end
+
+-- Sets the deadlines of the waiters that are alive, and reads nobody else's. Returns who stands in the queue, and for how long
+-- nobody's deadline ends. Does nothing and returns nil where that is not enough: among waiters of Java, where one is dead or has
+-- too much room.
+local function set_own(keys, owners, known)
+  if not owners[1] or not only_ours(keys) then return nil end
   local first = redis.call('zrange', keys[3], 0, 0, 'withscores')
   local last = redis.call('zrange', keys[3], -1, -1, 'withscores')
   local least = tonumber(first[2] or nil)
-  if not least or least <= at or tonumber(last[2]) >= at + wait + 1 then return false end
+  if not least or least <= at or tonumber(last[2]) >= at + wait + 1 then return nil end
   -- A deadline of Java's that counts hide is soon the first or the last of all, and has no fraction.
-  if least % 1 == 0 then return false end
-  local due, new = stamped(at + wait, at), {}
-  for i, owner in ipairs(owners) do
-    if not redis.call('zscore', keys[3], owner) then return false end
-    new[2 * i - 1], new[2 * i] = due, owner
+  if least % 1 == 0 then return nil end
+  -- As text: made of the number anew for each, it would cost more than all else here.
+  local due, new = string.format('%.17g', stamped(at + wait, at)), {}
+  for i = 1, #owners do
+    new[2 * i - 1], new[2 * i] = due, owners[i]
   end
-  for i = 1, #new, 200 do
-    redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))
+  local queued, quiet = known, math.floor(least) - at
+  if add_all(keys[3], new, true) < #owners then
+    -- Some have left meanwhile, or have this deadline already.
+    queued = {}
+    for _, owner in ipairs(owners) do
+      queued[owner] = redis.call('zscore', keys[3], owner) or nil
+    end
   end
-  return true
+  return queued, quiet
 end
 
 -- Sets the deadlines. `known`: the waiters that are alive, each with the `at` of its last answer. Returns who stands in
@@ -88,9 +113,7 @@ local function set(keys, known)
     end
     was, is = due, set
   end
-  for i = 1, #new, 200 do
-    redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))
-  end
+  add_all(keys[3], new)
   for owner in pairs(scores) do
     if not queued[owner] then redis.call('zrem', keys[3], owner) end
   end
@@ -118,6 +141,7 @@ end
 
 -- What these owners have in a hash, each at its index.
 local function fields(hash, owners)
+  if #owners > 0 and #owners <= 200 then return redis.call('hmget', hash, unpack(owners)) end
   local out = {}
   for from = 1, #owners, 200 do
     local found = redis.call('hmget', hash, unpack(owners, from, math.min(from + 199, #owners)))
@@ -139,21 +163,23 @@ while arg <= #ARGV do
 
   local answers = {}
   local ok, failed = pcall(function()
-    local queued = set_own(keys, owners) and known
-    local alive = queued
-    if not alive then
+    local queued, quiet = set_own(keys, owners, known)
+    local read_all = not queued
+    if read_all then
       load_queue(ARGV[4], ARGV[5], channels)
       queued = set(keys, known)
     end
     -- The hash of waiters is gone where nobody refreshed it for long: they are registered anew.
-    local known_by = fields(keys[4], owners)
-    for i, owner in ipairs(owners) do
-      if not known_by[i] and queued[owner] then redis.call('hset', keys[4], owner, nonces[i]) end
+    if owners[1] and (read_all or looks_after) then
+      local known_by = fields(keys[4], owners)
+      for i, owner in ipairs(owners) do
+        if not known_by[i] and queued[owner] then redis.call('hset', keys[4], owner, nonces[i]) end
+      end
+      redis.call('pexpire', keys[4], REGISTERED)
     end
-    if owners[1] then redis.call('pexpire', keys[4], REGISTERED) end
     -- After the refresh, so that no waiter is taken out that is alive.
-    if not alive then queue.head(keys, at, wait, publish) end
-    answers[1], answers[2] = 0, redis.call('pttl', keys[1])
+    if read_all then queue.head(keys, at, wait, publish) end
+    answers[1], answers[2], answers[3] = 0, redis.call('pttl', keys[1]), quiet or 0
     if answers[2] == -2 then
       load_queue(ARGV[4], ARGV[5], channels)
       local served = queue.serve(keys, at, wait, first_lease, publish)
@@ -166,13 +192,13 @@ while arg <= #ARGV do
         answer = 0
         if passed(keys[1], owner, counts[i], nonces[i]) then answer = math.max(2, redis.call('pttl', keys[1])) end
       end
-      answers[i + 2] = answer
+      answers[i + 3] = answer
     end
   end)
   if not ok then
     local text = type(failed) == 'table' and failed.err or tostring(failed)
-    answers = {text, 0}
-    for i = 1, #owners do answers[i + 2] = 1 end
+    answers = {text, 0, 0}
+    for i = 1, #owners do answers[i + 3] = 1 end
   end
   for i = 1, #answers do out[#out + 1] = answers[i] end
 end

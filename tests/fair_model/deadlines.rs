@@ -155,23 +155,24 @@ impl Model {
         places == [places[0]; 3]
     }
 
-    /// Where all that wait are ours, wait for this lock, live and need no room: sets the deadlines of those who are alive, who
-    /// stand in the queue then.
-    pub(super) fn set_own(&mut self, alive: &[Alive]) -> Option<Vec<String>> {
-        let (first, last) = (self.due.values().min()?, self.due.values().max()?);
+    /// Where all that wait are ours, wait for this lock, live and need no room: sets the deadlines of those who are alive. Who
+    /// stands in the queue then, and for how many ms nobody's deadline ends.
+    pub(super) fn set_own(&mut self, alive: &[Alive]) -> Option<(Vec<String>, i64)> {
+        let (first, last) = (*self.due.values().min()?, *self.due.values().max()?);
         let quick = !alive.is_empty()
             && self.only_ours()
-            && *first > self.now * MS
+            && first > self.now * MS
             // One of Java's says nothing of when it was set.
-            && *first % MS != 0
-            && *last < (self.now + self.wait + 1) * MS
-            && alive.iter().all(|one| self.due.contains_key(&one.owner));
+            && first % MS != 0
+            && last < (self.now + self.wait + 1) * MS;
         quick.then(|| {
             let due = self.deadline(0);
-            for one in alive {
-                self.due.insert(one.owner.clone(), due);
+            let there: Vec<_> =
+                alive.iter().map(|one| one.owner.clone()).filter(|owner| self.due.contains_key(owner)).collect();
+            for owner in &there {
+                self.due.insert(owner.clone(), due);
             }
-            alive.iter().map(|one| one.owner.clone()).collect()
+            (there, first / MS - self.now)
         })
     }
 

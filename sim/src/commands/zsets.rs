@@ -1,5 +1,7 @@
 //! Sorted sets.
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
 
 use super::{Answer, NOT_A_FLOAT, SYNTAX, Words, count, window};
@@ -21,19 +23,31 @@ fn score_text(score: f64) -> SimReply {
     SimReply::Text(Bytes::from(text))
 }
 
+/// With the options `XX` and `CH`; the others are not known here.
 pub(super) fn zadd(store: &mut Store, words: &Words<'_>) -> Answer {
-    if !words.len().is_multiple_of(2) {
+    let options = (2..words.len()).take_while(|at| words.is(*at, "xx") || words.is(*at, "ch")).count();
+    let has = |option: &str| (2..2 + options).any(|at| words.is(at, option));
+    let (only_there, changes, from) = (has("xx"), has("ch"), 2 + options);
+    if from >= words.len() || !(words.len() - from).is_multiple_of(2) {
         return Err(SYNTAX.into());
     }
-    let scores = (2..words.len()).step_by(2).map(|i| words.float(i)).collect::<Result<Vec<f64>, _>>()?;
+    let scores = (from..words.len()).step_by(2).map(|i| words.float(i)).collect::<Result<Vec<f64>, _>>()?;
+    if only_there && store.zset(words.at(1))?.is_none() {
+        return Ok(count(0));
+    }
     let zset = made(store, words.at(1))?;
-    let mut added = 0;
-    for (at, score) in (3..words.len()).step_by(2).zip(scores) {
+    let mut counted = 0;
+    for (at, score) in (from + 1..words.len()).step_by(2).zip(scores) {
         let member = words.at(at);
-        added += usize::from(zset.score(member).is_none());
+        let before = zset.score(member);
+        if before.is_none() && only_there {
+            continue;
+        }
+        counted +=
+            usize::from(before.is_none_or(|before| changes && before.partial_cmp(&score) != Some(Ordering::Equal)));
         zset.set(member, score);
     }
-    Ok(count(added))
+    Ok(count(counted))
 }
 
 pub(super) fn zincrby(store: &mut Store, words: &Words<'_>) -> Answer {
@@ -95,6 +109,17 @@ pub(super) fn zrange(store: &mut Store, words: &Words<'_>) -> Answer {
 mod tests {
     use super::super::run;
     use super::*;
+
+    #[test]
+    fn only_what_is_there_is_set_and_what_changes_is_counted() {
+        let mut store = Store::default();
+        assert_eq!(run(&mut store, &["zadd", "z", "xx", "ch", "1", "a"]), SimReply::Int(0));
+        assert!(store.zset(b"z").unwrap().is_none());
+        run(&mut store, &["zadd", "z", "1", "a", "2", "b"]);
+        assert_eq!(run(&mut store, &["zadd", "z", "XX", "CH", "1", "a", "3", "b", "4", "c"]), SimReply::Int(1));
+        assert_eq!(run(&mut store, &["zscore", "z", "c"]), SimReply::Nil);
+        assert_eq!(run(&mut store, &["zadd", "z", "ch", "5", "a", "6", "d"]), SimReply::Int(2));
+    }
 
     #[test]
     fn ranges_by_index_and_by_score() {

@@ -22,13 +22,13 @@ const MOST: usize = 500;
 
 /// Keeps queue entries and looks after locks until the client closes. Holds the engine only while a beat is under way.
 pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: watch::Receiver<bool>) {
-    let mut last = None;
+    // When the entries are refreshed next; none: nothing has happened since there were any.
+    let mut next = None;
     loop {
         let pause = {
             let Some(engine) = engine.upgrade() else { return };
-            let (now, beat) = (engine.now(), engine.options.beat());
-            let left = last.map_or(beat, |last: Moment| (last + beat).since(now));
-            queues.idle_for(now, left)
+            let now = engine.now();
+            queues.idle_for(now, next.map_or(engine.options.beat(), |next: Moment| next.since(now)))
         };
         let kicked = tokio::select! {
             biased;
@@ -36,32 +36,40 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
             () = queues.kick.notified() => true,
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => false,
         };
-        if kicked {
-            // A beat after the first of a series.
-            if pause.is_none() {
-                last = None;
-            }
-            if last.is_none() {
-                let Some(engine) = engine.upgrade() else { return };
-                last = Some(engine.now());
-            }
-            continue;
-        }
         let Some(engine) = engine.upgrade() else { return };
         let now = engine.now();
-        let whole = last.is_none_or(|last| now >= last + engine.options.beat());
-        if whole {
-            last = Some(now);
+        if kicked {
+            // What has come since the last beat has one within a beat, whatever that said of those who waited then. The first of
+            // a series: a beat after it.
+            let soon = now + engine.options.beat();
+            next = Some(next.filter(|_| pause.is_some()).map_or(soon, |next: Moment| next.min(soon)));
+            continue;
         }
-        beat(&engine, now, whole).await;
+        let whole = next.is_none_or(|next| now >= next);
+        let quiet = beat(&engine, now, whole).await;
+        if whole {
+            next = Some(now + pause_after(&engine, quiet));
+        }
     }
+}
+
+/// How long after a beat the next one comes. `quiet`: for so long nobody's deadline ends in any of the queues.
+///
+/// A dead waiter is to be found within a beat of its deadline. While all live, no deadline is near, and the next beat may come
+/// later.
+fn pause_after(engine: &Engine, quiet: Duration) -> Duration {
+    let (beat, longest) = (engine.options.beat(), engine.options.longest_beat());
+    // Clients that have seen the same dead waiter do not look at the same moment.
+    let apart = engine.topology.world().jitter(beat / 16);
+    if quiet < longest { (quiet + apart).max(beat) } else { longest - apart }
 }
 
 /// What one command is about: locks, each with the waiters to be refreshed in its queue.
 type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<QueueEntry>>)>;
 
-/// Refreshes every queue entry if it is time, and looks after the locks that are due.
-async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
+/// Refreshes every queue entry if it is time, and looks after the locks that are due. Returns for how long no deadline ends in any
+/// of the queues, as far as is known.
+async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) -> Duration {
     let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
     if whole {
         let mut entries: Vec<_> = engine.queues.entries.lock().values().cloned().collect();
@@ -83,9 +91,13 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) {
     let refresh = async {
         let mut under_way: FuturesUnordered<_> =
             batches(engine, locks).into_iter().map(|batch| refresh(engine, batch)).collect();
-        while under_way.next().await.is_some() {}
+        let mut quiet = Duration::MAX;
+        while let Some(of_batch) = under_way.next().await {
+            quiet = quiet.min(of_batch);
+        }
+        quiet
     };
-    futures::future::join(renewal, refresh).await;
+    futures::future::join(renewal, refresh).await.1
 }
 
 /// Splits locks into commands: each for one flavour, one server, and not too many waiters.
@@ -114,9 +126,12 @@ fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
     batches
 }
 
-async fn refresh(engine: &Arc<Engine>, batch: Batch) {
+/// Returns for how long no deadline ends in these queues: nothing where that is unknown.
+async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     let queues = |(protocol, _): &(Arc<dyn Protocol>, Vec<_>)| protocol.queue().map(|queue| queue.keys.clone());
-    let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else { return };
+    let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else {
+        return Duration::ZERO;
+    };
     let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
     let keys = words.len();
     words.extend(queue.args(engine.topology.publish(first.name())));
@@ -134,7 +149,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
     let sent = engine.now();
     let reply = engine.run(first.name(), Call { script: queue.refresh, keys, words }).await;
     let outcome = reply.and_then(|reply| answered(engine, &batch, queue, sent, &reply));
-    if let Err(error) = outcome {
+    outcome.unwrap_or_else(|error| {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
         for entry in batch.iter().flat_map(|(_, entries)| entries) {
             // A waiter that was not confirmed for so long asks for itself, and finds out what is wrong.
@@ -142,23 +157,30 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) {
                 engine.registry.wake(&entry.inbox);
             }
         }
-    }
+        Duration::ZERO
+    })
 }
 
-/// Reads the answer to a refresh.
-fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<(), Error> {
+/// Reads the answer to a refresh: for how long no deadline ends in these queues.
+fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<Duration, Error> {
     let odd = || Error::odd_reply(queue.refresh.name, reply);
     let Reply::List(answers) = reply else { return Err(odd()) };
     let mut answers = answers.iter();
     let Some(Reply::Int(at)) = answers.next() else { return Err(odd()) };
+    let mut quiet = Duration::MAX;
     for (protocol, entries) in batch {
         let now = engine.now();
-        match (answers.next(), answers.next()) {
+        let (served, left) = (answers.next(), answers.next());
+        let Some(Reply::Int(of_queue)) = answers.next() else { return Err(odd()) };
+        if !entries.is_empty() {
+            quiet = quiet.min(Duration::from_millis(u64::try_from(*of_queue).unwrap_or(0)));
+        }
+        match (served, left) {
             (Some(Reply::Int(1)), _) => engine.queues.check_after_first_lease(protocol, now),
             (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
                 // The end of a lease is not announced. A lease that lasts beyond the next beat is checked then.
-                let left =
-                    u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < engine.options.beat());
+                let next = engine.options.longest_beat();
+                let left = u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < next);
                 if let Some(left) = left {
                     engine.queues.check_in(protocol, now, left);
                 }
@@ -196,5 +218,5 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
             }
         }
     }
-    Ok(())
+    Ok(quiet)
 }
