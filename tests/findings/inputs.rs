@@ -97,9 +97,9 @@ fn panics(test: &'static str) -> Arc<AtomicUsize> {
 async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     for flavour in Flavour::ALL {
         let lock = client.lock(*flavour, &format!("{name}-{flavour}"));
-        let Ok(Some(guard)) = lock.lock_for(secs(2)).await else { panic!("{name}: a free lock cannot be had") };
+        let Ok(Some(guard)) = lock.lock_for(secs(10)).await else { panic!("{name}: a free lock cannot be had") };
         let next = Arc::clone(&lock);
-        let next = tokio::spawn(async move { next.lock_for(secs(4)).await });
+        let next = tokio::spawn(async move { next.lock_for(secs(20)).await });
         tokio::time::sleep(ms(20)).await;
         guard.unlock().await.unwrap();
         let next = next.await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
@@ -120,8 +120,10 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     // Fails, and tries again.
     for _ in 0..2 {
         let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
-        drop(client.reentrant(name).lock_for(ms(100)).await);
-        assert!(lost.has_fired(), "{name}");
+        // On a busy machine a wait may end before its first command leaves.
+        while !lost.has_fired() {
+            drop(client.reentrant(name).lock_for(ms(100)).await);
+        }
     }
     client.renew_now().await;
 }
@@ -147,9 +149,9 @@ async fn n13_every_duration_option_at_its_extremes_is_refused_or_works() {
                         Err(error) => panic!("{what} of {span:?}: {error:?}"),
                     };
                     let name = format!("{what} of {span:?}");
-                    let life = tokio::time::timeout(secs(30), a_life(&client, &proxy, &name)).await;
+                    let life = tokio::time::timeout(secs(60), a_life(&client, &proxy, &name)).await;
                     life.unwrap_or_else(|_| panic!("{name}: hangs; {:?}", client.stats()));
-                    let shut = tokio::time::timeout(secs(5), client.shutdown(secs(1))).await;
+                    let shut = tokio::time::timeout(secs(20), client.shutdown(secs(1))).await;
                     let shut = shut.unwrap_or_else(|_| panic!("{name}: the shutdown hangs"));
                     assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{name}: {shut:?}");
                 },
@@ -190,7 +192,7 @@ async fn n13_every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
                 let waiting = tokio::spawn(async move { waiting.lock_for(span).await });
                 tokio::time::sleep(ms(20)).await;
                 held.unlock().await.unwrap();
-                let waited = tokio::time::timeout(secs(10), waiting).await.unwrap_or_else(|_| panic!("{what}: hangs"));
+                let waited = tokio::time::timeout(secs(30), waiting).await.unwrap_or_else(|_| panic!("{what}: hangs"));
                 let waited = waited.unwrap_or_else(|_| panic!("{what}: panicked"));
                 assert!(fine(&waited.as_ref().map(drop).map_err(Clone::clone)), "{what}: {waited:?}");
                 drop(waited);
@@ -216,13 +218,13 @@ async fn n13_every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
                     waiting.abort();
                 }
                 let waited =
-                    tokio::time::timeout(secs(10), waiting).await.unwrap_or_else(|_| panic!("{span:?}: hangs"));
+                    tokio::time::timeout(secs(30), waiting).await.unwrap_or_else(|_| panic!("{span:?}: hangs"));
                 assert!(!waited.is_err_and(|error| error.is_panic()), "node_timeout of {span:?} panicked");
             }
             bed::idle(&client).await;
             let mine = bed.client().await;
             let guard = mine.reentrant("mine").lock().await.unwrap();
-            let shut = tokio::time::timeout(secs(5), mine.shutdown(span)).await.expect("hangs");
+            let shut = tokio::time::timeout(secs(20), mine.shutdown(span)).await.expect("hangs");
             assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{span:?}: {shut:?}");
             drop(guard);
             bed.admin.cmd::<u64>(&["DEL", "mine"]).await;

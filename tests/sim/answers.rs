@@ -268,7 +268,7 @@ fn a_refresh_answers_for_every_lock_and_every_waiter() {
         let args = [&head[..], &broken, &["c", "1", ME, "0", "n3"], &["c", "0"]].concat();
         let SimReply::List(replies) = store.run(FAIR_REFRESH, &keys, &args) else { panic!("no list") };
         assert!(matches!(&replies[1], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
-        let rest: Vec<SimReply> = [0, 1, 1, 0, -1, 1, 1, -2].map(SimReply::Int).to_vec();
+        let rest: Vec<SimReply> = [0, 0, 1, 1, 0, -1, 0, 1, 1, -2, 0].map(SimReply::Int).to_vec();
         assert_eq!((&replies[0], &replies[2..]), (&SimReply::Int(at), &rest[..]));
     });
 }
