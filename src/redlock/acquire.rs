@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 
 use super::RedLock;
 use super::look::{Look, Looks};
-use super::votes::{LateVotes, Request, Votes, is_in_own_way, read};
+use super::votes::{LateVotes, Request, Votes};
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, Patience, grown, pause};
 use crate::error::{Error, Result, Step};
@@ -51,7 +51,7 @@ impl RedLock {
             if votes.cut_off && known_busy {
                 return self.ran_out(&deadline).await;
             }
-            let (granted, away) = (std::mem::take(&mut votes.granted), votes.failed > most_away);
+            let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(most_away));
             let granted_by = granted.len();
             if deadline.is_once() || deadline.is_over() {
                 // The votes, dropped, are given back in the background.
@@ -79,7 +79,7 @@ impl RedLock {
                         // A wait that was broken off may be granted yet, and is given back: the next vote must not meet it.
                         next = another();
                     }
-                    if votes.busy.is_empty() && votes.failed <= most_away {
+                    if votes.busy.is_empty() && !votes.are_away(most_away) {
                         // Those that have not answered may decide the next vote.
                         let pause = pause(&**deadline.world(), PAUSES, refusals);
                         refusals += 1;
@@ -93,7 +93,7 @@ impl RedLock {
                     }
                 }
             }
-            if votes.failed <= most_away {
+            if !votes.are_away(most_away) {
                 patience.answered();
             } else {
                 let came_late = votes.why.as_ref().is_some_and(Error::is_too_late);
@@ -161,22 +161,18 @@ impl RedLock {
         looks: &mut Looks,
         late: &mut LateVotes,
     ) -> Result<Option<(usize, Guard)>> {
-        let (mut refused, mut in_own_way) = (Vec::new(), 0);
-        while !votes.busy.is_empty() && votes.failed <= self.nodes.len() - self.quorum() {
+        let mut refused = Vec::new();
+        while !votes.busy.is_empty() && !votes.are_away(self.nodes.len() - self.quorum()) {
             match self.wait(&votes.busy, &refused, request, owner, looks, late).await? {
                 Wait::Over(first) => return Ok(first),
                 Wait::Refused(at, error) => {
-                    in_own_way += usize::from(is_in_own_way(&error));
-                    let error = read(error, in_own_way > self.nodes.len() - self.quorum())?;
                     tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait for it");
                     refused.push(at);
                     // A look may have led to one that is counted already, or to one that may answer yet.
                     let before = votes.busy.len();
                     votes.busy.retain(|other| *other != at);
-                    votes.failed += before - votes.busy.len();
-                    // A reason that passes may have passed by the next vote, whatever the others say.
-                    if votes.why.as_ref().is_none_or(|why| !why.is_retryable()) {
-                        votes.why = Some(error);
+                    if votes.busy.len() < before || matches!(error, Error::Config { .. }) {
+                        votes.refused(error, self.quorum())?;
                     }
                 }
             }

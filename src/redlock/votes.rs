@@ -9,7 +9,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use super::RedLock;
 use crate::acquire::Acquire;
 use crate::engine::wait::Deadline;
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Result};
 use crate::group::{Asking, ask, how};
 use crate::guard::Guard;
 use crate::lock::DistLock as _;
@@ -34,6 +34,9 @@ pub(super) struct Request {
 pub(super) struct Votes {
     pub(super) granted: Vec<(usize, Guard)>,
     pub(super) busy: Vec<usize>,
+    /// How many say that the owner itself has the lock there.
+    pub(super) in_own_way: usize,
+    /// How many could not be asked, answered an error, or have not answered.
     pub(super) failed: usize,
     /// True when the wait was over before the servers had had their time.
     pub(super) cut_off: bool,
@@ -48,20 +51,38 @@ impl Votes {
     pub(super) fn held(&self) -> usize {
         self.granted.iter().filter(|(_, guard)| guard.is_held()).count()
     }
-}
 
-/// True when a server says that the owner would wait for itself.
-pub(super) const fn is_in_own_way(error: &Error) -> bool {
-    matches!(error, Error::WouldDeadlock { .. })
-}
+    /// True when so many are away that nobody can know who has the lock. Where one is, those that the owner has count as well: the
+    /// others of a lock that it has as a whole may be among the silent.
+    pub(super) const fn are_away(&self, most_away: usize) -> bool {
+        self.may_be_away(most_away, 0)
+    }
 
-/// What an error of one server means: for all servers (`Err`), or for this one alone. That the owner has the lock there already says
-/// nothing before so many have said it that it has the whole: a vote or a wait that came to nothing may still be given back.
-pub(super) fn read(error: Error, has_the_whole: bool) -> Result<Error> {
-    match error {
-        error if is_in_own_way(&error) && !has_the_whole => Ok(Error::Timeout { step: Step::Command }),
-        Error::WouldDeadlock { .. } | Error::Config { .. } => Err(error),
-        error => Ok(error),
+    /// The same, should those that have not answered be away too.
+    const fn may_be_away(&self, most_away: usize, unheard: usize) -> bool {
+        let failed = self.failed + unheard;
+        failed > 0 && failed + self.in_own_way > most_away
+    }
+
+    /// Takes in what an error of one server means: for all of them (`Err`), or nothing beyond this one. That the owner has the lock
+    /// there says nothing before it is said by a majority, which is the whole lock: of a vote or a wait that came to nothing, one
+    /// server's part may still be on its way back.
+    pub(super) fn refused(&mut self, error: Error, needed: usize) -> Result<()> {
+        match error {
+            Error::WouldDeadlock { .. } => {
+                self.in_own_way += 1;
+                if self.in_own_way >= needed { Err(error) } else { Ok(()) }
+            }
+            Error::Config { .. } => Err(error),
+            error => {
+                self.failed += 1;
+                // A reason that passes may have passed by the next vote, whatever the others say.
+                if self.why.as_ref().is_none_or(|why| !why.is_retryable()) {
+                    self.why = Some(error);
+                }
+                Ok(())
+            }
+        }
     }
 }
 
@@ -116,12 +137,13 @@ impl RedLock {
         let mut votes = Votes {
             granted: Vec::new(),
             busy: Vec::new(),
+            in_own_way: 0,
             failed: 0,
             cut_off: false,
             why: None,
             asking: FuturesUnordered::new(),
         };
-        let (mut open, mut in_own_way) = (HashSet::new(), 0);
+        let mut open = HashSet::new();
         for (at, lock) in self.nodes.iter().enumerate() {
             if first.as_ref().is_some_and(|(first, _)| *first == at) {
                 continue;
@@ -143,15 +165,18 @@ impl RedLock {
         let elapsed = || deadline.elapsed().saturating_sub(began);
         loop {
             let held = votes.held();
-            // The vote may be in vain: but is that because others hold the lock, or because too many servers are away?
+            // The vote may be in vain: but is that because others hold the lock, because the owner itself does, or because too many
+            // servers are away?
             let (unheard, most_away) = (votes.asking.len(), self.nodes.len() - needed);
-            let known = votes.failed > most_away || votes.busy.len() > most_away || votes.failed + unheard <= most_away;
+            let none_away = !votes.may_be_away(most_away, unheard);
+            let own = votes.in_own_way > 0 && votes.in_own_way + unheard >= needed;
+            let known = !own && (votes.are_away(most_away) || votes.busy.len() > most_away || none_away);
             if held >= needed || (held + unheard < needed && known) {
                 break;
             }
             // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
             // for much longer than the others took. Unless so many are silent that they decide what is told.
-            let split = !votes.busy.is_empty() && votes.failed + unheard <= most_away;
+            let split = !votes.busy.is_empty() && none_away && !own;
             let soon = tokio::time::sleep(silence(heard).saturating_sub(elapsed().saturating_sub(heard)));
             tokio::select! {
                 biased;
@@ -162,11 +187,8 @@ impl RedLock {
                         Ok(Some(guard)) => votes.granted.push((at, guard)),
                         Ok(None) => votes.busy.push(at),
                         Err(error) => {
-                            in_own_way += usize::from(is_in_own_way(&error));
-                            let error = read(error, in_own_way > most_away)?;
                             tracing::debug!(lock.name = %self.name(), node = at, %error, "a server did not grant it");
-                            votes.failed += 1;
-                            votes.why = Some(error);
+                            votes.refused(error, needed)?;
                         }
                     }
                 }

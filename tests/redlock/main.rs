@@ -8,6 +8,7 @@ mod cost;
 mod faults;
 mod majority;
 mod minority;
+mod own_way;
 mod refusal;
 mod renewal;
 mod restart;

@@ -181,12 +181,13 @@ fn is_unknown(error: &str) -> bool {
 pub(super) struct Pauses(u32);
 
 /// A connection that has stood for so long was a good one: the next is made at once.
-pub(super) const GOOD: Duration = Duration::from_secs(1);
+const GOOD: Duration = Duration::from_secs(1);
 
 impl Pauses {
-    /// For a connection in the place of one that was made just now.
-    pub(super) const fn after_one() -> Self {
-        Self(1)
+    /// After a connection that stood for so long. The pauses grow on behind one that did not stand long: a server that takes
+    /// connections and is of no use is not asked for fifty in a second.
+    pub(super) fn stood(&mut self, long: Duration) {
+        self.0 = if long >= GOOD { 0 } else { self.0.max(1) };
     }
 
     pub(super) async fn pause(&mut self) {

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, Sleep};
 
 use super::connection::{Connection, is_demoted};
-use super::dial::{Dialer, GOOD, Opened, Pauses, Trouble};
+use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::link::Reader;
 use super::wire::{Answer, Incoming, Input};
 use crate::runtime::standstill::{OVERDUE, RECOVERY};
@@ -50,7 +50,7 @@ pub(super) async fn drive(
         }
         let why = serve(&connection, &mut limits, reader, input).await;
         connection.down(why);
-        pauses = if since.elapsed() >= GOOD { Pauses::default() } else { Pauses::after_one() };
+        pauses.stood(since.elapsed());
     }
 }
 

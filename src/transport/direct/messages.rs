@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{mpsc, oneshot};
 
-use super::dial::{Dialer, GOOD, Opened, Pauses, Trouble};
+use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::wire::{Answer, Incoming, write_words};
 use crate::runtime::standstill::limit_over;
 use crate::transport::{Fault, FaultKind, Listener, Reply};
@@ -77,7 +77,7 @@ impl Messages {
             if self.serve(opened, &mut channels, is_new).await.is_none() {
                 return;
             }
-            pauses = if since.elapsed() >= GOOD { Pauses::default() } else { Pauses::after_one() };
+            pauses.stood(since.elapsed());
             is_new = true;
         }
     }
@@ -247,10 +247,8 @@ impl Standing {
             Err(error) => Err(Fault::new(FaultKind::Refused, error.clone())),
         };
         match expected {
-            Expected::Pong => {
-                self.overdue = None;
-                outcome.map_err(|fault| Trouble::new(fault.message))?;
-            }
+            // Who may not ping has had an answer all the same.
+            Expected::Pong => self.overdue = None,
             Expected::Subscribed(channel) => {
                 if let Err(Fault { message: error, .. }) = &outcome {
                     channels.wanted.remove(&channel);

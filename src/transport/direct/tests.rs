@@ -247,7 +247,8 @@ async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
     assert_eq!(messages.words().await, [b"PING"]);
     messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n").await;
     assert_eq!(heard.missed.load(Ordering::SeqCst), 0);
-    messages.say("+PONG\r\n*3\r\n+message\r\n+c\r\n+1\r\n").await;
+    // Where `PING` is not allowed, the answer is one all the same.
+    messages.say("-NOPERM no\r\n*3\r\n+message\r\n+c\r\n+1\r\n").await;
     let ended = direct.unsubscribe(Bytes::from_static(b"c"));
     assert_eq!(messages.words().await, [&b"UNSUBSCRIBE"[..], b"c"]);
     messages.say(">3\r\n+unsubscribe\r\n+c\r\n:0\r\n").await;
@@ -288,6 +289,26 @@ async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
     messages.word().await;
     messages.say("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
     subscribing.await.unwrap();
+}
+
+/// A server that takes connections and is of no use: the pauses grow, up to 2 s.
+#[tokio::test]
+async fn a_server_of_no_use_is_left_alone_more_and_more() {
+    const SPAN: Duration = Duration::from_secs(4);
+    let server = Server::start().await;
+    let (direct, first, second) = server.connect(Duration::from_secs(30)).await;
+    drop((first, second));
+    let mut count = 0;
+    let connecting = async {
+        loop {
+            server.accept().await.say("HTTP/1.1 400 Bad Request\r\n").await;
+            count += 1;
+        }
+    };
+    assert!(tokio::time::timeout(SPAN, connecting).await.is_err());
+    // Two that double their pauses from 20 ms: 8 each in 4 s.
+    assert!((4..=24).contains(&count), "{count} connections in {SPAN:?}");
+    drop(direct);
 }
 
 /// Nothing that a server sends is taken for the ground to use memory or stack without bound.

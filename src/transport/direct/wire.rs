@@ -90,8 +90,11 @@ fn text(bytes: &[u8], (from, to): (usize, usize)) -> Bytes {
     Bytes::copy_from_slice(bytes.get(from..to).unwrap_or_default())
 }
 
-fn error(bytes: &[u8], range: (usize, usize)) -> String {
-    String::from_utf8_lossy(&text(bytes, range)).into_owned()
+/// The longest text of an error that is told to a caller.
+const LONGEST_ERROR: usize = 4 << 10;
+
+fn error(bytes: &[u8], (from, to): (usize, usize)) -> String {
+    String::from_utf8_lossy(&text(bytes, (from, to.min(from + LONGEST_ERROR)))).into_owned()
 }
 
 fn old(frame: Old, bytes: &[u8]) -> Answer {
