@@ -20,6 +20,7 @@
 --        {-7, at}    too late, nothing was done for this owner
 -- Idempotent. Same state as Redisson's fair lock, but for deadlines and registrations of ours.
 
+take_out()
 local owner, hold, earlier, queueing = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local wait, first_lease, publish = tonumber(ARGV[9]), ARGV[10], ARGV[11]
 if hold ~= '' then

@@ -35,10 +35,17 @@ if found[1] then
 end
 
 local was_queued = queue.registered(KEYS, owner) == ARGV[5]
--- From the end of the queue: a waiter that gives up because its process ends is found there more often than at the head.
+local is_free = redis.call('exists', KEYS[1]) == 0
+local defers = false
 if was_queued and only_ours(KEYS) then
-  redis.call('lrem', KEYS[2], -1, owner)
+  -- Whoever is served next must stand in a list without leavers.
+  defers = leavers and not is_free
+  if not defers then
+    take_out()
+    redis.call('lrem', KEYS[2], -1, owner)
+  end
 elseif was_queued then
+  take_out()
   local all = redis.call('lrange', KEYS[2], 0, -1)
   for i = #all, 1, -1 do
     if all[i] == owner then
@@ -58,10 +65,17 @@ if was_queued then
   redis.call('zrem', KEYS[3], owner)
   redis.call('hdel', KEYS[4], owner)
 end
+if defers then
+  local left = leavers[KEYS[2]] or {}
+  leavers[KEYS[2]] = left
+  left[#left + 1] = owner
+  return reply
+end
 
+if is_free then take_out() end
 if redis.call('exists', KEYS[2]) == 0 then
   redis.call('del', KEYS[3], KEYS[4])
-elseif redis.call('exists', KEYS[1]) == 0 then
+elseif is_free then
   local served = queue.serve(KEYS, queue.time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
   if reply == 0 and type(served) ~= 'table' then reply = -served end
 end

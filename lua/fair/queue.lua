@@ -31,10 +31,51 @@ local function stamped(due, at)
   return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
 end
 
+-- In a command of many steps: who has left a queue and stands in its list still, by the key of that; else nil.
+local leavers
+
 -- True where all that have a place in this queue are waiters of ours for this lock: then nobody's deadline hangs on another's.
 local function only_ours(keys)
   local places = redis.call('llen', keys[2])
+  local left = leavers and leavers[keys[2]]
+  if left then places = places - #left end
   return redis.call('hlen', keys[4]) == places and redis.call('zcard', keys[3]) == places
+end
+
+-- Where these owners stand in a list, counted from 0; looks from the end until all are found.
+local function places(list, owners)
+  local at, wanted, missing = {}, {}, #owners
+  for _, owner in ipairs(owners) do wanted[owner] = true end
+  local behind = redis.call('llen', list)
+  while missing > 0 and behind > 0 do
+    local first = math.max(0, behind - 1000)
+    for i, owner in ipairs(redis.call('lrange', list, first, behind - 1)) do
+      if wanted[owner] then at[owner], missing = first + i - 1, missing - 1 end
+    end
+    behind = first
+  end
+  return at
+end
+
+-- Takes those who have left out of the lists. One is searched for from the end: where a process ends, its waiters are found there
+-- more often than at the head. Many are found together, in one look through the list.
+local function take_out()
+  local all = leavers
+  if not all or not next(all) then return end
+  leavers = {}
+  for list, left in pairs(all) do
+    local at, marked = #left >= 16 and places(list, left) or {}, false
+    for _, owner in ipairs(left) do
+      -- No owner is the empty text. A server that is out of memory lets nothing be set.
+      local mark = at[owner] and redis.pcall('lset', list, at[owner], '')
+      if mark and not mark.err then
+        marked = true
+      else
+        redis.call('lrem', list, -1, owner)
+      end
+    end
+    if marked then redis.call('lrem', list, 0, '') end
+  end
 end
 
 -- Makes `queue`, without the settings that `load_queue` adds.

@@ -19,6 +19,7 @@
 -- moment.
 -- Same state as Redisson's fair lock, without its latch key; a head of ours is made the owner.
 
+take_out()
 local owner, hold = ARGV[1], ARGV[2]
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.

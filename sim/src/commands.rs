@@ -147,6 +147,7 @@ fn find(name: &[u8]) -> Option<(isize, Handler)> {
         b"lpop" => (2, lists::lpop),
         b"lindex" => (3, lists::lindex),
         b"llen" => (2, lists::llen),
+        b"lset" => (4, lists::lset),
         b"lrange" => (4, lists::lrange),
         b"lrem" => (4, lists::lrem),
         b"zadd" => (-4, zsets::zadd),

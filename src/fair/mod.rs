@@ -6,8 +6,8 @@
 //!
 //! # Who waits, and for how long
 //!
-//! A waiter of ours keeps its place for as long as its client lives: once a second the client refreshes all places of its
-//! waiters, with one command for up to 500 of them. When the client dies, is cut off or freezes, its places are lost within
+//! A waiter of ours keeps its place for as long as its client lives: once a second, or up to 1.45 s where
+//! all that wait live, the client refreshes all places of its waiters, with one command for up to 500 of them. When the client dies, is cut off or freezes, its places are lost within
 //! [`Options::fair_wait`](crate::Options::fair_wait), 5 s, and the next is served. A waiter that was only frozen takes a
 //! new place at the end. Waiters of Java keep Redisson's rules: a place lasts for 5 minutes beyond what those ahead may
 //! take (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)), alive or dead.
@@ -68,6 +68,7 @@ static MANY: Script = Script::new(
     concat!(
         include_str!("../../lua/common/holds.lua"),
         include_str!("../../lua/fair/queue.lua"),
+        include_str!("../../lua/fair/many/begin.lua"),
         include_str!("../../lua/common/many/begin.lua"),
         include_str!("../../lua/fair/acquire.lua"),
         include_str!("../../lua/common/many/next.lua"),
@@ -75,6 +76,7 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/next.lua"),
         include_str!("../../lua/fair/leave.lua"),
         include_str!("../../lua/common/many/run.lua"),
+        include_str!("../../lua/fair/many/end.lua"),
     ),
 );
 static ACQUIRE: Script = Script::step("fair/acquire", script!("acquire"), &MANY, 1);
@@ -101,7 +103,7 @@ impl Client {
 ///
 /// *Cost*: lock and unlock of a free lock are one command each. Waiting: one command takes the place (and the first time
 /// one more, after the subscription to a channel of one's own, which is kept for later waiters of this lock); being served
-/// costs none if a client of ours released the lock, else one; and one command a second keeps all places of a client.
+/// costs none if a client of ours released the lock, else one; and one command every 1 to 1.45 s keeps all places of a client.
 pub type FairLock = Lock<Fair>;
 
 /// The flavour of [`FairLock`].

@@ -76,11 +76,63 @@ async fn who_leaves_reads_nobody_elses_place() {
     fair(async |bed| {
         let holder = bed.client().await;
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
-        let (_clients, tasks) = wait(bed, 2, 100).await;
+        let (_clients, tasks) = wait(bed, 2, 12).await;
         bed.admin.reset_stats().await;
         end(bed, tasks).await;
         assert_eq!(bed.admin.calls("lrange").await, 0, "the queue was read");
         guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// Those that leave by one command are found in one look through the list, wherever they stand; the others keep their order.
+#[tokio::test]
+async fn who_leave_together_are_taken_out_together() {
+    leave_together(true).await;
+}
+
+/// By a login that may not set entries of a list, or at a server that is out of memory, each is searched for.
+#[tokio::test]
+async fn who_leave_together_need_no_right_to_lset() {
+    leave_together(false).await;
+}
+
+async fn leave_together(may_set: bool) {
+    const EACH: usize = 300;
+    fair(async |bed| {
+        let (holder, client) = (bed.client().await, bed.client().await);
+        let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
+        if !may_set {
+            let _: String = bed.admin.cmd(&["ACL", "SETUSER", "default", "-lset"]).await;
+        }
+        let (mut leaving, mut staying) = (Vec::new(), Vec::new());
+        let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        for n in 0..EACH {
+            // At the head, in the middle and at the end; one stays among many.
+            for stays in if n % 100 == 50 { vec![false, true] } else { vec![false] } {
+                let (lock, order) = (client.fair("x"), std::sync::Arc::clone(&order));
+                let task = tokio::spawn(async move {
+                    let guard = lock.lock().await.unwrap();
+                    order.lock().push(n);
+                    guard.unlock().await.unwrap();
+                });
+                if stays { &mut staying } else { &mut leaving }.push(task);
+                let queued = leaving.len() + staying.len();
+                eventually("it has its place", secs(60), async || places(bed).await == queued).await;
+            }
+        }
+        eventually("nothing is under way", secs(60), async || client.stats().under_way == 0).await;
+        bed.admin.reset_stats().await;
+        leaving.iter().for_each(JoinHandle::abort);
+        eventually("they have left", secs(60), async || places(bed).await == staying.len()).await;
+        let searches = bed.admin.calls("lrem").await;
+        println!("{EACH} have left by {searches} LREM, {} LRANGE", bed.admin.calls("lrange").await);
+        assert_eq!(searches < EACH as u64 / 4, may_set, "{searches} searches for {EACH}");
+        let left: Vec<String> = bed.admin.cmd(&["LRANGE", "redisson_lock_queue:{x}", "0", "-1"]).await;
+        assert!(left.iter().all(|owner| !owner.is_empty()), "{left:?}");
+        guard.unlock().await.unwrap();
+        futures::future::join_all(staying).await;
+        assert_eq!(*order.lock(), [50, 150, 250]);
     })
     .await;
 }

@@ -124,7 +124,7 @@ pub fn list_of(usual: u64) -> std::ops::Range<u64> {
 }
 
 fn list() -> std::ops::Range<u64> {
-    list_of(25)
+    list_of(12)
 }
 
 fn runs(flavour: Flavour, kind: Kind) {

@@ -83,6 +83,7 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         35 if d.roll(2) == 0 => plain("hrandfield", &[&d.of(&["0", "1000", "x"]), &d.of(&["withvalues", "bad"])]),
         35 => plain("hmget", &[&owner, &s("f"), &s("nope")]),
         36..38 => plain(&d.of(&["rpush", "lpush"]), &[&owner, &count]),
+        38 if d.roll(2) == 0 => plain("lset", &[&number, &owner]),
         38 => plain("lpop", &[]),
         39 => plain("lindex", &[&number]),
         40 => plain("lrange", &[&number, &d.mostly(&NUMBERS, 6)]),

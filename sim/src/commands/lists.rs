@@ -39,14 +39,26 @@ pub(super) fn llen(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(count(store.list(words.at(1))?.map_or(0, |list| list.len())))
 }
 
-pub(super) fn lindex(store: &mut Store, words: &Words<'_>) -> Answer {
-    let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::Nil) };
-    let at = words.int(2)?;
-    let at = if at < 0 {
-        list.len().checked_sub(usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX))
+pub(super) fn lset(store: &mut Store, words: &Words<'_>) -> Answer {
+    let Some(list) = store.list(words.at(1))? else { return Err("ERR no such key".into()) };
+    let (at, item) = (words.int(2)?, words.bytes_at(3));
+    let at = place(at, list.len()).filter(|at| *at < list.len()).ok_or("ERR index out of range")?;
+    list[at] = item;
+    Ok(SimReply::Status("OK".into()))
+}
+
+/// An index counted from either side.
+fn place(at: i64, len: usize) -> Option<usize> {
+    if at < 0 {
+        len.checked_sub(usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX))
     } else {
         usize::try_from(at).ok()
-    };
+    }
+}
+
+pub(super) fn lindex(store: &mut Store, words: &Words<'_>) -> Answer {
+    let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::Nil) };
+    let at = place(words.int(2)?, list.len());
     Ok(at.and_then(|at| list.get(at)).map_or(SimReply::Nil, |item| SimReply::Text(item.clone())))
 }
 
@@ -78,6 +90,16 @@ pub(super) fn lrem(store: &mut Store, words: &Words<'_>) -> Answer {
 mod tests {
     use super::super::run;
     use super::*;
+
+    #[test]
+    fn what_is_set_is_there() {
+        let mut store = Store::default();
+        run(&mut store, &["rpush", "l", "a", "b"]);
+        assert!(matches!(run(&mut store, &["lset", "l", "-1", ""]), SimReply::Status(_)));
+        assert_eq!(run(&mut store, &["lindex", "l", "1"]), SimReply::Text("".into()));
+        assert!(matches!(run(&mut store, &["lset", "l", "2", "c"]), SimReply::Error(_)));
+        assert!(matches!(run(&mut store, &["lset", "m", "0", "c"]), SimReply::Error(_)));
+    }
 
     #[test]
     fn lrem_counts_from_the_side_its_sign_says() {
