@@ -1,25 +1,23 @@
 //! One connection for commands, as its callers see it. They write to the socket themselves as long as few commands are under way;
 //! the connection's own task (`driver.rs`) reads the replies, and writes what piles up.
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::dial::Trouble;
+use super::exchange::Exchange;
 use super::link::Writer;
-use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
+use super::pipeline::{Expired, Look, Pipeline, Ticket};
 use super::silence::Silence;
-use super::wire::{Answer, write_call};
-use crate::transport::{Call, Fault, FaultKind, Reply};
+use super::wire::Answer;
+use crate::transport::{Call, Fault, FaultKind};
 
 /// With more commands under way than this, writing is left to the connection's task: what comes meanwhile goes out with it.
 const FEW: usize = 4;
@@ -71,15 +69,16 @@ impl Connection {
 
     /// Runs a call: nothing is sent before the first poll.
     pub(super) fn run(self: &Arc<Self>, call: Call, script_cache: bool) -> Exchange {
-        let stage = match call.script.command {
-            Some(command) => Stage::Command(command),
-            None if script_cache => Stage::Hash,
-            None => Stage::Source,
-        };
-        Exchange { connection: Arc::clone(self), call, stage, deadline: None, ticket: None }
+        Exchange::new(Arc::clone(self), call, script_cache)
     }
 
-    fn send(
+    /// For one command.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sends a command, of which `write` appends the bytes.
+    pub(super) fn send(
         &self,
         deadline: Instant,
         context: &Context<'_>,
@@ -103,6 +102,23 @@ impl Connection {
             self.attend();
         }
         Ok(ticket)
+    }
+
+    /// How a command stands.
+    pub(super) fn look(&self, ticket: Ticket, waker: &Waker) -> Look {
+        self.state.lock().pipeline.look(ticket, waker)
+    }
+
+    /// Somebody else waits for it now.
+    pub(super) fn wake_instead(&self, ticket: Ticket, waker: Waker) {
+        let other = self.state.lock().pipeline.wake_instead(ticket, waker);
+        drop(other);
+    }
+
+    /// Nobody waits for this command any more.
+    pub(super) fn abandon(&self, ticket: Ticket) {
+        let waker = self.state.lock().pipeline.abandon(ticket);
+        drop(waker);
     }
 
     /// Has the connection's task look at the state.
@@ -251,101 +267,6 @@ fn ended(kind: FaultKind) -> Fault {
         _ => "the client is shut down",
     };
     Fault::new(kind, message)
-}
-
-/// How a call is sent.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Command(&'static str),
-    Hash,
-    Source,
-}
-
-/// A call under way. Dropped, it goes on without anybody who hears of it.
-pub(super) struct Exchange {
-    connection: Arc<Connection>,
-    call: Call,
-    stage: Stage,
-    /// Of both commands together, where the first one was in vain.
-    deadline: Option<Instant>,
-    ticket: Option<Ticket>,
-}
-
-impl Exchange {
-    fn send(&mut self, context: &Context<'_>) -> Result<(), Fault> {
-        let connection = &self.connection;
-        let deadline = *self.deadline.get_or_insert_with(|| {
-            let now = Instant::now();
-            now.checked_add(connection.timeout).unwrap_or(now)
-        });
-        let call = &self.call;
-        let ticket = match self.stage {
-            Stage::Command(command) => connection.send(deadline, context, |out| write_call(out, command, None, call)),
-            Stage::Hash => {
-                let sha: Bytes = call.script.sha();
-                connection.send(deadline, context, |out| write_call(out, "EVALSHA", Some(&sha), call))
-            }
-            Stage::Source => {
-                let source = call.script.source.as_bytes();
-                connection.send(deadline, context, |out| write_call(out, "EVAL", Some(source), call))
-            }
-        };
-        self.ticket = Some(ticket?);
-        Ok(())
-    }
-}
-
-impl Future for Exchange {
-    type Output = Result<Reply, Fault>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let Some(ticket) = this.ticket else {
-            return match this.send(context) {
-                Ok(()) => Poll::Pending,
-                Err(fault) => Poll::Ready(Err(fault)),
-            };
-        };
-        let outcome: Outcome = loop {
-            let look = this.connection.state.lock().pipeline.look(ticket, context.waker());
-            match look {
-                Look::Done(outcome) => break outcome,
-                Look::Waits => return Poll::Pending,
-                Look::WakesAnother => {
-                    let waker = context.waker().clone();
-                    let other = this.connection.state.lock().pipeline.wake_instead(ticket, waker);
-                    drop(other);
-                }
-            }
-        };
-        this.ticket = None;
-        match outcome {
-            Ok(Err(error)) if matches!(this.stage, Stage::Hash) && error.starts_with("NOSCRIPT") => {
-                this.stage = Stage::Source;
-                match this.send(context) {
-                    Ok(()) => Poll::Pending,
-                    Err(fault) => Poll::Ready(Err(fault)),
-                }
-            }
-            Ok(answer) => Poll::Ready(answer.map_err(refusal)),
-            Err(fault) => Poll::Ready(Err(fault)),
-        }
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            let waker = self.connection.state.lock().pipeline.abandon(ticket);
-            drop(waker);
-        }
-    }
-}
-
-/// What the server's error says of its command.
-fn refusal(message: String) -> Fault {
-    let is_elsewhere = matches!(message.split(' ').next(), Some("MOVED" | "ASK" | "TRYAGAIN"));
-    Fault::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, message)
 }
 
 /// True where the server that gives this error is one that was demoted: a new connection may lead to the one that was promoted.

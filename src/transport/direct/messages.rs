@@ -16,11 +16,11 @@ use super::wire::{Answer, Incoming, write_words};
 use crate::runtime::standstill::limit_over;
 use crate::transport::{Fault, FaultKind, Listener, Reply};
 
-/// So many asks are seen to between two reads.
-const ASKS_AT_ONCE: usize = 64;
+/// So many changes are seen to between two reads.
+const CHANGES_AT_ONCE: usize = 64;
 
-/// What is asked of the connection for messages. Whoever asks is told when the server has confirmed it.
-pub(super) enum Ask {
+/// A change of what is subscribed to. Whoever asks for it is told when the server has confirmed it.
+pub(super) enum Change {
     Subscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
     Unsubscribe(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
 }
@@ -39,7 +39,7 @@ pub(super) struct Messages {
     pub(super) ping_interval: Duration,
     /// How long the answer to a ping may take.
     pub(super) ping_timeout: Duration,
-    pub(super) asks: mpsc::UnboundedReceiver<Ask>,
+    pub(super) changes: mpsc::UnboundedReceiver<Change>,
 }
 
 /// A connection that stands, and what is under way on it.
@@ -105,7 +105,7 @@ impl Messages {
         loop {
             tokio::select! {
                 opened = &mut connecting => return Some(opened),
-                ask = self.asks.recv() => channels.note(ask?),
+                change = self.changes.recv() => channels.note(change?),
             }
         }
     }
@@ -126,8 +126,8 @@ impl Messages {
                 return Some(why);
             }
             // While messages flood in, there is always something to read below.
-            for ask in std::iter::from_fn(|| self.asks.try_recv().ok()).take(ASKS_AT_ONCE) {
-                standing.ask(channels, ask);
+            for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {
+                standing.take(channels, change);
             }
             let Standing { opened: Opened { reader, writer, input }, out, overdue, .. } = &mut standing;
             let is_full = match write(writer, out) {
@@ -141,7 +141,7 @@ impl Messages {
                     Ok(_) => {}
                     Err(error) => return Some(error.into()),
                 },
-                ask = self.asks.recv() => standing.ask(channels, ask?),
+                change = self.changes.recv() => standing.take(channels, change?),
                 room = poll_fn(|context| writer.poll_room(context)), if is_full => {
                     if let Err(error) = room {
                         return Some(error.into());
@@ -163,13 +163,13 @@ impl Messages {
 
 impl Channels {
     /// What is wanted of a connection that does not stand yet.
-    fn note(&mut self, ask: Ask) {
-        match ask {
-            Ask::Subscribe(channel, done) => {
+    fn note(&mut self, change: Change) {
+        match change {
+            Change::Subscribe(channel, done) => {
                 self.wanted.insert(channel.clone());
                 self.waiting.entry(channel).or_default().push(done);
             }
-            Ask::Unsubscribe(channel, done) => {
+            Change::Unsubscribe(channel, done) => {
                 self.wanted.remove(&channel);
                 self.waiting.remove(&channel);
                 // With the connection the subscription is gone.
@@ -202,14 +202,14 @@ impl Standing {
         }
     }
 
-    fn ask(&mut self, channels: &mut Channels, ask: Ask) {
-        match ask {
-            Ask::Subscribe(channel, done) => {
+    fn take(&mut self, channels: &mut Channels, change: Change) {
+        match change {
+            Change::Subscribe(channel, done) => {
                 channels.wanted.insert(channel.clone());
                 channels.waiting.entry(channel.clone()).or_default().push(done);
                 self.subscribe(channel);
             }
-            Ask::Unsubscribe(channel, done) => {
+            Change::Unsubscribe(channel, done) => {
                 channels.wanted.remove(&channel);
                 channels.waiting.remove(&channel);
                 write_words(&mut self.out, &[b"UNSUBSCRIBE", &channel]);

@@ -23,12 +23,13 @@ use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
 use dial::{Dialer, open_all};
-use messages::{Ask, Messages};
+use messages::{Change, Messages};
 
 mod bounds;
 mod connection;
 mod dial;
 mod driver;
+mod exchange;
 mod link;
 mod messages;
 mod pipeline;
@@ -47,7 +48,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Direct {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    asks: mpsc::UnboundedSender<Ask>,
+    changes: mpsc::UnboundedSender<Change>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
@@ -78,19 +79,19 @@ impl Direct {
                 connection
             })
             .collect();
-        let (asks, asked) = mpsc::unbounded_channel();
+        let (changes, changed) = mpsc::unbounded_channel();
         let messages = Messages {
             dialer,
             listener: Arc::clone(&listener),
             ping_interval: options.ping_interval,
             ping_timeout: options.command_timeout,
-            asks: asked,
+            changes: changed,
         };
         tasks.push(tokio::spawn(messages.run(first.next())));
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),
-            asks,
+            changes,
             listener,
             tasks: Mutex::new(tasks),
             closed: AtomicBool::new(false),
@@ -126,17 +127,17 @@ impl Transport for Direct {
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         let (done, confirmed) = oneshot::channel();
-        if self.asks.send(Ask::Subscribe(channel.clone(), done)).is_err() {
+        if self.changes.send(Change::Subscribe(channel.clone(), done)).is_err() {
             return std::future::ready(Err(self.gone())).boxed();
         }
-        let (asks, limit) = (self.asks.clone(), self.subscribe_timeout);
+        let (changes, limit) = (self.changes.clone(), self.subscribe_timeout);
         Box::pin(async move {
             match within(limit, confirmed).await {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) => Err(Fault::new(FaultKind::Lost, "the connection for messages is gone")),
                 None => {
                     // Nobody counts on it.
-                    let _ = asks.send(Ask::Unsubscribe(channel, None));
+                    let _ = changes.send(Change::Unsubscribe(channel, None));
                     Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time"))
                 }
             }
@@ -146,7 +147,7 @@ impl Transport for Direct {
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         let (done, confirmed) = oneshot::channel();
         // Refused when the connection is gone for good, and the subscription with it.
-        let _ = self.asks.send(Ask::Unsubscribe(channel, Some(done)));
+        let _ = self.changes.send(Change::Unsubscribe(channel, Some(done)));
         let limit = self.subscribe_timeout;
         Box::pin(async move {
             let _ = within(limit, confirmed).await;
