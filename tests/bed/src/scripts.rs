@@ -36,10 +36,13 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
         ("plain/renew", with(&PLAIN, &["common/renew/begin", "plain/renew"])),
         ("plain/many", many(&PLAIN, &[&["plain/set"], &["plain/acquire"], &["plain/release"]])),
         ("fair/waiters", vec!["fair/waiters"]),
-        ("fair/many", many(&FAIR, &[&["fair/acquire"], &["fair/release"], &["fair/leave"]])),
         ("rwlock/leave", with(&COVERS, &["rwlock/leave", "rwlock/write_release"])),
         ("rwlock/renew", with(&COVERS, &["common/renew/begin", "rwlock/renew"])),
     ];
+    let front = [HOLDS, "fair/queue", "fair/many/begin"];
+    let mut queue = many(&front, &[&["fair/acquire"], &["fair/release"], &["fair/leave"]]);
+    queue.push("fair/many/end");
+    all.push(("fair/many", queue));
     let mut halves = many(
         &[HOLDS, "rwlock/covers", "rwlock/many/begin"],
         &[&["rwlock/read"], &["rwlock/read_release"], &["rwlock/write"], &["rwlock/write_release"]],
