@@ -184,10 +184,14 @@ pub(super) struct Pauses(u32);
 const GOOD: Duration = Duration::from_secs(1);
 
 impl Pauses {
-    /// After a connection that stood for so long. The pauses grow on behind one that did not stand long: a server that takes
-    /// connections and is of no use is not asked for fifty in a second.
-    pub(super) fn stood(&mut self, long: Duration) {
-        self.0 = if long >= GOOD { 0 } else { self.0.max(1) };
+    /// After a connection that stood for so long, and was of use or not. Behind one that was of none the pauses grow on, to
+    /// 320 ms: a server that takes connections and nothing else is not asked for fifty in a second, and is found soon when it is well.
+    pub(super) fn stood(&mut self, long: Duration, was_of_use: bool) {
+        self.0 = match (long >= GOOD, was_of_use) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => self.0.clamp(1, 5),
+        };
     }
 
     pub(super) async fn pause(&mut self) {

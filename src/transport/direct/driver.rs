@@ -48,9 +48,9 @@ pub(super) async fn drive(
         if is_new && let Some(listener) = listener.get().and_then(Weak::upgrade) {
             listener.reconnected();
         }
-        let why = serve(&connection, &mut limits, reader, input).await;
+        let (why, was_of_use) = serve(&connection, &mut limits, reader, input).await;
         connection.down(why);
-        pauses.stood(since.elapsed());
+        pauses.stood(since.elapsed(), was_of_use);
     }
 }
 
@@ -65,11 +65,18 @@ async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses) 
     }
 }
 
-/// Reads and writes until the connection is gone; why it is.
-async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, input: Input) -> Trouble {
-    let mut served =
-        Served { reader, input, answers: Vec::new(), wakers: Vec::new(), has_yielded: false, is_blocked: false };
-    poll_fn(|context| {
+/// Reads and writes until the connection is gone; why it is, and whether it was of use: has answered what was asked.
+async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, input: Input) -> (Trouble, bool) {
+    let mut served = Served {
+        reader,
+        input,
+        answers: Vec::new(),
+        wakers: Vec::new(),
+        has_yielded: false,
+        is_blocked: false,
+        is_of_use: false,
+    };
+    let why = poll_fn(|context| {
         connection.driver.register(context.waker());
         if let Err(why) = served.read(connection, context) {
             return Poll::Ready(why);
@@ -86,7 +93,8 @@ async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, inp
         }
         Poll::Pending
     })
-    .await
+    .await;
+    (why, served.is_of_use)
 }
 
 struct Served {
@@ -97,6 +105,7 @@ struct Served {
     has_yielded: bool,
     /// The socket had no room for all.
     is_blocked: bool,
+    is_of_use: bool,
 }
 
 impl Served {
@@ -120,9 +129,11 @@ impl Served {
                 }
             };
             let is_demoted = self.answers.iter().any(is_demoted);
+            let has_answered = !self.answers.is_empty() && !is_demoted;
             if !self.answers.is_empty() && !connection.answered(&mut self.answers, &mut self.wakers) {
                 return Err(Trouble::new("the server has answered what nobody asked"));
             }
+            self.is_of_use |= has_answered;
             if let Some(garbage) = garbage {
                 return Err(Trouble::new(garbage.to_string()));
             }

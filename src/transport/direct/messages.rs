@@ -58,6 +58,8 @@ struct Channels {
     wanted: HashSet<Bytes>,
     /// Who waits until a channel's subscription is confirmed.
     waiting: HashMap<Bytes, Vec<oneshot::Sender<Result<(), Fault>>>>,
+    /// How much of what was asked of all connections so far has been answered.
+    answered: u64,
 }
 
 impl Messages {
@@ -73,11 +75,11 @@ impl Messages {
                     None => return,
                 },
             };
-            let since = tokio::time::Instant::now();
+            let (since, answered) = (tokio::time::Instant::now(), channels.answered);
             if self.serve(opened, &mut channels, is_new).await.is_none() {
                 return;
             }
-            pauses.stood(since.elapsed());
+            pauses.stood(since.elapsed(), channels.answered > answered);
             is_new = true;
         }
     }
@@ -246,6 +248,7 @@ impl Standing {
             Ok(reply) => expected.is_by(reply).then_some(()).ok_or_else(odd).map(Ok)?,
             Err(error) => Err(Fault::new(FaultKind::Refused, error.clone())),
         };
+        channels.answered += 1;
         match expected {
             // Who may not ping has had an answer all the same.
             Expected::Pong => self.overdue = None,

@@ -291,7 +291,7 @@ async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
     subscribing.await.unwrap();
 }
 
-/// A server that takes connections and is of no use: the pauses grow, up to 2 s.
+/// A server that takes connections and is of no use: the pauses grow, up to 320 ms.
 #[tokio::test]
 async fn a_server_of_no_use_is_left_alone_more_and_more() {
     const SPAN: Duration = Duration::from_secs(4);
@@ -306,8 +306,8 @@ async fn a_server_of_no_use_is_left_alone_more_and_more() {
         }
     };
     assert!(tokio::time::timeout(SPAN, connecting).await.is_err());
-    // Two that double their pauses from 20 ms: 8 each in 4 s.
-    assert!((4..=24).contains(&count), "{count} connections in {SPAN:?}");
+    // Two that double their pauses from 20 ms: some 18 each in 4 s; at 20 ms it would be 230.
+    assert!((4..=60).contains(&count), "{count} connections in {SPAN:?}");
     drop(direct);
 }
 
