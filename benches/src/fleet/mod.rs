@@ -24,8 +24,8 @@ pub use crew::{Crew, Stay};
 pub const WAITERS: usize = 5;
 /// A process has no more clients.
 const IN_A_PROCESS: usize = 250;
-/// Java's clients have a process each, and memory is not without end.
-const JAVA: usize = 100;
+/// Java's clients have a process each: more than so many a processor do not come to answer in time.
+const JAVA_A_PROCESSOR: usize = 25;
 const NAME: &str = "fleet";
 const KINDS: [(&str, Kind); 3] =
     [("fleet reentrant", Kind::Reentrant), ("fleet fair", Kind::Fair), ("fleet rw", Kind::Mix(80))];
@@ -64,9 +64,10 @@ pub async fn fleets(bed: &Bed) -> Vec<Row> {
             if bed.args.subjects.contains(&Who::Distlock) {
                 rows.push(ours(bed, bench, kind, clients, length).await);
             }
-            let most = if bed.args.quick { sizes[0] } else { JAVA };
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let most = if bed.args.quick { sizes[0] } else { JAVA_A_PROCESSOR * processors };
             if bed.args.subjects.contains(&Who::Redisson) && clients <= most {
-                rows.push(java(bed, bench, kind, clients, length).await);
+                rows.extend(java(bed, bench, kind, clients, length).await);
             }
         }
     }
@@ -168,7 +169,7 @@ async fn ours(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length
     }
 }
 
-async fn java(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length: Duration) -> Row {
+async fn java(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length: Duration) -> Option<Row> {
     let (client, guard) = holder(bed, kind).await;
     let mut agents = Vec::new();
     let url = bed.server.url();
@@ -204,16 +205,23 @@ async fn java(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length
     guard.unlock().await.map_or_else(|error| panic!("distlock: {error}"), drop);
     let busy = watch(bed, length).await;
     let cpu_s = cpu::seconds_of(&pids) - cpu_before;
-    let mut grants = 0;
+    let (mut grants, mut failed) = (0, None);
     for call in calls {
-        let reply = call.await.unwrap_or_else(|error| panic!("redisson: {error}"));
-        grants += crate::java::told(&reply.value).counts.iter().sum::<u64>();
+        match call.await {
+            Ok(reply) => grants += crate::java::told(&reply.value).counts.iter().sum::<u64>(),
+            Err(error) => failed = Some(error),
+        }
     }
     futures::future::join_all(agents.iter().map(Agent::shutdown)).await;
     client.shutdown(Duration::from_secs(60)).await.unwrap_or_else(|error| panic!("distlock: {error}"));
     let _: () = bed.admin.cmd(&["FLUSHALL"]).await;
+    if let Some(error) = failed {
+        eprintln!("{bench}: no row for Redisson with {clients} clients, one of which failed: {error}");
+        return None;
+    }
     // Each thread ends with the section that goes over the end: no more than that is counted too much.
-    row(bench, Who::Redisson, clients, grants as f64, cpu_s, &busy, figures(clients, &idle, &busy, mib))
+    let row = row(bench, Who::Redisson, clients, grants as f64, cpu_s, &busy, figures(clients, &idle, &busy, mib));
+    Some(row)
 }
 
 fn figures(clients: usize, idle: &Window, busy: &Window, mib_per_client: f64) -> FleetFigures {
