@@ -117,16 +117,16 @@ impl Options {
         (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
     }
 
-    /// The longest time between two refreshes, where no waiter's deadline is near. No longer, so that what is left of a place when
-    /// the lock is passed on to it is enough of a lease.
+    /// The longest time between two refreshes, where no waiter's deadline is near. No longer, so that a place outlives two, and
+    /// what is left of it when the lock is passed on to it is enough of a lease.
     pub(crate) fn longest_beat(&self) -> Duration {
-        self.beat() * 29 / 20
+        self.beat() * 11 / 5
     }
 
     /// How long a waiter's place lasts without a refresh. A waiter that stops right after one is out within `fair_wait`,
-    /// the time included until somebody else looks.
+    /// the time included until somebody else looks, who knows when.
     pub(crate) fn entry_life(&self) -> Duration {
-        self.fair_wait - self.beat()
+        self.fair_wait - self.beat() / 2
     }
 
     /// For how long a lock is passed on to a waiter, until that renews it.

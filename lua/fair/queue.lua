@@ -80,7 +80,7 @@ end
 
 -- Makes `queue`, without the settings that `load_queue` adds.
 local function make_queue()
-  -- Clients refresh once a second, whatever their `wait` is.
+  -- Clients refresh at least every 2.2 s, whatever their `wait` is.
   local SILENT = 4000
   queue = {
     -- Set by `load_queue`: Redisson's fairLockWaitTimeout in ms (LONG); what a lock that was just taken may be held for, in

@@ -186,6 +186,11 @@ impl Target {
         Grant::new(Arc::clone(engine), Arc::clone(hold), level)
     }
 
+    /// True where nobody else acts as the owner.
+    pub(crate) fn has_its_own_owner(&self) -> bool {
+        !self.reserved && matches!(self.id(), HoldId::Only)
+    }
+
     /// How Redis knows the hold that is to be acquired.
     pub(crate) fn id(&self) -> HoldId {
         self.engine.hold_id(&self.hold.owner, self.number)

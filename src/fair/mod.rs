@@ -6,8 +6,9 @@
 //!
 //! # Who waits, and for how long
 //!
-//! A waiter of ours keeps its place for as long as its client lives: once a second, or up to 1.45 s where
-//! all that wait live, the client refreshes all places of its waiters, with one command for up to 500 of them. When the client dies, is cut off or freezes, its places are lost within
+//! A waiter of ours keeps its place for as long as its client lives: once a second, or up to 2.2 s where all that wait live, the
+//! client refreshes all places of its waiters, with one command for up to 500 of them. When the client dies, is cut off or
+//! freezes, its places are lost within
 //! [`Options::fair_wait`](crate::Options::fair_wait), 5 s, and the next is served. A waiter that was only frozen takes a
 //! new place at the end. Waiters of Java keep Redisson's rules: a place lasts for 5 minutes beyond what those ahead may
 //! take (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)), alive or dead.
@@ -31,9 +32,10 @@
 //! | `redisson_lock__channel:{<name>}:<owner>` | the channel of one waiter: `0` = take the lock; `n nonce` (to ours alone): it is yours, for `n` ms until you renew it |
 //!
 //! Deadlines as Redisson's: that of the one ahead plus the own wait; who gets the lock or gives up takes its own wait off
-//! those of Java behind it. Where they differ: a deadline of ours is *now* + 4 s, plus the waits of the waiters of Java
-//! ahead, set anew at every refresh (its fraction says when); the waiters of Java right behind it are moved along, so that the difference between
-//! two deadlines stays the wait of the second. `docs/wire-format.md` has it in full.
+//! those of Java behind it. Where they differ: a deadline of ours is *now* + 4.5 s (`fair_wait` less half a beat), plus the
+//! waits of the waiters of Java ahead, set anew at every refresh (its fraction says when); the waiters of Java right behind
+//! it are moved along, so that the difference between two deadlines stays the wait of the second. `docs/wire-format.md` has
+//! it in full.
 
 use std::sync::Arc;
 
@@ -84,7 +86,15 @@ static RELEASE: Script = Script::step("fair/release", script!("release"), &MANY,
 static LEAVE: Script = Script::step("fair/leave", script!("leave"), &MANY, 3);
 static FORCE: Script = Script::new("fair/force", script!("force"));
 static NATURE: Nature = Nature::simple("fair", &HASH_RENEWAL);
-static REFRESH: Script = Script::new("fair/refresh", script!("refresh"));
+static REFRESH: Script = Script::new(
+    "fair/refresh",
+    concat!(
+        include_str!("../../lua/common/holds.lua"),
+        include_str!("../../lua/fair/queue.lua"),
+        include_str!("../../lua/fair/mend.lua"),
+        include_str!("../../lua/fair/refresh.lua"),
+    ),
+);
 
 /// # Fair locks
 impl Client {
@@ -103,7 +113,7 @@ impl Client {
 ///
 /// *Cost*: lock and unlock of a free lock are one command each. Waiting: one command takes the place (and the first time
 /// one more, after the subscription to a channel of one's own, which is kept for later waiters of this lock); being served
-/// costs none if a client of ours released the lock, else one; and one command every 1 to 1.45 s keeps all places of a client.
+/// costs none if a client of ours released the lock, else one; and one command every 1 to 2.2 s keeps all places of a client.
 pub type FairLock = Lock<Fair>;
 
 /// The flavour of [`FairLock`].

@@ -36,7 +36,8 @@
 //! |---|---|---|
 //! | acquire | `SET <key> <value> NX PX <lease>` | |
 //! | renewal, `extend` | `PEXPIRE` lease, if the value is the own one | |
-//! | release, force | deleted, if the value is the own one | `0` on `distlock_plain:{<key>}`, for this crate's waiters |
+//! | release | deleted, if the value is the own one | `0` on `distlock_plain:{<key>}`, for this crate's waiters |
+//! | force | deleted, whatever its value | the same |
 //!
 //! A value is made for one acquire and never used again: [`PlainValue`]. It begins with the owner.
 //!

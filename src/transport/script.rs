@@ -11,7 +11,7 @@ use sha1::{Digest, Sha1};
 /// A script that does no more than one command (its field `command`) may be sent as that instead, once: whether the
 /// server runs the command or its script comes to the same.
 pub struct Script {
-    /// Its file below `lua/`, for logs.
+    /// Its name, for logs: its file below `lua/`, or `<folder>/many` where it is put together of several.
     pub name: &'static str,
     /// Its text.
     pub source: &'static str,

@@ -104,7 +104,7 @@ async fn a_waiter_costs_two_commands_and_later_one() {
     .await;
 }
 
-/// Keeping the places of a client is a command a beat (1 to 1.45 s), whatever the number of its waiters.
+/// Keeping the places of a client is a command a beat (1 to 2.2 s), whatever the number of its waiters.
 #[tokio::test]
 async fn keeping_places_is_one_command_a_beat() {
     const SPAN: Duration = secs(5);
@@ -129,7 +129,7 @@ async fn keeping_places_is_one_command_a_beat() {
             let most = began.elapsed().as_secs() + 2;
             println!("{count} waiters: {scripts} commands in {SPAN:?}");
             let stats = bed.admin.commandstats().await;
-            assert!((3..=most).contains(&scripts) && subscribed + unsubscribed == 0, "{count} waiters: {stats:?}");
+            assert!((2..=most).contains(&scripts) && subscribed + unsubscribed == 0, "{count} waiters: {stats:?}");
         }
         guard.unlock().await.unwrap();
         for waiter in waiting {

@@ -6,10 +6,11 @@ use distlock::DistLock as _;
 
 use crate::peer::{HISTORY, Peer};
 use crate::rig::{DEAD_JAVA, deadlines, keys_gone, plant, queue, queued, waiter};
+use bed::lag::Lag;
 use bed::{Bed, eventually, fair, ms, secs};
 
 /// The default of what a deadline is ahead of the last refresh.
-const PLACE: f64 = 4000.0;
+const PLACE: f64 = 4500.0;
 
 /// No deadline is further away than the own wait.
 async fn bounded(bed: &Bed) -> usize {
@@ -52,9 +53,9 @@ async fn waits_in_vain_do_not_move_deadlines() {
         assert!(holder.fair("a").force_unlock().await.unwrap());
         assert!(guard.unlock().await.is_err());
         // The dead one was passed the lock; the next waits for the end of that.
-        let start = Instant::now();
+        let (start, lag) = (Instant::now(), Lag::start());
         let (guard, _) = waiter(&client, "a").await.unwrap();
-        assert!(start.elapsed() <= secs(5), "{:?}", start.elapsed());
+        assert!(start.elapsed() <= lag.allow(secs(5)), "{:?}", start.elapsed());
         guard.unlock().await.unwrap();
         let _: u64 = bed.admin.cmd(&["DEL", HISTORY]).await;
         keys_gone(bed, secs(5)).await;
@@ -90,10 +91,10 @@ async fn acquisitions_do_not_move_deadlines() {
             bounded(bed).await;
         }
         // The dead one has the lock now, or has been taken out.
-        let start = Instant::now();
+        let (start, lag) = (Instant::now(), Lag::start());
         waiter(&client, "a").await.unwrap().0.unlock().await.unwrap();
         println!("the next was in {:?} after the dead one's turn", start.elapsed());
-        assert!(start.elapsed() <= secs(5), "{:?}", start.elapsed());
+        assert!(start.elapsed() <= lag.allow(secs(5)), "{:?}", start.elapsed());
         keys_gone(bed, secs(5)).await;
     })
     .await;
@@ -133,8 +134,8 @@ async fn deadlines_of_java_waiters_keep_their_distance() {
                 tokio::time::sleep(ms(50)).await;
             }
         };
-        // Deadlines of ours are between 3 and 4 s ahead of now, and what is counted from them as well.
-        let place = PLACE - 500.0;
+        // Deadlines of ours are between 2.3 and 4.5 s ahead of now, and what is counted from them as well.
+        let place = PLACE - 1100.0;
         check(
             "all stand",
             &[(&first, place), (&java(1), place + WAIT), (&third, place + WAIT), (&java(2), place + 2.0 * WAIT)],

@@ -1,7 +1,7 @@
 //! What somebody does, on the servers and in the model.
 
 use super::{CHANNELS, GIVEN, JAVA, Java, KEYS, OURS, STRANGERS, Story, Waiter, stranger};
-use crate::model::{Alive, Ask, Give, JAVA_LEASE, LONG, Reply, ours};
+use crate::model::{Alive, Ask, Give, JAVA_LEASE, LONG, Reply, is_shared, ours};
 
 /// Waits of Java's: what it queues with, and what it takes off when it gives up (a `tryLock` in seconds without a lease
 /// queues with the bare number of them).
@@ -152,7 +152,9 @@ impl Story<'_> {
             .collect();
         let mut args = self.args(&[]);
         args.push(alive.len().to_string());
-        args.extend(alive.iter().flat_map(|one| [one.owner.clone(), one.last.to_string(), one.nonce.clone()]));
+        args.push(u8::from(alive.iter().any(|one| is_shared(&one.nonce))).to_string());
+        args.extend(alive.iter().flat_map(|one| [one.last.to_string(), one.owner.clone()]));
+        args.extend(alive.iter().map(|one| one.nonce.clone()));
         for Alive { owner, last, .. } in &alive {
             let guessed = (*last == 0 || !self.model.due.contains_key(owner)) && self.guessed(owner);
             let (owner, waiter) = self.waiting.iter_mut().find(|(other, _)| *other == owner).unwrap();

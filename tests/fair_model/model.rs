@@ -5,6 +5,8 @@ mod holds;
 mod java;
 mod scripts;
 
+pub use scripts::is_shared;
+
 use std::collections::BTreeMap;
 
 pub use holds::Hold;

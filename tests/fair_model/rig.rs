@@ -59,7 +59,8 @@ end
 fn fair(name: &str) -> Script {
     let dir = std::env::var("FAIR_LUA").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/lua/fair").into());
     let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}.lua")).expect(name);
-    Script::new(&(read("../common/holds") + &read("queue") + &read(name)))
+    let mend = if name == "refresh" { read("mend") } else { String::new() };
+    Script::new(&(read("../common/holds") + &read("queue") + &mend + &read(name)))
 }
 
 pub struct Script {

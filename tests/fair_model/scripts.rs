@@ -8,6 +8,11 @@ fn listed(nonce: &str) -> Option<&str> {
     nonce.split_once(['!', '=']).map(|(_, id)| id)
 }
 
+/// Who waits by this may be in by another hold.
+pub fn is_shared(nonce: &str) -> bool {
+    nonce.is_empty() || listed(nonce).is_some()
+}
+
 impl Model {
     /// The first that waits for this lock, once those out of date and the dead are gone.
     fn head(&mut self) -> Option<String> {
@@ -245,11 +250,17 @@ impl Model {
         let left = self.left();
         let served = self.own.hold.is_none() && self.serve();
         let mut out = vec![Int(self.now), Int(served.into()), Int(left), Int(quiet)];
-        out.extend(alive.iter().map(|one| match self.own.hold.as_ref().filter(|hold| hold.owner == one.owner) {
+        let is_shared = alive.iter().any(|one| is_shared(&one.nonce));
+        if !reads_all && standing.len() == alive.len() && !served && !is_shared {
+            out.push(Int(1));
+            return List(out);
+        }
+        let each = alive.iter().map(|one| match self.own.hold.as_ref().filter(|hold| hold.owner == one.owner) {
             None => Int(standing.contains(&one.owner).into()),
             // Others may be in as its owner.
             Some(hold) => Int(if hold.has(listed(&one.nonce).unwrap_or("-")) { self.left().max(2) } else { 0 }),
-        }));
+        });
+        out.push(List(each.collect()));
         List(out)
     }
 }

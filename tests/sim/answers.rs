@@ -31,7 +31,7 @@ const RW_RENEW: &str = put_together!("common/holds", "rwlock/covers", "common/re
 const WRITE: &str = put_together!("common/holds", "rwlock/covers", "rwlock/write");
 const FAIR_ACQUIRE: &str = put_together!("common/holds", "fair/queue", "fair/acquire");
 const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave");
-const FAIR_REFRESH: &str = put_together!("common/holds", "fair/queue", "fair/refresh");
+const FAIR_REFRESH: &str = put_together!("common/holds", "fair/queue", "fair/mend", "fair/refresh");
 
 /// A fair lock's keys.
 const FAIR: [&str; 4] = ["x", "q", "t", "w"];
@@ -264,11 +264,13 @@ fn a_refresh_answers_for_every_lock_and_every_waiter() {
         store.does(&format!("zadd tz {} {JAVA}", at + 60_000));
         let keys = ["x", "q", "t", "w", "y", "qy", "ty", "wy", "z", "qz", "tz", "wz"];
         let head = ["4000", "4000", "nosuchcommand", "300000", "30000"];
-        let broken = ["c", "2", ME, "0", "n1", OTHER, "0", "n2"];
-        let args = [&head[..], &broken, &["c", "1", ME, "0", "n3"], &["c", "0"]].concat();
+        let broken = ["c", "2", "0", "0", ME, "0", OTHER, "n1", "n2"];
+        let args = [&head[..], &broken, &["c", "1", "0", "0", ME, "n3"], &["c", "0", "0"]].concat();
         let SimReply::List(replies) = store.run(FAIR_REFRESH, &keys, &args) else { panic!("no list") };
         assert!(matches!(&replies[1], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
-        let rest: Vec<SimReply> = [0, 0, 1, 1, 0, -1, 0, 1, 1, -2, 0].map(SimReply::Int).to_vec();
+        let one = SimReply::List(vec![SimReply::Int(1)]);
+        let mut rest: Vec<SimReply> = [0, 0, 1, 0, -1, 0].map(SimReply::Int).to_vec();
+        rest.extend([one, SimReply::Int(1), SimReply::Int(-2), SimReply::Int(0), SimReply::List(Vec::new())]);
         assert_eq!((&replies[0], &replies[2..]), (&SimReply::Int(at), &rest[..]));
     });
 }

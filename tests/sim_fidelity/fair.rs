@@ -17,7 +17,12 @@ const FAIR_ACQUIRE: &str = fair!("acquire");
 const FAIR_RELEASE: &str = fair!("release");
 const FAIR_LEAVE: &str = fair!("leave");
 const FAIR_FORCE: &str = fair!("force");
-const FAIR_REFRESH: &str = fair!("refresh");
+const FAIR_REFRESH: &str = concat!(
+    include_str!("../../lua/common/holds.lua"),
+    include_str!("../../lua/fair/queue.lua"),
+    include_str!("../../lua/fair/mend.lua"),
+    include_str!("../../lua/fair/refresh.lua")
+);
 const FAIR_WAITERS: &str = fair!("waiters");
 
 /// Two clients of ours (version 8), one of Java's (version 4), and what nobody should be called.
@@ -78,11 +83,12 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             for names in &FAIR[d.roll(3)..] {
                 keys.extend(names[..4].iter().map(|name| (*name).to_owned()));
                 let n = d.roll(4);
-                args.extend([names[4].to_owned(), n.to_string()]);
+                args.extend([names[4].to_owned(), n.to_string(), d.of(&["0", "1"])]);
                 for _ in 0..n {
                     let last = if d.roll(3) == 0 { 0 } else { now - 1000 * d.roll(5) as i64 };
-                    args.extend([d.mostly(&QUEUERS, 7), last.to_string(), d.of(&NONCES)]);
+                    args.extend([last.to_string(), d.mostly(&QUEUERS, 7)]);
                 }
+                args.extend((0..n).map(|_| d.of(&NONCES)));
             }
             script(&told(FAIR_REFRESH, now), &keys, &args)
         }

@@ -9,9 +9,10 @@ use crate::transport::script::Script;
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock its `channels`, the number of waiters,
-    /// and each with the server's time of its last answer and what it is registered by. Replies the server's time; for every
-    /// lock two: 1 when somebody was served (else 0, or an error text), and its `PTTL`; then for every waiter: 1 it waits, 0 it
-    /// does not, above that: it holds the lock for so many ms.
+    /// 1 where others may come in as the owner of one; each waiter's owner behind the server's time of its last answer; and
+    /// what each is registered by. Replies the server's time; for every lock four: 1 when somebody was served (else 0, or an
+    /// error text), its `PTTL`, for how many ms no deadline ends, and 1 where all its waiters wait, else a list: 1 it waits,
+    /// 0 it does not, above that: it holds the lock for so many ms.
     pub(crate) refresh: &'static Script,
     pub(crate) keys: [Bytes; 4],
     /// What the names of its waiters' channels begin with.

@@ -138,13 +138,11 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     for (protocol, entries) in &batch {
         words.extend(protocol.queue().map(|queue| Arg::Text(queue.channels.clone())));
         words.push(Arg::Int(i64::try_from(entries.len()).unwrap_or(i64::MAX)));
+        words.push(Arg::Int(entries.iter().any(|one| !one.target.has_its_own_owner()).into()));
         for one in entries {
-            words.extend([
-                Arg::Text(one.target.hold.owner.bytes()),
-                Arg::Int(one.at.load(Ordering::Relaxed)),
-                Arg::Text(one.target.nonce.clone()),
-            ]);
+            words.extend([Arg::Int(one.at.load(Ordering::Relaxed)), Arg::Text(one.target.hold.owner.bytes())]);
         }
+        words.extend(entries.iter().map(|one| Arg::Text(one.target.nonce.clone())));
     }
     let sent = engine.now();
     let reply = engine.run(first.name(), Call { script: queue.refresh, keys, words }).await;
@@ -172,6 +170,11 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         let now = engine.now();
         let (served, left) = (answers.next(), answers.next());
         let Some(Reply::Int(of_queue)) = answers.next() else { return Err(odd()) };
+        let of_waiters = match answers.next() {
+            Some(Reply::Int(1)) => None,
+            Some(Reply::List(each)) if each.len() == entries.len() => Some(each),
+            _ => return Err(odd()),
+        };
         if !entries.is_empty() {
             quiet = quiet.min(Duration::from_millis(u64::try_from(*of_queue).unwrap_or(0)));
         }
@@ -189,15 +192,14 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
                 let reason = String::from_utf8_lossy(reason);
                 tracing::warn!(lock.name = %protocol.name().as_written, %reason, "the server refused to keep a queue");
                 for one in entries {
-                    answers.next();
                     engine.registry.wake(&one.inbox);
                 }
                 continue;
             }
             _ => return Err(odd()),
         }
-        for one in entries {
-            match answers.next() {
+        for (n, one) in entries.iter().enumerate() {
+            match of_waiters.map_or(Some(&Reply::Int(1)), |each| each.get(n)) {
                 Some(Reply::Int(1)) => one.confirm(sent, *at),
                 // The entry is gone. Its waiter finds that out by asking, in order with its other commands.
                 Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),

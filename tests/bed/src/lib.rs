@@ -15,6 +15,7 @@ pub mod dropped;
 pub mod events;
 pub mod fault;
 pub mod harm;
+pub mod lag;
 pub mod pest;
 pub mod scripts;
 pub mod session;

@@ -43,6 +43,7 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut queue = many(&front, &[&["fair/acquire"], &["fair/release"], &["fair/leave"]]);
     queue.push("fair/many/end");
     all.push(("fair/many", queue));
+    all.push(("fair/refresh", vec![HOLDS, "fair/queue", "fair/mend", "fair/refresh"]));
     let mut halves = many(
         &[HOLDS, "rwlock/covers", "rwlock/many/begin"],
         &[&["rwlock/read"], &["rwlock/read_release"], &["rwlock/write"], &["rwlock/write_release"]],
@@ -52,7 +53,7 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
     for (front, own) in [
         (&[HOLDS][..], &["reentrant/acquire", "reentrant/release", "reentrant/force"][..]),
         (&PLAIN, &["plain/acquire", "plain/release", "plain/force"]),
-        (&FAIR, &["fair/acquire", "fair/release", "fair/leave", "fair/force", "fair/refresh"]),
+        (&FAIR, &["fair/acquire", "fair/release", "fair/leave", "fair/force"]),
         (
             &COVERS,
             &[

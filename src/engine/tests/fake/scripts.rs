@@ -39,9 +39,8 @@ impl Fake {
         let (mut replies, mut n) = (vec![Reply::Int(at)], call.keys + 5);
         for _ in 0..call.keys / 4 {
             let Some(Arg::Int(places)) = call.words.get(n + 1) else { panic!("no count") };
-            replies.extend([Reply::Int(0), Reply::Int(-1), Reply::Int(0)]);
-            replies.extend((0..*places).map(|_| Reply::Int(1)));
-            n += 2 + 3 * *places as usize;
+            replies.extend([0, -1, 0, 1].map(Reply::Int));
+            n += 3 + 3 * *places as usize;
         }
         Reply::List(replies)
     }
