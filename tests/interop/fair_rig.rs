@@ -11,8 +11,8 @@ use crate::rig::{Rig, soon, until, until_is};
 
 /// Redisson's `fairLockWaitTimeout`, the wait of its `lock()`.
 pub const JAVAS_WAIT: i64 = 300_000;
-/// Our wait by default: 5 s less the beat.
-pub const OUR_WAIT: i64 = 4_000;
+/// Our wait by default: 5 s less half a beat.
+pub const OUR_WAIT: i64 = 4_500;
 
 /// A fair lock as it stands in Redis.
 #[derive(Clone, Copy)]

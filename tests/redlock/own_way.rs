@@ -60,7 +60,10 @@ async fn who_has_a_part_is_not_told_that_it_has_the_whole() {
                     for turn in 0..100 {
                         let how = Acquire::new().owner(&me).wait(if turn < 95 { ms(0) } else { ms(100) });
                         let said = lock.acquire(how).await;
-                        assert!(matches!(said, Ok(None)), "{count} servers, turn {turn}: {said:?}");
+                        // A command that took too long, on a busy machine, says nothing of the lock.
+                        let slow =
+                            matches!(&said, Err(Error::NoQuorum { why, .. }) if matches!(**why, Error::Timeout { .. }));
+                        assert!(slow || matches!(said, Ok(None)), "{count} servers, turn {turn}: {said:?}");
                     }
                 })
             });
