@@ -39,7 +39,7 @@ local function load_mend()
       elseif queue.ours(owner) or known[owner] then
         -- An owner of Java's that waits by a client of ours is kept as one of ours.
         local last = known[owner]
-        if last or not due then
+        if last or not due or not ahead.java and queue.is_vague(owner, due, at, wait) then
           local had = last and due and last > 0 and math.floor(due) - last - wait
           set = queue.stamped(at + wait + queue.needed(ahead, wait, had), at)
         end

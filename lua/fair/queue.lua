@@ -19,16 +19,18 @@
 -- along what it had pushed those of Java behind it away.
 --
 -- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
--- milliseconds taken off it leave that alone, and so it shows whether a waiter lives, whatever room it has.
+-- milliseconds taken off it leave that alone, and so it shows whether a waiter lives, whatever room it has. Behind a wait
+-- of Java's of over a century a deadline is too large for a fraction: such a waiter counts as alive until it ends.
 
 local queue
 
 -- Registered waiters outlive their last refresh by so much, in ms.
 local REGISTERED = 60000
 
--- A deadline with the time when it was set.
+-- A deadline with the time when it was set, which is never 0: none means that nothing is said.
 local function stamped(due, at)
-  return math.floor(due) + math.floor(at / 62.5) % 4096 / 4096
+  if due >= 2 ^ 42 then return math.floor(due) end
+  return math.floor(due) + math.max(1, math.floor(at / 62.5) % 4096) / 4096
 end
 
 -- In a command of many steps: who has left a queue and stands in its list still, by the key of that; else nil.
@@ -123,6 +125,7 @@ local function make_queue()
   -- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now:
   -- the server's clock was set back, by a minute at the most.
   function queue.life(due, at, wait)
+    if due % 1 == 0 then return due - at end
     local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
     if ticks > 3072 then ticks = 0 end
     return math.max(wait, SILENT) - ticks * 62.5
@@ -213,8 +216,13 @@ local function make_queue()
     queue.nearer(keys, 0, wait, at + queue.LEASE, due)
   end
 
+  -- One of ours whose deadline does not say when it was set, and is far away; with nobody of Java's ahead, it has no use for that.
+  function queue.is_vague(owner, due, at, wait)
+    return queue.ours(owner) and due % 1 == 0 and due > at + wait
+  end
+
   -- The first in the queue of those who wait for this lock, after those whose time is over were taken out. One without a
-  -- deadline gets a short one, so that it does not block the queue for good.
+  -- deadline, or with a vague one, gets a short one, so that it does not block the queue for good.
   function queue.head(keys, at, wait, publish)
     local from = 0
     while true do
@@ -225,7 +233,7 @@ local function make_queue()
         return nil
       end
       local due = tonumber(redis.call('zscore', keys[3], owner) or nil)
-      if not due then
+      if not due or queue.is_vague(owner, due, at, wait) then
         due = queue.stamped(at + wait, at)
         redis.call('zadd', keys[3], due, owner)
       end

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::names::LockName;
 use crate::owner::Owner;
 use crate::state::State;
-use attempt::Tried;
+use attempt::{Manner, Tried};
 
 /// What an acquire asks for.
 struct Request {
@@ -133,13 +133,12 @@ impl Request {
 
     /// Asks once, past everybody who waits.
     async fn once(&self) -> Result<Option<Grant>> {
-        // A part of an acquire that has waited for long enough lets nobody go first any more. To a shared lock, which has no
-        // queue, the turn says no more than that.
+        // A part of an acquire that has waited for long enough lets nobody go first any more.
         let before = self.deadline.waited_before();
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
-        let queueing = if goes_first { Queueing::Stay } else { Queueing::Ask };
+        let manner = Manner { queueing: Queueing::Ask, gives_way: !goes_first, looks: false };
         loop {
-            match self.bounded(self.attempt(&self.target(), false, queueing, false)).await {
+            match self.bounded(self.attempt(&self.target(), false, manner)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(
                     Tried::Busy(_)

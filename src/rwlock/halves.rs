@@ -162,8 +162,7 @@ impl Protocol for Reading {
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
-        let gives_way = i64::from(ask.queueing != Queueing::Stay);
-        let own = [Arg::Text(self.name.tag()), Arg::Int(gives_way)];
+        let own = [Arg::Text(self.name.tag()), Arg::Int(i64::from(ask.gives_way))];
         let waiting = Arg::Text(self.waiting.clone());
         call(&READ, &self.name, covers(&self.name, ask.owner, 1).chain([waiting]), ask.words(), own)
     }

@@ -61,9 +61,10 @@ impl Model {
         self.now * 2 / 125
     }
 
-    /// Whole milliseconds, and when that was said.
+    /// Whole milliseconds, and when that was said: never at 0. One that is too far away says nothing of that.
     fn stamped(&self, due: i64) -> i64 {
-        double(due.div_euclid(MS) * MS + self.tick() % 4096)
+        let stamp = if due < MS << 42 { (self.tick() % 4096).max(1) } else { 0 };
+        double(due.div_euclid(MS) * MS + stamp)
     }
 
     /// What is left until a deadline, in 4096ths too.
@@ -78,10 +79,18 @@ impl Model {
 
     /// For how long one of ours may be silent still.
     pub(super) fn life(&self, due: i64) -> i64 {
+        if due % MS == 0 {
+            return self.until(due);
+        }
         let ticks = (self.tick() - due.rem_euclid(MS)).rem_euclid(4096);
         // A time that seems to come is of now.
         let ticks = if ticks > 3072 { 0 } else { ticks };
         self.wait.max(SILENT) * MS - ticks * 125 * (MS / 2)
+    }
+
+    /// True of one of ours that says nothing of when it was set, and is far away.
+    pub(super) fn is_vague(&self, owner: &str, due: i64) -> bool {
+        ours(owner) && due % MS == 0 && self.until(due) > self.wait * MS
     }
 
     /// The deadline of one with so much room.
@@ -201,6 +210,7 @@ impl Model {
                     (was, ahead) = (Some(due), ahead.or_else(|| Some(self.lease_over())));
                     continue;
                 }
+                (None, Some(due)) if !java.java && self.is_vague(&owner, due) => self.deadline(0),
                 (None, Some(due)) if ours(&owner) => due,
                 (Some(Alive { last: last @ 1.., .. }), Some(due)) => {
                     let had = (due.div_euclid(MS) - last - self.wait) * MS;

@@ -19,7 +19,8 @@ impl Model {
         let mut from = 0;
         while let Some(owner) = self.queue.get(from).cloned() {
             let short = self.deadline(0);
-            let due = *self.due.entry(owner.clone()).or_insert(short);
+            let due = self.due.get(&owner).copied().filter(|due| !self.is_vague(&owner, *due)).unwrap_or(short);
+            self.due.insert(owner.clone(), due);
             if self.until(due) <= 0 || (ours(&owner) && self.life(due) <= 0) {
                 let gone = self.remove(&owner);
                 if ours(&owner) && from == 0 {

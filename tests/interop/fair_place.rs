@@ -36,7 +36,7 @@ struct Case {
 use Ask::{Async, Lock, Seconds, Try};
 
 /// They acquire, or give up, or both; for longer than a place of ours lasts unkept.
-const CASES: [Case; 8] = [
+const CASES: [Case; 10] = [
     Case { name: "lock", ahead: &[Lock], held: ms(6000), hold: ms(6000) },
     Case { name: "two locks", ahead: &[Lock, Lock], held: ms(0), hold: ms(5000) },
     Case { name: "tries that end", ahead: &[Try(1000), Try(2500)], held: ms(7000), hold: ms(0) },
@@ -45,7 +45,12 @@ const CASES: [Case; 8] = [
     Case { name: "seconds", ahead: &[Seconds(10)], held: ms(11_500), hold: ms(0) },
     Case { name: "seconds in a row", ahead: &[Lock, Seconds(10), Seconds(9)], held: ms(11_500), hold: ms(500) },
     Case { name: "seconds that acquire", ahead: &[Seconds(20), Seconds(30)], held: ms(3000), hold: ms(1500) },
+    Case { name: "a try for ever", ahead: &[Try(FOR_EVER)], held: ms(6000), hold: ms(6000) },
+    Case { name: "tries for ever", ahead: &[Lock, Try(FOR_EVER), Try(FOR_EVER / 2)], held: ms(0), hold: ms(2500) },
 ];
+
+/// Java's `Long.MAX_VALUE`: deadlines behind it are without room for a stamp.
+const FOR_EVER: u64 = i64::MAX as u64;
 
 /// The holder's lease is shorter than what they take off: their deadlines do not tell how much that is.
 const BRIEF: [Case; 3] = [
@@ -154,7 +159,7 @@ async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64
 async fn left(lane: &Lane<'_>, owner: &str) -> Option<i64> {
     let look = "local now = redis.call('time') \
                 local due = redis.call('zscore', KEYS[1], ARGV[1]) \
-                return due and due - (now[1] * 1000 + math.floor(now[2] / 1000))";
+                return due and math.min(due - (now[1] * 1000 + math.floor(now[2] / 1000)), 1e15)";
     lane.rig.admin.cmd(&["EVAL", look, "1", &lane.deadlines_key(), owner]).await
 }
 

@@ -253,3 +253,33 @@ async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
     })
     .await;
 }
+
+/// A reader that does not know whether it came in asks again, and lets a writer that waits go first still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_in_doubt_gives_way_to_writers() {
+    rw(async |bed| {
+        warm(&bed.client().await).await;
+        for action in [Action::CloseBefore, Action::SwallowReplyClose] {
+            let proxy = Proxy::start(bed.server.addr());
+            let client = bed.connect(brisk(&proxy.url()).hold_back(secs(60))).await;
+            let own = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).prefer(Prefer::Writers)).await;
+            let first = own.rw("a").read().lock().await.unwrap();
+            let writer = bed::waiter(own.rw("a").write());
+            eventually("a mark", secs(5), async || bed.admin.exists("{a}:rwlock_waiting").await).await;
+            let armed = proxy.on_request(script(&["read"]).containing("a"), action);
+            let again = proxy.on_request(script(&["read"]).containing("a").nth(3), Action::Delay(ms(0)));
+            let waiting = waiter(&client, Flavour::Read, "a");
+            armed.fired().await;
+            let asked = tokio::time::timeout(secs(30), again.fired()).await;
+            assert!(asked.is_ok(), "{action:?}: a reader passed a writer");
+            assert!(!waiting.is_finished() && !writer.is_finished());
+            first.unlock().await.unwrap();
+            let (guard, wrote) = writer.await.unwrap();
+            guard.unlock().await.unwrap();
+            let (guard, read) = waiting.await.unwrap();
+            assert!(read > wrote, "{action:?}: a reader passed a writer");
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}

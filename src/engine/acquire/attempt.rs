@@ -92,13 +92,7 @@ impl Request {
     }
 
     /// One attempt, to be carried through whatever becomes of the caller.
-    pub(super) fn attempt(
-        &self,
-        target: &Arc<Target>,
-        doubted: bool,
-        queueing: Queueing,
-        looks: bool,
-    ) -> Finished<Attempted> {
+    pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, manner: Manner) -> Finished<Attempted> {
         let attempt = Attempt {
             target: Arc::clone(target),
             lease: self.lease,
@@ -109,8 +103,7 @@ impl Request {
             first: self.holds_nothing && target.number == self.number,
             used_again: self.fresh && self.number > 0,
             doubted,
-            queueing,
-            looks: looks || doubted,
+            manner: Manner { looks: manner.looks || doubted, ..manner },
         };
         Finished::at_home(&self.engine.reaper, attempt.make())
     }
@@ -151,6 +144,16 @@ impl EndsWithRuntime for Attempted {
     }
 }
 
+/// How an attempt treats others, and what its refusal is to say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub(super) queueing: Queueing,
+    /// False where the flavour would let others go first, and this one has waited for them for long enough.
+    pub(super) gives_way: bool,
+    /// True when a refusal is to say for how long the lock is held.
+    pub(super) looks: bool,
+}
+
 /// One attempt: from the book to the server and back to the book.
 struct Attempt {
     target: Arc<Target>,
@@ -167,9 +170,7 @@ struct Attempt {
     used_again: bool,
     /// True when an attempt before this one for the same hold may have been carried out.
     doubted: bool,
-    queueing: Queueing,
-    /// True when a refusal is to say for how long the lock is held.
-    looks: bool,
+    manner: Manner,
 }
 
 /// What the book says of the owner's holds before an attempt.
@@ -274,7 +275,7 @@ impl Attempt {
         let leaves_traces = hold_id != HoldId::Only || protocol.queue().is_some();
         let must_end = hold_id != HoldId::Only && !self.first;
         let is_limited = must_end || (leaves_traces && engine.clock(protocol.name()).is_known(engine.now()));
-        let waits_in_queue = self.queueing != Queueing::Ask && protocol.queue().is_some();
+        let waits_in_queue = self.manner.queueing != Queueing::Ask && protocol.queue().is_some();
         let mut refusals = Refusals::default();
         loop {
             let (placement, clock) = (engine.topology.placement(protocol.name()), engine.clock(protocol.name()));
@@ -288,8 +289,9 @@ impl Attempt {
                 last_ms: if is_limited { clock.last(sent, engine.options.command_timeout) } else { 0 },
                 // Nobody else has a hold of an owner that is used again, unless they read the owner in Redis.
                 alone: self.not_reentrant || self.used_again,
-                queueing: self.queueing,
-                looks: self.looks,
+                queueing: self.manner.queueing,
+                gives_way: self.manner.gives_way,
+                looks: self.manner.looks,
                 nonce: &self.target.nonce,
                 publish: engine.topology.publish(protocol.name()),
             });
@@ -321,7 +323,7 @@ impl Attempt {
     /// The owner held nothing, and does not get the lock now.
     fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
         let protocol = self.protocol();
-        let waits = self.queueing != Queueing::Ask;
+        let waits = self.manner.queueing != Queueing::Ask;
         match answer {
             Answer::Busy(busy) if waits && protocol.queue().is_some() => {
                 let queued = self.keep_entry(busy, sent)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Request;
-use super::attempt::{Failed, InQueue, Tried};
+use super::attempt::{Failed, InQueue, Manner, Tried};
 use super::undo::Undo;
 use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::protocol::Queueing;
@@ -22,10 +22,8 @@ pub(super) struct Attempts<'a> {
     pub(super) doubt: Option<Undo>,
     /// The mark in Redis that says that this owner waits.
     mark: Option<Undo>,
-    pub(super) queueing: Queueing,
-    /// True when a refusal is to say for how long the lock is held. The first attempt of a waiter that does not know of others
-    /// just asks for the lock.
-    pub(super) looks: bool,
+    /// How the next one is made. The first of a waiter that does not know of others just asks for the lock.
+    pub(super) manner: Manner,
     /// True when the release of whoever holds the lock will be announced.
     pub(super) announced: bool,
     /// The queue entry, if there is one.
@@ -57,8 +55,7 @@ impl<'a> Attempts<'a> {
             pause_for,
             doubt: None,
             mark: None,
-            queueing: Queueing::Join,
-            looks: false,
+            manner: Manner { queueing: Queueing::Join, gives_way: true, looks: false },
             // A lock that is taken by `SET` says only in a later look whether its release will be announced.
             announced: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
@@ -75,11 +72,11 @@ impl<'a> Attempts<'a> {
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
             // Held back for long enough: the waiters of the other half do not come first any more.
-            self.queueing = Queueing::Stay;
+            self.manner.gives_way = false;
         }
-        let attempt = request.attempt(&self.target, self.doubt.is_some(), self.queueing, self.looks);
+        let attempt = request.attempt(&self.target, self.doubt.is_some(), self.manner);
         let tried = request.bounded(attempt).await;
-        self.looks = true;
+        self.manner.looks = true;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
             self.failed = None;
             self.patience.answered();
@@ -140,7 +137,7 @@ impl<'a> Attempts<'a> {
                 }
                 if self.doubt.is_some() {
                     // The owner may have a queue entry unseen.
-                    self.queueing = Queueing::Stay;
+                    self.manner.queueing = Queueing::Stay;
                 }
                 if cut_off {
                     // Its error says less than that of the attempt before it, if that failed; if not, the wait has run out.
@@ -180,7 +177,7 @@ impl<'a> Attempts<'a> {
 
     /// The server says that the owner stands in the queue.
     pub(super) fn entered(&mut self, queued: InQueue) {
-        self.queueing = Queueing::Stay;
+        self.manner.queueing = Queueing::Stay;
         if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
             // It is the same entry, confirmed.
             undo.disarm();

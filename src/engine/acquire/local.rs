@@ -115,7 +115,7 @@ impl Awaited for LockWait<'_> {
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         // A waiter that listens knows of others, and does not ask again when the subscription is confirmed.
-        self.attempts.looks |= listening;
+        self.attempts.manner.looks |= listening;
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
         }

@@ -88,11 +88,11 @@ impl Awaited for QueueWait<'_> {
             return Ok(Beside::Wait(Duration::MAX));
         }
         // Another task waits as the same owner. If that holds the lock already, this one comes in again.
-        self.attempts.queueing = Queueing::Ask;
+        self.attempts.manner.queueing = Queueing::Ask;
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Beside::Done(grant));
         }
-        self.attempts.queueing = Queueing::Join;
+        self.attempts.manner.queueing = Queueing::Join;
         if self.attempts.found == Found::Gone {
             // The hold beside which it was to come in is gone, and there may be others.
             self.has_asked_beside = false;

@@ -21,6 +21,8 @@ pub(crate) struct Ask<'a> {
     /// True when a refusal is to say for how long the lock is held, where that costs the server something.
     pub(crate) looks: bool,
     pub(crate) queueing: Queueing,
+    /// False when those whom the flavour would let go first do not any more: it has waited for them for long enough.
+    pub(crate) gives_way: bool,
     /// What a waiter is registered by, where the flavour keeps a queue in Redis.
     pub(crate) nonce: &'a Bytes,
     /// The command by which messages are sent.
