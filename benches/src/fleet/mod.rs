@@ -56,18 +56,21 @@ pub async fn fleets(bed: &Bed) -> Vec<Row> {
     let (sizes, length): (&[usize], _) = if bed.args.quick {
         (&[10, 100], Duration::from_secs(3))
     } else {
-        (&[10, 100, 300, 1000], Duration::from_secs(8))
+        (&[10, 50, 100, 300, 1000], Duration::from_secs(8))
     };
     let mut rows = Vec::new();
     for (bench, kind) in KINDS {
         for &clients in sizes {
             if bed.args.subjects.contains(&Who::Distlock) {
                 rows.push(ours(bed, bench, kind, clients, length).await);
+                tell(rows.last());
             }
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             let most = if bed.args.quick { sizes[0] } else { JAVA_A_PROCESSOR * processors };
             if bed.args.subjects.contains(&Who::Redisson) && clients <= most {
-                rows.extend(java(bed, bench, kind, clients, length).await);
+                let row = java(bed, bench, kind, clients, length).await;
+                tell(row.as_ref());
+                rows.extend(row);
             }
         }
     }
@@ -85,6 +88,21 @@ pub async fn fleets(bed: &Bed) -> Vec<Row> {
         Err(error) => eprintln!("{}: {error}", path.display()),
     }
     rows
+}
+
+/// A large fleet takes a minute: each row is told when it is there.
+fn tell(row: Option<&Row>) {
+    let Some((row, fleet)) = row.and_then(|row| Some((row, row.fleet?))) else { return };
+    eprintln!(
+        "  {} {:?}, {} clients: {:.1} ms/s idle, {:.0} ms/s releasing, {:.0} grants/s, p99 {:.1} ms",
+        row.bench,
+        row.subject,
+        fleet.clients,
+        fleet.idle_ms_per_s,
+        fleet.releasing_ms_per_s,
+        row.ops_per_s,
+        row.p99_us / 1e3,
+    );
 }
 
 /// Two connections a client, on both ends.

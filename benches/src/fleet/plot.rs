@@ -57,7 +57,7 @@ pub fn svg(rows: &[Row]) -> String {
     text
 }
 
-/// A panel with a line for each kind and subject: Redisson's are dashed.
+/// A panel with a line for each kind and subject: Redisson's are dashed, with open points.
 fn panel(text: &mut String, rows: &[Row], left: f64, title: &str, of: impl Fn(&Row) -> f64) {
     // Less than a hundredth is none.
     let up = |row: &Row| of(row).max(0.01).log10();
@@ -90,25 +90,38 @@ fn panel(text: &mut String, rows: &[Row], left: f64, title: &str, of: impl Fn(&R
     }
     let under = TOP + HEIGHT + 32.0;
     let _ = writeln!(text, "<text x=\"{left}\" y=\"{under}\">clients, with 5 waiters each</text>");
-    let mut key = 0.0;
+    let (mut key, below) = (0.0, TOP + HEIGHT + 52.0);
     for (at, (bench, _)) in super::KINDS.iter().enumerate() {
+        let mut is_there = false;
         for (who, dash) in [(Who::Distlock, ""), (Who::Redisson, " stroke-dasharray=\"5 3\"")] {
             let line: Vec<&Row> = rows.iter().filter(|row| row.bench == *bench && row.subject == who).collect();
             if line.is_empty() {
                 continue;
             }
+            is_there = true;
             let points: Vec<_> = line.iter().map(|row| format!("{:.1},{:.1}", x(right(row)), y(up(row)))).collect();
             let colour = COLOURS[at];
+            let fill = if who == Who::Distlock { colour } else { "#fff" };
+            for row in &line {
+                let [across, down] = [x(right(row)), y(up(row))];
+                let _ = writeln!(
+                    text,
+                    "<circle cx=\"{across:.1}\" cy=\"{down:.1}\" r=\"3\" fill=\"{fill}\" stroke=\"{colour}\"/>"
+                );
+            }
             let _ = writeln!(
                 text,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
                 points.join(" ")
             );
-            let (name, under) = (bench.trim_start_matches("fleet "), TOP + HEIGHT + 52.0);
-            let name = if who == Who::Distlock { name.to_owned() } else { format!("{name}, Redisson") };
-            let from = left + key;
-            let _ = writeln!(text, "<text x=\"{from}\" y=\"{under}\" fill=\"{colour}\" font-size=\"9\">{name}</text>");
-            key += 12.0 + 5.0 * name.len() as f64;
         }
+        if is_there {
+            let (name, from) = (bench.trim_start_matches("fleet "), left + key);
+            let _ = writeln!(text, "<text x=\"{from}\" y=\"{below}\" fill=\"{}\">{name}</text>", COLOURS[at]);
+            key += 16.0 + 6.0 * name.len() as f64;
+        }
+    }
+    if rows.iter().any(|row| row.subject == Who::Redisson) {
+        let _ = writeln!(text, "<text x=\"{}\" y=\"{below}\">dashed, open points: Redisson</text>", left + key);
     }
 }
