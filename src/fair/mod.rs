@@ -133,7 +133,7 @@ impl Queued {
             refresh: &REFRESH,
             keys: [name.key.clone(), name.queue(), name.deadlines(), name.waiters()],
             channels: name.channel.clone(),
-            wait_ms: millis(options.entry_life()),
+            entry_life_ms: millis(options.entry_life()),
             first_lease_ms: millis(options.first_lease()),
             java_wait_ms: millis(options.java_fair_wait),
             watchdog_ms: millis(options.watchdog),

@@ -18,7 +18,7 @@ pub(crate) struct Queue {
     /// What the names of its waiters' channels begin with.
     pub(crate) channels: Bytes,
     /// How long an entry lasts that is not refreshed.
-    pub(crate) wait_ms: i64,
+    pub(crate) entry_life_ms: i64,
     /// The first lease of a lock that is passed on, until its owner renews it.
     pub(crate) first_lease_ms: i64,
     /// Redisson's `fairLockWaitTimeout`.
@@ -29,8 +29,8 @@ pub(crate) struct Queue {
 impl Queue {
     /// The arguments that every script of the queue takes. `publish`: the command by which messages are sent.
     pub(crate) fn args(&self, publish: Bytes) -> [Arg; 5] {
-        let [wait, first_lease] = [self.wait_ms, self.first_lease_ms].map(Arg::Int);
+        let [entry_life, first_lease] = [self.entry_life_ms, self.first_lease_ms].map(Arg::Int);
         let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);
-        [wait, first_lease, Arg::Text(publish), java_wait, watchdog]
+        [entry_life, first_lease, Arg::Text(publish), java_wait, watchdog]
     }
 }

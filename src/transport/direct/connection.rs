@@ -58,7 +58,7 @@ impl Connection {
         let state = State {
             link: Link::Down,
             pipeline: Pipeline::default(),
-            silence: Silence::broken(Instant::now()),
+            silence: Silence::heard(Instant::now()),
             trouble: None,
             failed: None,
             is_full: false,
@@ -134,7 +134,7 @@ impl Connection {
             return;
         }
         (state.link, state.trouble, state.failed, state.is_full) = (Link::Up(writer), None, None, false);
-        state.silence = Silence::broken(Instant::now());
+        state.silence = Silence::heard(Instant::now());
         state.write();
         drop(state);
         self.attention.store(true, Ordering::Release);
@@ -188,7 +188,7 @@ impl Connection {
             }
         }
         if in_time {
-            state.silence = Silence::broken(Instant::now());
+            state.silence = Silence::heard(Instant::now());
         }
         drop(state);
         wakers.drain(..).for_each(Waker::wake);

@@ -88,7 +88,7 @@ async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, inp
             limits.look();
         }
         if limits.poll(connection, context) {
-            tracing::warn!("a connection for commands does not answer, or its server was demoted: reconnecting");
+            tracing::warn!("a connection for commands does not answer: reconnecting");
             return Poll::Ready(Trouble::new("the connection was given up: it did not answer"));
         }
         Poll::Pending
@@ -138,7 +138,7 @@ impl Served {
                 return Err(Trouble::new(garbage.to_string()));
             }
             if is_demoted {
-                tracing::warn!("a connection for commands does not answer, or its server was demoted: reconnecting");
+                tracing::warn!("the server of a connection for commands was demoted: reconnecting");
                 return Err(Trouble::new("the connection was given up: its server was demoted"));
             }
         }

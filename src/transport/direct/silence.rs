@@ -19,7 +19,7 @@ pub(super) struct Silence {
 impl Silence {
     /// A connection that has just been made, or has answered in time. A late answer says nothing: where one is missing for good,
     /// all behind it come too late.
-    pub(super) const fn broken(now: Instant) -> Self {
+    pub(super) const fn heard(now: Instant) -> Self {
         Self { timeouts: 0, since: now }
     }
 
@@ -39,20 +39,20 @@ mod tests {
     #[test]
     fn two_timeouts_of_a_silent_connection_end_it() {
         let now = Instant::now();
-        let mut silence = Silence::broken(now);
+        let mut silence = Silence::heard(now);
         assert!(!silence.is_dead(1, TIMEOUT, now + TIMEOUT));
         assert!(silence.is_dead(1, TIMEOUT, now + TIMEOUT));
-        assert!(Silence::broken(now).is_dead(2, TIMEOUT, now + TIMEOUT), "a busy one is found out at once");
+        assert!(Silence::heard(now).is_dead(2, TIMEOUT, now + TIMEOUT), "a busy one is found out at once");
     }
 
     #[test]
     fn one_that_answers_between_is_slow() {
         let now = Instant::now();
-        let mut silence = Silence::broken(now);
+        let mut silence = Silence::heard(now);
         assert!(!silence.is_dead(5, TIMEOUT, now + TIMEOUT / 2), "they were sent before it answered others");
         assert!(!silence.is_dead(0, TIMEOUT, now + TIMEOUT * 2), "nothing more was asked");
         assert!(silence.is_dead(1, TIMEOUT, now + TIMEOUT * 2));
-        silence = Silence::broken(now + TIMEOUT * 3);
+        silence = Silence::heard(now + TIMEOUT * 3);
         assert!(!silence.is_dead(1, TIMEOUT, now + TIMEOUT * 4));
     }
 }
