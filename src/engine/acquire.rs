@@ -113,8 +113,7 @@ impl Request {
             if self.deadline.is_once() {
                 self.once().await
             } else if self.protocol.queue().is_some() {
-                // Boxed: its future is much larger than the other two, and would set the size of all.
-                Box::pin(self.queue_up()).await
+                self.queue_up().await
             } else {
                 self.wait().await
             }

@@ -114,6 +114,13 @@ impl Queues {
         EntryHandle { queues: Arc::clone(self), entry }
     }
 
+    /// Where this waiter is told, if it has a place.
+    pub(crate) fn inbox_of(&self, target: &Arc<Target>) -> Option<Arc<LockName>> {
+        let entries = self.entries.lock();
+        let entry = entries.get(&target.hold.key()).filter(|entry| Arc::ptr_eq(&entry.target, target))?;
+        Some(Arc::clone(&entry.inbox))
+    }
+
     /// A waiter has left a mark.
     pub(crate) fn mark(&self, target: &Arc<Target>) {
         self.marked.lock().insert(target.hold.key(), Arc::clone(target));

@@ -25,6 +25,7 @@ use crate::world::{Machine, World};
 use connection::Connection;
 use fault::fault;
 use messages::text;
+use together::Together;
 
 pub(crate) mod connect;
 mod connection;
@@ -32,6 +33,7 @@ mod fault;
 mod messages;
 #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
 mod tls;
+mod together;
 
 /// One server.
 pub(crate) struct Node {
@@ -45,6 +47,8 @@ pub(crate) struct Node {
     closed: Arc<AtomicBool>,
     script_cache: bool,
     subscribe_timeout: Duration,
+    subscribing: Arc<Together>,
+    unsubscribing: Arc<Together>,
     address: String,
 }
 
@@ -81,18 +85,23 @@ impl Transport for Node {
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         self.channels.lock().insert(channel.clone());
         let (subscriber, limit) = (self.subscriber.clone(), self.subscribe_timeout);
-        Box::pin(async move {
-            let confirmed = async {
-                subscriber.subscribe(text(&channel)).await?;
-                // fred is done when the command is queued; the reply to a PING behind it says that it took effect.
-                subscriber.ping::<Value>(None).await
-            };
-            match tokio::time::timeout(limit, confirmed).await {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(fault(error)),
-                Err(_) => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
+        let subscribe = move |channels: Vec<Bytes>| {
+            let subscriber = subscriber.clone();
+            async move {
+                let confirmed = async {
+                    subscriber.subscribe(channels.iter().map(text).collect::<Vec<_>>()).await?;
+                    // fred is done when the command is queued; the reply to a PING behind it says that it took effect.
+                    subscriber.ping::<Value>(None).await
+                };
+                match tokio::time::timeout(limit, confirmed).await {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(error)) => Err(fault(error)),
+                    Err(_) => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
+                }
             }
-        })
+        };
+        let subscribing = Arc::clone(&self.subscribing);
+        Box::pin(async move { subscribing.join(channel, subscribe).await })
     }
 
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
@@ -102,14 +111,20 @@ impl Transport for Node {
             slim_set(&mut channels);
         }
         let (subscriber, limit) = (self.subscriber.clone(), self.subscribe_timeout);
-        Box::pin(async move {
-            let done = async {
-                subscriber.unsubscribe(text(&channel)).await?;
-                subscriber.ping::<Value>(None).await
-            };
-            // A failure means a broken connection, and with it the subscription is gone.
-            let _ = tokio::time::timeout(limit, done).await;
-        })
+        let unsubscribe = move |channels: Vec<Bytes>| {
+            let subscriber = subscriber.clone();
+            async move {
+                let done = async {
+                    subscriber.unsubscribe(channels.iter().map(text).collect::<Vec<_>>()).await?;
+                    subscriber.ping::<Value>(None).await
+                };
+                // A failure means a broken connection, and with it the subscription is gone.
+                let _ = tokio::time::timeout(limit, done).await;
+                Ok(())
+            }
+        };
+        let unsubscribing = Arc::clone(&self.unsubscribing);
+        Box::pin(async move { unsubscribing.join(channel, unsubscribe).await.unwrap_or(()) })
     }
 
     fn listen(&self, listener: Weak<dyn Listener>) {

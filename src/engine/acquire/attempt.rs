@@ -350,7 +350,8 @@ impl Attempt {
     fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let undo = Undo::new(&self.target, false);
-        let inbox = self.inbox.clone().unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
+        let known = self.inbox.clone().or_else(|| engine.queues.inbox_of(&self.target));
+        let inbox = known.unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
         let entry = engine.queues.keep_entry(&self.target, inbox, sent, at);
         if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
             engine.queues.check_in(self.protocol(), engine.now(), ttl);

@@ -11,13 +11,11 @@ use crate::engine::protocol::Queueing;
 use crate::engine::registry::{HeldAs, Waiter};
 use crate::engine::wait::{self, Asked, Awaited, Beside, News, Patience, Pause, Waited};
 use crate::error::Result;
-use crate::names::LockName;
 
 /// The turn in a queue in Redis, as what somebody waits for.
 struct QueueWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    inbox: Arc<LockName>,
     /// True when the next attempt would be the first since the waiter entered the queue of this process.
     is_first: bool,
     /// True when an attempt was made before the turn.
@@ -29,7 +27,9 @@ impl Request {
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
         let (mut doubt, mut patience) = (None, Patience::new(self.engine.patience()));
         loop {
-            let mut attempts = Attempts::new(self);
+            let mut awaited =
+                QueueWait { request: self, attempts: Attempts::new(self), is_first: true, has_asked_beside: false };
+            let attempts = &mut awaited.attempts;
             (attempts.doubt, attempts.patience) = (doubt.take(), patience);
             // A fresh owner that waits for the first time needs a queue entry only if the lock is not free.
             if self.fresh && self.inbox.is_none() {
@@ -45,7 +45,6 @@ impl Request {
             let inbox = inbox.unwrap_or_else(|| self.protocol.name().inbox(self.owner.text()));
             let mut waiter = self.engine.registry.enter(&inbox, None);
             waiter.expects(&attempts.target.nonce);
-            let mut awaited = QueueWait { request: self, attempts, inbox, is_first: true, has_asked_beside: false };
             let waited = wait::wait(&self.engine, &self.deadline, &mut waiter, &mut awaited).await?;
             let mut attempts = awaited.attempts;
             match waited {
@@ -121,7 +120,7 @@ impl Awaited for QueueWait<'_> {
             // No message for this owner can come later: either the lock was never passed on to it, or that message is here.
             let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Usual);
             if clear && !grant.hold.book().doubted() {
-                let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
+                let _ = grant.hold.inbox.set(Arc::clone(waiter.name()));
             }
             return Ok(Asked::Done(grant));
         }
@@ -165,7 +164,7 @@ impl QueueWait<'_> {
         }
         engine.queues.note_passed();
         if !doubted && waiter.has_heard() {
-            let _ = grant.hold.inbox.set(Arc::clone(&self.inbox));
+            let _ = grant.hold.inbox.set(Arc::clone(waiter.name()));
         }
         Some(grant)
     }

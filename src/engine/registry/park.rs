@@ -59,7 +59,8 @@ impl Waiter {
             }
         };
         // Out of time is as good as failed: the caller polls.
-        let _ = timeout(limit, settled).await;
+        // Boxed: it happens once in a wait, and would set the size of all waits.
+        let _ = timeout(limit, Box::pin(settled)).await;
     }
 
     /// Lets other processes have the lock first, where this process had it last and its release was announced to them; for
@@ -95,7 +96,8 @@ impl Waiter {
                 }
             }
         };
-        let _ = timeout(limit, waited).await;
+        // Boxed, as above.
+        let _ = timeout(limit, Box::pin(waited)).await;
     }
 
     fn way(&self) -> Option<(Duration, u64)> {

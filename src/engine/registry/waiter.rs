@@ -102,6 +102,10 @@ impl Waiter {
         }
     }
 
+    pub(crate) fn name(&self) -> &Arc<LockName> {
+        &self.name
+    }
+
     /// Only a message that carries this nonce passes the lock on to this waiter.
     pub(crate) fn expects(&mut self, nonce: &Bytes) {
         self.nonce = nonce.clone();

@@ -18,6 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::Node;
 use super::connection::{Connection, ErrorReceiver, keep_connection};
 use super::messages::{dispatch, keep_listening};
+use super::together::Together;
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
 #[cfg(feature = "direct")]
@@ -203,6 +204,8 @@ impl Node {
             closed: Arc::new(AtomicBool::new(false)),
             script_cache: options.script_cache,
             subscribe_timeout: options.subscribe_timeout,
+            subscribing: Arc::new(Together::new()),
+            unsubscribing: Arc::new(Together::new()),
             address,
         };
         let clients: Vec<_> =
