@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::together::MOST;
 use crate::transport::Listener;
 
 /// Channel names are made from `str`s.
@@ -81,7 +82,12 @@ pub(super) async fn keep_listening(
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     let made = async {
-                        let subscribe = |all| subscriber.subscribe::<Vec<String>>(all);
+                        let subscribe = async |all: Vec<String>| {
+                            for some in all.chunks(MOST) {
+                                subscriber.subscribe(some.to_vec()).await?;
+                            }
+                            Ok(())
+                        };
                         let unsubscribe = |ended| subscriber.unsubscribe::<Vec<String>>(ended);
                         if subscribe_anew(&channels, subscribe, unsubscribe).await? {
                             subscriber.ping::<Value>(None).await?;

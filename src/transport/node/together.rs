@@ -12,7 +12,7 @@ use crate::transport::{Fault, FaultKind};
 /// So many commands are under way at a time: what the client library keeps for each is thousands of bytes.
 const UNDER_WAY: usize = 16;
 /// The most channels of one command: far below a millisecond of the server's.
-const MOST: usize = 128;
+pub(super) const MOST: usize = 128;
 
 type Outcome = Result<(), Fault>;
 
