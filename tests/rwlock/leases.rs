@@ -119,10 +119,11 @@ async fn of_two_leases_the_one_that_is_left_counts() {
             tokio::time::sleep(ms(600)).await;
             let second = lease(&lock, &me, ms(800)).await;
             let [given, kept] = if gone == 0 { [first, second] } else { [second, first] };
-            let writer = waiter(other.rw(&name).write());
             given.unlock().await.unwrap();
             let deadline = kept.deadline();
             assert!(kept.is_held() && lock.hold_count(&me).await.unwrap() == 1);
+            // Behind the release: one that comes before it is not told of an end sooner by less than a second.
+            let writer = waiter(other.rw(&name).write());
             let (guard, granted) = writer.await.unwrap();
             in_time(&name, granted, deadline, ms(800));
             guard.unlock().await.unwrap();
