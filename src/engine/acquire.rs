@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
+pub(crate) mod admission;
 mod attempt;
 mod attempts;
 pub(crate) mod batch;
@@ -137,7 +138,7 @@ impl Request {
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
         let manner = Manner { queueing: Queueing::Ask, gives_way: !goes_first, looks: false };
         loop {
-            match self.bounded(self.attempt(&self.target(), false, manner)).await {
+            match self.bounded(self.attempt(&self.target(), false, manner, None)).await {
                 Ok(Tried::Held(grant) | Tried::Passed(grant)) => return Ok(Some(grant)),
                 Ok(
                     Tried::Busy(_)

@@ -42,6 +42,7 @@ use crate::topology::{MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::{Call, Reply, Transport};
 use crate::world::Moment;
+use acquire::admission::Admission;
 use hold::Holds;
 use ledger::End;
 use queue::Queues;
@@ -57,6 +58,7 @@ pub(crate) struct Engine {
     pub(crate) topology: Topology,
     pub(crate) registry: Arc<Registry>,
     pub(crate) queues: Arc<Queues>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) holds: Holds,
     pub(crate) reaper: Reaper,
     /// The client's uuid: version 8, so that scripts can tell our owners from Java's, which are version 4.
@@ -121,7 +123,9 @@ impl Engine {
         topology.listen(&Arc::downgrade(&listener));
         let watchdog = options.watchdog;
         let queues = Arc::new(Queues::default());
+        let admission = Admission::new(options.pool_size);
         let engine = Arc::new(Self {
+            admission,
             options,
             topology,
             registry,

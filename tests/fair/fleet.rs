@@ -152,6 +152,7 @@ async fn the_cost_of_a_crowd() {
     fair(async |bed| {
         let client = bed.client().await;
         let guard = client.fair("x").lock_leased(secs(600)).await.unwrap();
+        println!("before: {}", resident());
         let (began, before) = (std::time::Instant::now(), used(bed).await);
         let served = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let waiting: Vec<_> = (0..tasks)
@@ -166,10 +167,14 @@ async fn the_cost_of_a_crowd() {
             .collect();
         eventually("all have a place", secs(100), async || places(bed).await == tasks).await;
         println!("{tasks} have a place after {:?}, {:.1} s of the server", began.elapsed(), used(bed).await - before);
+        // With messages coming in.
+        tokio::time::sleep(secs(5)).await;
+        println!("all wait: {}", resident());
         let (began, before) = (std::time::Instant::now(), used(bed).await);
         waiting.iter().step_by(2).for_each(JoinHandle::abort);
         eventually("half have left", secs(100), async || places(bed).await == tasks / 2).await;
         println!("half have left after {:?}, {:.1} s of the server", began.elapsed(), used(bed).await - before);
+        println!("half wait: {}", resident());
         let (began, before) = (std::time::Instant::now(), used(bed).await);
         guard.unlock().await.unwrap();
         let ended = futures::future::join_all(waiting).await;
@@ -180,8 +185,19 @@ async fn the_cost_of_a_crowd() {
             began.elapsed(),
             used(bed).await - before
         );
+        println!("done: {}", resident());
     })
     .await;
+}
+
+/// How much memory this process has resident, and had at the most, in MiB; nothing where there is no `/proc`.
+fn resident() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
+    };
+    format!("{:.0} MiB resident, {:.0} at the most", value("VmRSS:"), value("VmHWM:"))
 }
 
 /// Not a test: what a queue of `CLIENTS` times `WAITERS` costs a second, and what their leaving costs.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Request;
+use super::admission::Admitted;
 use super::undo::Undo;
 use crate::config::millis;
 use crate::engine::clock::Refusals;
@@ -91,8 +92,24 @@ impl Request {
         Target::reserve(&self.engine, hold, number, nonce)
     }
 
+    /// Waits until an attempt of a waiter may be made: for a command timeout at the most, after which it is made all the same.
+    pub(super) async fn admitted(&self) -> Result<Option<Admitted>, Failed> {
+        let most = self.deadline.at_most(self.engine.options.command_timeout);
+        let admitted = self.engine.admission.admit(self.protocol.name(), most).await;
+        if admitted.is_none() && self.deadline.is_over() {
+            return Err(Box::pin(self.cut_off()).await);
+        }
+        Ok(admitted)
+    }
+
     /// One attempt, to be carried through whatever becomes of the caller.
-    pub(super) fn attempt(&self, target: &Arc<Target>, doubted: bool, manner: Manner) -> Finished<Attempted> {
+    pub(super) fn attempt(
+        &self,
+        target: &Arc<Target>,
+        doubted: bool,
+        manner: Manner,
+        admitted: Option<Admitted>,
+    ) -> Finished<Attempted> {
         let attempt = Attempt {
             target: Arc::clone(target),
             lease: self.lease,
@@ -103,6 +120,7 @@ impl Request {
             first: self.holds_nothing && target.number == self.number,
             used_again: self.fresh && self.number > 0,
             doubted,
+            _admitted: admitted,
             manner: Manner { looks: manner.looks || doubted, ..manner },
         };
         Finished::at_home(&self.engine.reaper, attempt.make())
@@ -111,22 +129,32 @@ impl Request {
     /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; the attempt
     /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; a single
     /// attempt (a wait of zero) ends with `Timeout` in any case.
-    pub(super) async fn bounded(&self, mut attempt: Finished<Attempted>) -> Result<Tried, Failed> {
-        if self.deadline.is_once() && self.fresh {
-            // No other command of this owner is before this one, so the attempt lasts as long as the transport lets its command.
+    pub(super) async fn bounded(&self, attempt: Finished<Attempted>) -> Result<Tried, Failed> {
+        // Without a limit it lasts as long as the transport lets its command; so does a single attempt of an owner that has no
+        // other command before this one.
+        if self.deadline.left().is_none() || (self.deadline.is_once() && self.fresh) {
             return attempt.await.outcome;
         }
+        // In a box: a waiter is the smaller for it, for as long as it waits.
+        Box::pin(self.bounded_by_deadline(attempt)).await
+    }
+
+    async fn bounded_by_deadline(&self, mut attempt: Finished<Attempted>) -> Result<Tried, Failed> {
         if let Some(tried) = self.deadline.answered(self.engine.options.command_timeout, &mut attempt).await {
             return tried.outcome;
         }
-        let name = self.protocol.name();
         tokio::select! {
             biased;
             tried = &mut attempt => tried.outcome,
-            silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)) => {
-                Err(Failed { would_repeat: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() })
-            }
+            failed = self.cut_off() => Err(failed),
         }
+    }
+
+    /// The wait is over, and an attempt has not been answered.
+    async fn cut_off(&self) -> Failed {
+        let name = self.protocol.name();
+        let silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)).await;
+        Failed { would_repeat: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() }
     }
 }
 
@@ -171,6 +199,8 @@ struct Attempt {
     /// True when an attempt before this one for the same hold may have been carried out.
     doubted: bool,
     manner: Manner,
+    /// Makes room for another when this one is answered.
+    _admitted: Option<Admitted>,
 }
 
 /// What the book says of the owner's holds before an attempt.

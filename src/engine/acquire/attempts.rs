@@ -74,8 +74,13 @@ impl<'a> Attempts<'a> {
             // Held back for long enough: the waiters of the other half do not come first any more.
             self.manner.gives_way = false;
         }
-        let attempt = request.attempt(&self.target, self.doubt.is_some(), self.manner);
-        let tried = request.bounded(attempt).await;
+        let tried = match request.admitted().await {
+            Ok(admitted) => {
+                let attempt = request.attempt(&self.target, self.doubt.is_some(), self.manner, admitted);
+                request.bounded(attempt).await
+            }
+            Err(failed) => Err(failed),
+        };
         self.manner.looks = true;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
             self.failed = None;

@@ -68,8 +68,9 @@ pub(super) struct Turns {
     began: Option<Moment>,
     /// When somebody else was last seen to hold it.
     seen: Option<Moment>,
-    way: Option<Way>,
-    learnt: Option<Learnt>,
+    /// In boxes: most names are one process's alone.
+    way: Option<Box<Way>>,
+    learnt: Option<Box<Learnt>>,
 }
 
 /// What the last way that ran out has taught.
@@ -154,11 +155,12 @@ impl Turns {
                 let own = before + u64::from(given.listens);
                 let receivers = u64::from(given.receivers).saturating_sub(u64::from(given.listens));
                 if lonely && self.learnt.is_none() {
-                    self.learnt = Some(Learnt { turns: 0, receivers, trial: now + RAREST, pause: RAREST });
+                    self.learnt = Some(Box::new(Learnt { turns: 0, receivers, trial: now + RAREST, pause: RAREST }));
                 }
-                let expected = self.learnt.map_or(receivers, |learnt| learnt.expected(receivers, now)).min(receivers);
+                let expected =
+                    self.learnt.as_ref().map_or(receivers, |learnt| learnt.expected(receivers, now)).min(receivers);
                 let is_trial = expected == receivers;
-                let known = self.learnt.map_or(0, |learnt| own + learnt.turns);
+                let known = self.learnt.as_ref().map_or(0, |learnt| own + learnt.turns);
                 (expected > 0).then_some(Way {
                     own,
                     until: own + expected,
@@ -183,7 +185,7 @@ impl Turns {
             return true;
         }
         self.began = None;
-        self.way = way.filter(|way| way.until > self.heard);
+        self.way = way.filter(|way| way.until > self.heard).map(Box::new);
         self.way.is_none()
     }
 
@@ -215,7 +217,7 @@ impl Turns {
 
     /// For how long others are let go first, if nothing is heard, and how many messages there were; None: they are not.
     pub(super) fn way(&self, now: Moment) -> Option<(Duration, u64)> {
-        let left = match (self.releasing, self.way) {
+        let left = match (self.releasing, &self.way) {
             (Some(releasing), _) if releasing.goes_on => return None,
             (Some(releasing), _) => WAY.saturating_sub(now.since(releasing.since)),
             (None, Some(way)) => {
@@ -229,7 +231,7 @@ impl Turns {
 
     /// True when the turns of others are counted by their messages.
     pub(super) fn counts_messages(&self) -> bool {
-        self.way.is_some_and(|way| way.until != u64::MAX)
+        self.way.as_ref().is_some_and(|way| way.until != u64::MAX)
     }
 
     /// A task of this process has acquired the lock. Returns what became of the way that others were given.
@@ -239,14 +241,14 @@ impl Turns {
         let way = self.way.take().filter(|way| way.until != u64::MAX)?;
         let turns = self.heard.saturating_sub(way.own);
         let taken = Taken { by_others: turns > 0, is_first: self.learnt.is_none() };
-        let (trial, pause) = match self.learnt {
+        let (trial, pause) = match &self.learnt {
             Some(learnt) if !way.is_trial => (learnt.trial, learnt.pause),
             learnt => {
-                let pause = learnt.map_or(WAY, |learnt| learnt.pause * 2).min(RAREST);
+                let pause = learnt.as_ref().map_or(WAY, |learnt| learnt.pause * 2).min(RAREST);
                 (now + pause, pause)
             }
         };
-        self.learnt = Some(Learnt { turns, receivers: way.receivers, trial, pause });
+        self.learnt = Some(Box::new(Learnt { turns, receivers: way.receivers, trial, pause }));
         Some(taken)
     }
 

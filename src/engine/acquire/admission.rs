@@ -1,0 +1,188 @@
+//! How many attempts of a client are under way at a time. Each takes some 2 KB until it is answered, and the server takes a
+//! few dozen in one command: the others of a crowd that comes at once wait for theirs at a tenth of that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::hash::ReadyHash;
+use crate::names::LockName;
+
+/// For each connection: more than the commands that it has under way can hold, and the next one.
+pub(crate) const MOST: usize = 512;
+
+/// Lets attempts in, so many at a time.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    most: usize,
+    /// Attempts that were let in past all crowds.
+    under_way: AtomicUsize,
+    /// Names whose attempts were too many, each with a limit of its own: where the server of one is silent, no other waits.
+    crowds: Mutex<HashMap<Arc<LockName>, Arc<Semaphore>, ReadyHash>>,
+    /// How many such names there are.
+    crowded: AtomicUsize,
+}
+
+/// An attempt that was let in. Dropped, it makes room for another.
+#[derive(Debug)]
+pub(crate) enum Admitted {
+    Past(Arc<Admission>),
+    /// In a box, for it is rare.
+    FromCrowd(#[expect(dead_code, reason = "held for its drop")] Box<Crowder>),
+}
+
+/// One of a crowd.
+#[derive(Debug)]
+pub(crate) struct Crowder {
+    admission: Arc<Admission>,
+    name: Arc<LockName>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Admission {
+    /// For a client with so many connections to each server.
+    pub(crate) fn new(connections: usize) -> Arc<Self> {
+        Self::of(MOST.saturating_mul(connections))
+    }
+
+    /// With so many past all crowds, and as many of each crowd.
+    fn of(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, under_way: AtomicUsize::new(0), crowds: Mutex::default(), crowded: AtomicUsize::new(0) })
+    }
+
+    /// Lets an attempt in; those for one name in the order in which they came. None when its turn does not come within the time
+    /// given. Dropped half-way, it leaves nothing behind.
+    pub(crate) async fn admit(self: &Arc<Self>, name: &Arc<LockName>, within: Duration) -> Option<Admitted> {
+        if self.crowded.load(Ordering::Relaxed) == 0
+            && let Some(admitted) = self.admit_past()
+        {
+            return Some(admitted);
+        }
+        // In a box: it is rare, and every acquire would be the larger for it.
+        Box::pin(self.admit_from_crowd(name, within)).await
+    }
+
+    fn admit_past(self: &Arc<Self>) -> Option<Admitted> {
+        let below = |count: usize| (count < self.most).then_some(count + 1);
+        self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).ok()?;
+        Some(Admitted::Past(Arc::clone(self)))
+    }
+
+    async fn admit_from_crowd(self: &Arc<Self>, name: &Arc<LockName>, within: Duration) -> Option<Admitted> {
+        let (mut crowder, semaphore) = {
+            let mut crowds = self.crowds.lock();
+            // Nobody passes those who wait for the same name.
+            if !crowds.contains_key(name)
+                && let Some(admitted) = self.admit_past()
+            {
+                return Some(admitted);
+            }
+            let semaphore = crowds.entry(Arc::clone(name)).or_insert_with(|| Arc::new(Semaphore::new(self.most)));
+            let semaphore = Arc::clone(semaphore);
+            self.crowded.store(crowds.len(), Ordering::Relaxed);
+            (Crowder { admission: Arc::clone(self), name: Arc::clone(name), permit: None }, semaphore)
+        };
+        let permit = tokio::time::timeout(within, semaphore.acquire_owned()).await;
+        crowder.permit = Some(permit.ok()?.ok()?);
+        Some(Admitted::FromCrowd(Box::new(crowder)))
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        if let Self::Past(admission) = self {
+            admission.under_way.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Crowder {
+    fn drop(&mut self) {
+        // The permit has a share in the crowd.
+        self.permit = None;
+        let mut crowds = self.admission.crowds.lock();
+        if crowds.get(&self.name).is_some_and(|crowd| Arc::strong_count(crowd) == 1) {
+            crowds.remove(&self.name);
+            if crowds.is_empty() {
+                crowds.shrink_to_fit();
+            }
+            self.admission.crowded.store(crowds.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn name(text: &str) -> Arc<LockName> {
+        LockName::new("", text)
+    }
+
+    /// True when nothing is left of anybody.
+    fn is_clean(admission: &Admission) -> bool {
+        let none = admission.crowds.lock().is_empty() && admission.crowded.load(Ordering::Relaxed) == 0;
+        none && admission.under_way.load(Ordering::Relaxed) == 0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_for_one_name_come_in_one_after_the_other() {
+        let (admission, name) = (Admission::of(1), name("a"));
+        let mut admitted = vec![admission.admit(&name, SECOND).await, admission.admit(&name, SECOND).await];
+        assert!(admitted.iter().all(Option::is_some), "one past the crowd, and one of it");
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(admission.admit(&name, SECOND))).collect();
+        for waiter in &mut waiting {
+            assert!(futures::poll!(waiter).is_pending());
+        }
+        // The one that came past the crowd makes room for nobody of it, and for nobody else of this name.
+        admitted.remove(0);
+        assert!(futures::poll!(&mut waiting[0]).is_pending());
+        assert!(futures::poll!(Box::pin(admission.admit(&name, SECOND))).is_pending());
+        for waiter in waiting {
+            admitted.clear();
+            admitted.push(waiter.await);
+            assert!(admitted[0].is_some());
+        }
+        drop(admitted);
+        assert!(is_clean(&admission));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_keeps_no_other_name_out() {
+        let (admission, crowded, other) = (Admission::of(2), name("a"), name("b"));
+        let mut all = Vec::new();
+        for _ in 0..4 {
+            all.push(admission.admit(&crowded, SECOND).await);
+        }
+        assert!(admission.admit(&crowded, SECOND).await.is_none(), "not in time");
+        for _ in 0..2 {
+            all.push(admission.admit(&other, Duration::ZERO).await);
+        }
+        assert!(all.iter().all(Option::is_some));
+        drop(all);
+        assert!(is_clean(&admission));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_leaves_nothing_behind() {
+        let (admission, name) = (Admission::of(1), name("a"));
+        let first = (admission.admit(&name, SECOND).await, admission.admit(&name, SECOND).await);
+        let mut waiting = [(); 3].map(|()| Box::pin(admission.admit(&name, SECOND)));
+        for waiter in &mut waiting {
+            assert!(futures::poll!(waiter).is_pending());
+        }
+        let [leaves, comes, late] = waiting;
+        drop(leaves);
+        // Its turn has come, and it leaves all the same.
+        drop(first);
+        drop(comes);
+        assert!(late.await.is_some());
+        assert!(is_clean(&admission));
+    }
+}

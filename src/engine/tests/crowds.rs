@@ -1,0 +1,58 @@
+//! A crowd of one process for one name: so many of it ask at a time.
+
+use futures::future::join_all;
+use tokio::time::{Instant, timeout};
+
+use super::fake::Fate;
+use super::{client, done, ms, secs};
+use crate::engine::acquire::admission::MOST;
+use crate::error::Error;
+use crate::transport::Reply;
+
+const CROWD: usize = 3_000;
+
+/// Who has not asked by the end of its wait hears the same as who has: the server is silent, or the wait ran out. Another name
+/// is not kept waiting.
+#[tokio::test(start_paused = true)]
+async fn who_did_not_get_to_ask_hears_whether_the_server_is_silent() {
+    for silent in [true, false] {
+        let (client, fake) = client(|_| ());
+        let busy = || Reply::List(vec![Reply::Int(60_000), Reply::Int(1_700_000_000_000)]);
+        let takes = if silent { secs(2) } else { ms(200) };
+        (0..4 * CROWD).for_each(|_| fake.next("fair/acquire", Fate::Later(busy(), takes)));
+        let start = Instant::now();
+        let crowd = tokio::spawn({
+            let lock = client.fair("x");
+            async move { join_all((0..CROWD).map(|_| async { (lock.lock_for(ms(800)).await, start.elapsed()) })).await }
+        });
+        tokio::time::sleep(ms(100)).await;
+        // As many past all crowds, and as many of this one.
+        assert_eq!(fake.sent("fair/acquire").len(), 2 * MOST);
+        let other = timeout(ms(50), client.reentrant("other").lock()).await.unwrap().unwrap();
+        other.unlock().await.unwrap();
+        for (outcome, after) in crowd.await.unwrap() {
+            let expected =
+                if silent { matches!(outcome, Err(Error::Timeout { .. })) } else { matches!(outcome, Ok(None)) };
+            assert!(expected && after >= ms(800) && after < ms(900), "silent: {silent}, {outcome:?} after {after:?}");
+        }
+        tokio::time::sleep(secs(10)).await;
+        fake.calm();
+        done(client, &fake).await;
+    }
+}
+
+/// At a server that is silent for long, nobody waits to ask for longer than a command timeout.
+#[tokio::test(start_paused = true)]
+async fn after_a_command_timeout_all_ask() {
+    let (client, fake) = client(|_| ());
+    (0..CROWD).for_each(|_| fake.next("fair/acquire", Fate::Late(secs(60))));
+    let lock = client.fair("x");
+    let crowd = tokio::spawn(async move { join_all((0..CROWD).map(|_| lock.lock())).await });
+    tokio::time::sleep(secs(4)).await;
+    assert_eq!(fake.sent("fair/acquire").len(), CROWD);
+    crowd.abort();
+    assert!(crowd.await.is_err());
+    tokio::time::sleep(secs(60)).await;
+    fake.calm();
+    done(client, &fake).await;
+}
