@@ -58,7 +58,10 @@ pub(crate) struct Engine {
     pub(crate) topology: Topology,
     pub(crate) registry: Arc<Registry>,
     pub(crate) queues: Arc<Queues>,
-    pub(crate) admission: Arc<Admission>,
+    /// Limits how many attempts of waiters are under way.
+    pub(crate) attempts: Arc<Admission>,
+    /// Limits how many of them are being undone.
+    pub(crate) undos: Arc<Admission>,
     pub(crate) holds: Holds,
     pub(crate) reaper: Reaper,
     /// The client's uuid: version 8, so that scripts can tell our owners from Java's, which are version 4.
@@ -123,9 +126,10 @@ impl Engine {
         topology.listen(&Arc::downgrade(&listener));
         let watchdog = options.watchdog;
         let queues = Arc::new(Queues::default());
-        let admission = Admission::new(options.pool_size);
+        let [attempts, undos] = [(); 2].map(|()| Admission::new(options.pool_size));
         let engine = Arc::new(Self {
-            admission,
+            attempts,
+            undos,
             options,
             topology,
             registry,

@@ -95,7 +95,7 @@ impl Request {
     /// Waits until an attempt of a waiter may be made: for a command timeout at the most, after which it is made all the same.
     pub(super) async fn admitted(&self) -> Result<Option<Admitted>, Failed> {
         let most = self.deadline.at_most(self.engine.options.command_timeout);
-        let admitted = self.engine.admission.admit(self.protocol.name(), most).await;
+        let admitted = self.engine.attempts.admit(self.protocol.name(), most).await;
         if admitted.is_none() && self.deadline.is_over() {
             return Err(Box::pin(self.cut_off()).await);
         }

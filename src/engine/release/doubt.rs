@@ -21,6 +21,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
+        // A crowd may leave all at once. After a command timeout it is undone all the same.
+        let _admitted = engine.undos.admit(hold.name(), engine.options.command_timeout).await;
         let order = hold.in_order().await;
         let (held, lease_left) = {
             let book = hold.book();
