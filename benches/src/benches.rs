@@ -83,7 +83,16 @@ pub async fn contended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
 pub async fn processes(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let extent = if bed.args.quick { (1, ms(1200)) } else { (3, ms(4000)) };
     let benches = [1, 8].map(|tasks| ("processes", tasks, Kind::Reentrant));
-    bed.together(sides, &Who::ALL, &benches, extent).await
+    let mut with = Who::ALL.to_vec();
+    if sides.iter().any(|(who, _)| *who == Who::Distlock) {
+        with.push(Who::Direct);
+        sides.extend(bed.apart(&[Who::Direct], &[]).await);
+    }
+    let rows = bed.together(sides, &with, &benches, extent).await;
+    let (direct, others): (Sides, Sides) = std::mem::take(sides).into_iter().partition(|(who, _)| *who == Who::Direct);
+    *sides = others;
+    bed.close(direct).await;
+    rows
 }
 
 /// Many locks held at once. The clients are fresh processes, so that their memory is all theirs.

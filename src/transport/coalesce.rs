@@ -234,7 +234,8 @@ fn outcome_of_step(reply: Reply) -> Outcome {
 
 impl Transport for Coalesced {
     fn run(&self, call: Call) -> BoxFuture<'static, Outcome> {
-        let Some((many, _)) = call.script.many else { return self.core.inner.run(call) };
+        let stays_bare = call.script.command.is_some() && self.core.inner.prefers_bare_commands();
+        let Some((many, _)) = call.script.many.filter(|_| !stays_bare) else { return self.core.inner.run(call) };
         let core = Arc::clone(&self.core);
         {
             let mut state = core.state.lock();

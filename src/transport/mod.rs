@@ -186,6 +186,12 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// The clock and the random numbers that go with it.
     fn world(&self) -> Arc<dyn World>;
 
+    /// True where a command of its own costs this process little, so that what is but one command ([`Script::command`]) is
+    /// better sent as that, always, than shared with others in a script that has the server run it.
+    fn prefers_bare_commands(&self) -> bool {
+        false
+    }
+
     /// Closes every connection. Done when they are gone, or after `within`.
     fn close(&self, within: Duration) -> BoxFuture<'static, ()>;
 }

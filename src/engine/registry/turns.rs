@@ -38,7 +38,7 @@ pub(crate) enum Courtesy {
     None,
     /// By a message.
     ByMessage,
-    /// By polling: the lock is left free for so long.
+    /// By polling: the lock is left free for so long, or a little less, so that several who leave it do not come back together.
     ByPolling(Duration),
 }
 
@@ -175,6 +175,9 @@ impl Turns {
             Courtesy::ByPolling(length) => {
                 let seen = self.seen.is_some_and(|seen| now.since(seen) < SEEN);
                 let (own, until) = (u64::MAX, u64::MAX);
+                // The clock's last digits are chance enough, and nothing is asked of the system for them.
+                let chance = (now.as_nanos() % 1024) as f64 / 1024.0;
+                let length = length.mul_f64(1.0 - chance / 2.0);
                 seen.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since: now, length, end })
             }
         };

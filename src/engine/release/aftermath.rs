@@ -40,7 +40,7 @@ pub(super) fn nothing_is_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
 pub(super) fn notify_waiters(engine: &Engine, protocol: &Arc<dyn Protocol>, receivers: u32) {
     let courtesy = match protocol.backoff() {
         _ if protocol.nature().shared || protocol.queue().is_some() => Courtesy::None,
-        Some(backoff) => Courtesy::ByPolling(backoff.pause(0, engine.random()).min(LEFT_FREE)),
+        Some(backoff) => Courtesy::ByPolling(backoff.pause(0, 0.0).min(LEFT_FREE)),
         None => Courtesy::ByMessage,
     };
     engine.registry.released(protocol.name(), receivers, courtesy);

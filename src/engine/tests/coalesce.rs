@@ -26,6 +26,24 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     done(client, &fake).await;
 }
 
+/// What is but one command is sent as that even under load where that costs little; what needs a script shares one all the same.
+#[tokio::test(start_paused = true)]
+async fn a_bare_command_shares_a_script_only_where_commands_are_costly() {
+    for (prefers_bare, alone, shared) in [(false, 3, 1), (true, 3 + 64, 0)] {
+        let (client, fake) = client(|options| options.coalesce = true);
+        if prefers_bare {
+            fake.prefer_bare_commands();
+        }
+        let locks: Vec<_> = (0..3 + 64).map(|n| client.plain(&n.to_string())).collect();
+        let got = join_all(locks.iter().map(|lock| lock.try_lock())).await;
+        assert_eq!((fake.sent("set").len(), fake.sent("many").len()), (alone, shared), "{prefers_bare}");
+        let unlocked = join_all(got.into_iter().map(|got| got.unwrap().unwrap().unlock())).await;
+        assert!(unlocked.iter().all(Result::is_ok));
+        assert_eq!((fake.sent("release").len(), fake.sent("many").len()), (3, shared + 1), "{prefers_bare}");
+        done(client, &fake).await;
+    }
+}
+
 /// A shared command is no longer work for the server where calls are more work each: those of readers, and long ones.
 #[tokio::test(start_paused = true)]
 async fn a_shared_command_has_fewer_calls_where_each_is_more_work() {

@@ -5,7 +5,7 @@ mod scripts;
 mod transport;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -94,6 +94,8 @@ pub(super) struct Fake {
     gate: Mutex<bool>,
     opened: Notify,
     alive: Arc<AtomicUsize>,
+    /// True as of a transport to which a command of its own costs little.
+    prefers_bare: AtomicBool,
 }
 
 impl std::fmt::Debug for Fake {
@@ -119,12 +121,18 @@ impl Fake {
             gate: Mutex::new(true),
             opened: Notify::new(),
             alive: Arc::default(),
+            prefers_bare: AtomicBool::new(false),
         })
     }
 
     /// The next command of this script (`acquire`, `release`, ..) that has no fate yet meets this one.
     pub(super) fn next(&self, script: &'static str, fate: Fate) {
         self.state.lock().fates.push((script, fate));
+    }
+
+    /// From here on a command of its own costs little.
+    pub(super) fn prefer_bare_commands(&self) {
+        self.prefers_bare.store(true, Ordering::Relaxed);
     }
 
     /// This machine is suspended for so long: for the server and on the clock of deadlines that time goes by, for timers it

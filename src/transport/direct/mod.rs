@@ -163,6 +163,10 @@ impl Transport for Direct {
         &self.address
     }
 
+    fn prefers_bare_commands(&self) -> bool {
+        true
+    }
+
     fn world(&self) -> Arc<dyn World> {
         Arc::new(Machine)
     }

@@ -78,6 +78,10 @@ impl Transport for Arc<Fake> {
         Arc::new(Arc::clone(self))
     }
 
+    fn prefers_bare_commands(&self) -> bool {
+        self.prefers_bare.load(Ordering::Relaxed)
+    }
+
     fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
         self.line.close(Duration::ZERO)
     }
