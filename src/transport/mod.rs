@@ -20,6 +20,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 pub(crate) mod coalesce;
+pub(crate) mod connector;
 #[cfg(feature = "direct")]
 pub(crate) mod direct;
 pub(crate) mod node;

@@ -208,6 +208,16 @@ impl MemberListener for Registry {
         self.kick.renew_at(member);
         self.missed(member);
     }
+
+    fn gained(&self, member: MemberId) {
+        self.kick.renew_at(member);
+    }
+
+    fn moved(&self, channel: &[u8]) {
+        for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
+            self.wake(name);
+        }
+    }
 }
 
 /// The lease of a lock that was passed on, if a message says so to whoever is registered by this nonce.
