@@ -54,26 +54,19 @@ async fn meet(nodes: &[Node]) {
     let mut introduced = None;
     until("nodes to know each other", async || {
         let views = join_all(nodes.iter().map(Node::view)).await;
-        let knows = |n: usize, other: &Node| {
-            let seen = views[n].node(other.id());
-            seen.is_some_and(|seen| !seen.is("handshake") && !seen.addr.starts_with(':'))
-        };
-        let strangers: Vec<(usize, usize)> = (0..nodes.len())
-            .flat_map(|a| (0..nodes.len()).map(move |b| (a, b)))
-            .filter(|&(a, b)| !knows(a, &nodes[b]))
-            .collect();
+        let knows = |a: usize, b: usize| views[a].node(nodes[b].id()).is_some_and(|seen| !seen.is("handshake"));
+        let pairs = (0..nodes.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
+        let strangers: Vec<_> = pairs.filter(|&(a, b)| !knows(a, b) || !knows(b, a)).collect();
         if strangers.is_empty() {
             return Ok(());
         }
         if introduced.is_none_or(|at: Instant| at.elapsed() > MEET_AGAIN) {
             introduced = Some(Instant::now());
-            // A handshake makes both known to each other; a node meets itself through any of its own.
-            for &(a, b) in strangers.iter().filter(|(a, b)| a < b || !strangers.contains(&(*b, *a))) {
-                let server = nodes[b].server();
-                let (port, bus) = (server.port().to_string(), (server.port() + BUS_OFFSET).to_string());
-                if a != b {
-                    nodes[a].admin().cmd::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
-                }
+            // A handshake makes both known to each other.
+            for &(a, b) in &strangers {
+                let port = nodes[b].server().port();
+                let (port, bus) = (port.to_string(), (port + BUS_OFFSET).to_string());
+                nodes[a].admin().cmd::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
             }
         }
         Err(format!("{} pairs are strangers yet", strangers.len()))

@@ -79,6 +79,8 @@ impl ClusterOptions {
             .arg("--cluster-enabled", "yes")
             .arg("--cluster-config-file", "nodes.conf")
             .arg("--cluster-node-timeout", &self.node_timeout.as_millis().to_string())
+            // A node learns its address when it meets others; one that is alone never would.
+            .arg("--cluster-announce-ip", "127.0.0.1")
             .arg("--cluster-require-full-coverage", coverage)
             // Replicas stay where a test has put them, and a primary without slots remains one.
             .arg("--cluster-allow-replica-migration", "no")
