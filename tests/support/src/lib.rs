@@ -15,7 +15,7 @@ pub mod standstill;
 
 pub use admin::Admin;
 pub use child::Child;
-pub use cluster::{Cluster, ClusterOptions, Node};
+pub use cluster::{Cluster, ClusterOptions, Node, slot_of};
 pub use leak::{Baseline, TtlSampler, assert_nothing_left};
 pub use numbers::Numbers;
 pub use proxy::{Action, Matcher, Mode, Proxy};

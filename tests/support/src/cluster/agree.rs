@@ -22,7 +22,7 @@ impl Cluster {
     }
 
     /// Waits until the cluster is whole as far as its nodes run: one slot map, `cluster_state:ok` everywhere, all of them
-    /// linked with each other, none suspected, and all replicas up to date with their primaries.
+    /// linked with each other, none suspected, each known as what it is, and all replicas up to date with their primaries.
     pub async fn whole(&self) {
         until("a whole cluster", async || {
             let nodes: Vec<&Node> = self.running().collect();
@@ -32,7 +32,7 @@ impl Cluster {
                 if view.slot_map() != map {
                     return Err(format!("{} has another slot map: {view:?}", node.addr()));
                 }
-                if let Some(why) = nodes.iter().find_map(|other| doubt(view, other)) {
+                if let Some(why) = nodes.iter().zip(&views).find_map(|(other, own)| doubt(view, other, own)) {
                     return Err(format!("{}: {why}", node.addr()));
                 }
                 let state = node.field(&["CLUSTER", "INFO"], "cluster_state").await;
@@ -51,12 +51,14 @@ impl Cluster {
     }
 }
 
-/// What keeps this view from taking that running node for a sound one.
-fn doubt(view: &View, other: &Node) -> Option<String> {
+/// What keeps this view from taking a running node for a sound one, and for what that one takes itself.
+fn doubt(view: &View, other: &Node, own: &View) -> Option<String> {
     let Some(seen) = view.node(other.id()) else { return Some(format!("does not know {}", other.addr())) };
-    let sound =
-        (seen.linked || seen.is("myself")) && !["fail", "fail?", "handshake", "noaddr"].iter().any(|f| seen.is(f));
-    (!sound || seen.addr != other.addr().to_string()).then(|| format!("sees {seen:?}"))
+    let linked = seen.linked || seen.is("myself");
+    let doubted = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| seen.is(flag));
+    // Who takes a replica for a primary yet would not vote for it.
+    let same = seen.primary == own.myself().primary && seen.addr == other.addr().to_string();
+    (!linked || doubted || !same).then(|| format!("sees {seen:?}"))
 }
 
 /// Whether a replica's link is up, and its primary counts all its replicas as online.

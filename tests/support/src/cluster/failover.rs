@@ -18,13 +18,10 @@ pub struct Promotion<'a> {
 }
 
 impl Cluster {
-    /// Kills a node (SIGKILL).
-    ///
-    /// # Panics
-    /// When it does not run.
+    /// Kills a node (SIGKILL), a frozen one as well; nothing happens when it is dead.
     pub async fn kill(&self, node: &Node) {
-        let view = running(node).view().await;
-        node.kill9(view.myself().slots.clone());
+        let slots = if node.is_running() { Some(node.view().await.myself().slots.clone()) } else { None };
+        node.kill9(slots);
     }
 
     /// Freezes a node (SIGSTOP): its connections stay open, nothing is answered.
@@ -32,7 +29,8 @@ impl Cluster {
     /// # Panics
     /// When it does not run.
     pub async fn stop(&self, node: &Node) {
-        let view = running(node).view().await;
+        assert!(node.is_running(), "{} does not run", node.addr());
+        let view = node.view().await;
         node.freeze(view.myself().slots.clone());
     }
 
@@ -54,7 +52,8 @@ impl Cluster {
     }
 
     /// Waits until a replica has taken over the slots of a node that is away since [`Cluster::kill`] or [`Cluster::stop`],
-    /// and says how long after that it had. Other nodes may have to hear of it yet: see [`Cluster::agreed`].
+    /// and says how long after that it had, if this is called in time. Other nodes may have to hear of it yet: see
+    /// [`Cluster::agreed`].
     ///
     /// # Panics
     /// When nobody takes over, when the node runs, or served no slots.
@@ -99,9 +98,4 @@ impl Cluster {
         self.whole().await;
         Promotion { node: replica, took }
     }
-}
-
-fn running(node: &Node) -> &Node {
-    assert!(node.is_running(), "{} does not run", node.addr());
-    node
 }

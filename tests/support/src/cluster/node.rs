@@ -130,8 +130,13 @@ impl Node {
         }
     }
 
-    pub(super) fn kill9(&self, slots: Vec<RangeInclusive<u16>>) {
-        *self.state.lock() = State::Away(Away { since: Instant::now(), slots, frozen: false });
+    /// What it served is to be told, unless it is frozen: that was told then.
+    pub(super) fn kill9(&self, slots: Option<Vec<RangeInclusive<u16>>>) {
+        let mut state = self.state.lock();
+        *state = match (&*state, slots) {
+            (State::Away(away), None) => State::Away(Away { frozen: false, ..away.clone() }),
+            (_, slots) => State::Away(Away { since: Instant::now(), slots: slots.unwrap_or_default(), frozen: false }),
+        };
         self.server.kill9();
     }
 

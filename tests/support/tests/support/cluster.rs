@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use distlock_support::child::{self, Child};
-use distlock_support::cluster::{SLOTS, key_in, slot_of};
-use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, reaper};
+use distlock_support::cluster::{SLOTS, key_in};
+use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, reaper, slot_of};
 use redis::Value;
 
 /// Three primaries without replicas, for what needs none.
@@ -67,6 +67,7 @@ async fn three_primaries_with_replicas_are_formed_and_leave_nothing() {
     }
     let (pids, dirs) = remains(&cluster);
     cluster.stop(&cluster.nodes()[0]).await;
+    cluster.stop(&cluster.nodes()[4]).await;
     cluster.kill(&cluster.nodes()[4]).await;
     drop(cluster);
     await_end(&pids, &dirs).await;
@@ -192,6 +193,12 @@ async fn replica_takes_over_from_a_killed_primary() {
     cluster.whole().await;
     assert_eq!(cluster.replicas_of(replica).await[0].id(), primary.id());
     assert_eq!(primary.admin().keys().await, ["k"]);
+
+    let to = cluster.other_primary(replica).await;
+    cluster.move_slot(slot_of("k"), to).await;
+    assert_eq!(cluster.primary_of("k").await.id(), to.id());
+    assert_eq!(to.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
+    assert_eq!(cluster.replicas_of(to).await[0].admin().keys().await, ["k"]);
 }
 
 #[tokio::test]
