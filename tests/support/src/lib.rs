@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod agent;
 pub mod child;
+pub mod cluster;
 pub mod leak;
 pub mod numbers;
 pub mod peer;
@@ -14,6 +15,7 @@ pub mod standstill;
 
 pub use admin::Admin;
 pub use child::Child;
+pub use cluster::{Cluster, ClusterOptions, Node, slot_of};
 pub use leak::{Baseline, TtlSampler, assert_nothing_left};
 pub use numbers::Numbers;
 pub use proxy::{Action, Matcher, Mode, Proxy};

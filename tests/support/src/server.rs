@@ -21,6 +21,11 @@ use crate::{reaper, slowest};
 /// keeps connecting to the port of a dead server could otherwise end up connected to itself.
 const FIRST_PORT: u32 = 11_000;
 const PORTS: u32 = 11_000;
+/// A node's bus listens this far above its port, so its port leaves room below the range of outgoing connections; and
+/// it starts so high that no bus falls among the ports of plain servers.
+pub(crate) const BUS_OFFSET: u16 = 10_000;
+const FIRST_NODE_PORT: u32 = 12_000;
+const NODE_PORTS: u32 = 9_000;
 const START_ATTEMPTS: usize = 20;
 const START_WITHIN: Duration = Duration::from_secs(20);
 
@@ -30,6 +35,7 @@ const START_WITHIN: Duration = Duration::from_secs(20);
 pub struct Builder {
     aof: bool,
     unix_socket: bool,
+    bus: bool,
     password: Option<String>,
     config: Option<String>,
     args: Vec<OsString>,
@@ -52,6 +58,12 @@ impl Builder {
     /// Whether the server also listens on [`RedisServer::unix_path`].
     pub fn unix_socket(mut self, on: bool) -> Self {
         self.unix_socket = on;
+        self
+    }
+
+    /// Whether the port is to be one whose cluster bus port is free, too.
+    pub(crate) fn bus(mut self, on: bool) -> Self {
+        self.bus = on;
         self
     }
 
@@ -103,7 +115,7 @@ impl Builder {
         };
         let mut why = String::new();
         for _ in 0..START_ATTEMPTS {
-            server.port = free_port();
+            server.port = if server.options.bus { free_node_port() } else { free_port() };
             match server.launch() {
                 Ok(()) => return server,
                 Err(Refused::PortTaken(w)) => why = w,
@@ -356,7 +368,7 @@ impl Drop for RedisServer {
 }
 
 fn find_program() -> PathBuf {
-    if let Some(path) = std::env::var_os("REDIS_SERVER") {
+    if let Some(path) = ["DISTLOCK_SERVER", "REDIS_SERVER"].iter().find_map(std::env::var_os) {
         return path.into();
     }
     std::env::var_os("PATH")
@@ -367,24 +379,37 @@ fn find_program() -> PathBuf {
         .unwrap_or_else(|| {
             panic!(
                 "redis-server not found: apt-get install redis-server, or ./x test gets it \
-                 (or name it in REDIS_SERVER)"
+                 (or name it in DISTLOCK_SERVER)"
             )
         })
 }
 
 /// A port nobody listens on now; a stranger may take it before the server does.
 pub(crate) fn free_port() -> u16 {
+    next_port(FIRST_PORT, PORTS, &is_free)
+}
+
+/// As [`free_port`], for a node of a cluster: the port of its bus is free as well.
+fn free_node_port() -> u16 {
+    next_port(FIRST_NODE_PORT, NODE_PORTS, &|port| is_free(port) && is_free(port + BUS_OFFSET))
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+fn next_port(first: u32, ports: u32, suits: &dyn Fn(u16) -> bool) -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = clock.map_or(0, |d| d.subsec_nanos()) ^ std::process::id().rotate_left(16);
-    // The first call of a process sets where it starts; 7 has no factor in common with PORTS.
+    // The first call of a process sets where it starts; 7 has no factor in common with PORTS, nor with NODE_PORTS.
     let _ = NEXT.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
-    for _ in 0..PORTS {
+    for _ in 0..ports {
         let n = NEXT.fetch_add(7, Ordering::Relaxed);
-        let port = u16::try_from(FIRST_PORT + n % PORTS).unwrap_or(u16::MAX);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let port = u16::try_from(first + n % ports).unwrap_or(u16::MAX);
+        if suits(port) {
             return port;
         }
     }
-    panic!("no free port from {FIRST_PORT} on")
+    panic!("no free port from {first} on")
 }
