@@ -15,11 +15,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use super::Placement;
 use super::address::Address;
 use super::member::{Member, MemberId, MemberListener};
 use super::redirect::Redirect;
 use super::slots::{Changes, SlotMap};
-use super::Placement;
 use crate::names::LockName;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::{Call, Fault, FaultKind, Reply};
@@ -132,6 +132,7 @@ impl Cluster {
                 return Err(fault);
             }
             let redirect = Redirect::of(&fault.message, &host);
+            let is_open = matches!(redirect, Redirect::Ask { .. } | Redirect::Again);
             match (fault.kind, redirect) {
                 // It was closed because it has lost its slots: what was under way there may have been carried out.
                 (FaultKind::Closed, _) => return Err(Fault { kind: FaultKind::Lost, ..fault }),
@@ -163,7 +164,7 @@ impl Cluster {
             }
             // It has not run, and may have a place to run at in a moment.
             if Instant::now() + pause >= until {
-                return Err(fault);
+                return Err(if is_open { open(slot) } else { fault });
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -222,10 +223,12 @@ impl Cluster {
 
     /// Sees to it that whoever is concerned learns of a change of the map. `left`: members that have lost their last slot.
     fn changed(&self, (changes, left): (Changes, Vec<Arc<Member>>)) {
+        let now = self.nobody.transport().world().now();
         for member in left {
+            let farewell = if member.is_silent(now) { Duration::ZERO } else { FAREWELL };
             // Nobody waits for it; it ends with the runtime.
             tokio::spawn(async move {
-                tokio::time::sleep(FAREWELL).await;
+                tokio::time::sleep(farewell).await;
                 member.close(FAREWELL).await;
             });
         }
@@ -243,9 +246,7 @@ impl Cluster {
             gained
         };
         // What is held there is confirmed: only the new primary can say that it is not.
-        for member in gained {
-            self.notify(|listener| listener.gained(member));
-        }
+        self.notify(|listener| listener.slots_moved(&changes.slots, &gained));
     }
 
     pub(super) async fn close(&self, within: Duration) {
@@ -272,6 +273,12 @@ impl State {
         let left = changes.left.iter().filter_map(|address| self.members.remove(address)).collect();
         (changes.clone(), left)
     }
+}
+
+fn open(slot: u16) -> Fault {
+    let message =
+        format!("TRYAGAIN slot {slot} is being moved, and the lock's keys are in two places until that is done");
+    Fault::new(FaultKind::Elsewhere, message)
 }
 
 fn unowned(slot: u16) -> Fault {

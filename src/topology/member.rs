@@ -12,7 +12,7 @@ use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
 /// Which server of a topology it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MemberId(usize);
 
 impl MemberId {
@@ -36,8 +36,9 @@ pub(crate) trait MemberListener: Send + Sync {
     /// The connection for commands to this server is back after a break: whatever is held there should be confirmed now.
     fn reconnected(&self, member: MemberId);
 
-    /// Slots have come to this server: whatever is held there should be confirmed now.
-    fn gained(&self, member: MemberId);
+    /// These slots, in order, have come to these servers: whatever is held there should be confirmed now, and whoever waits for a
+    /// name there has to look for itself once.
+    fn slots_moved(&self, slots: &[u16], to: &[MemberId]);
 
     /// The subscription to a channel has moved with its slot: messages in between were missed.
     fn moved(&self, channel: &[u8]);

@@ -37,13 +37,16 @@ pub(crate) struct Topology {
 #[derive(Clone, Debug)]
 enum Servers {
     /// They are those that they were at the start.
-    Fixed { members: Arc<[Arc<Member>]>, rule: Rule },
+    Fixed {
+        members: Arc<[Arc<Member>]>,
+        rule: Rule,
+    },
     Cluster(Arc<Cluster>),
 }
 
 /// Where a name lives. Of two that are read one after the other, equal means that it has not moved meanwhile. Names of equal
 /// placements may be named by one command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Placement {
     pub(crate) member: MemberId,
     /// In a cluster, the name's slot.
@@ -113,9 +116,7 @@ impl Topology {
     /// Where a name lives now.
     pub(crate) fn placement(&self, name: &LockName) -> Placement {
         match &self.servers {
-            Servers::Fixed { rule: Rule::Single, .. } => {
-                Placement { member: MemberId::new(0), slot: 0, generation: 0 }
-            }
+            Servers::Fixed { rule: Rule::Single, .. } => Placement { member: MemberId::new(0), slot: 0, generation: 0 },
             #[cfg(test)]
             Servers::Fixed { rule: Rule::LastDigit(moved), members } => {
                 let generation = moved.load(std::sync::atomic::Ordering::SeqCst);

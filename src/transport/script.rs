@@ -35,7 +35,15 @@ impl Script {
 
     /// As `new`, for a script that is step `number` of `many`.
     pub(crate) const fn step(name: &'static str, source: &'static str, many: &'static Self, number: i64) -> Self {
-        Self { name, source, command: None, many: Some((many, number)), work: 1, reaches_beyond: false, sha: OnceLock::new() }
+        Self {
+            name,
+            source,
+            command: None,
+            many: Some((many, number)),
+            work: 1,
+            reaches_beyond: false,
+            sha: OnceLock::new(),
+        }
     }
 
     /// As `step`, for a script that does what `command` does with its keys and arguments.
@@ -46,12 +54,28 @@ impl Script {
         many: &'static Self,
         number: i64,
     ) -> Self {
-        Self { name, source, command: Some(command), many: Some((many, number)), work: 1, reaches_beyond: false, sha: OnceLock::new() }
+        Self {
+            name,
+            source,
+            command: Some(command),
+            many: Some((many, number)),
+            work: 1,
+            reaches_beyond: false,
+            sha: OnceLock::new(),
+        }
     }
 
     /// No script, but a command alone, for which a transport has to know commands.
     pub(crate) const fn bare(name: &'static str, command: &'static str) -> Self {
-        Self { name, source: "", command: Some(command), many: None, work: 1, reaches_beyond: false, sha: OnceLock::new() }
+        Self {
+            name,
+            source: "",
+            command: Some(command),
+            many: None,
+            work: 1,
+            reaches_beyond: false,
+            sha: OnceLock::new(),
+        }
     }
 
     /// The same script, which touches keys that it does not declare.

@@ -209,8 +209,9 @@ impl MemberListener for Registry {
         self.missed(member);
     }
 
-    fn gained(&self, member: MemberId) {
-        self.kick.renew_at(member);
+    fn slots_moved(&self, slots: &[u16], to: &[MemberId]) {
+        to.iter().for_each(|member| self.kick.renew_at(*member));
+        self.wake_where(|name| slots.binary_search(&name.slot()).is_ok());
     }
 
     fn moved(&self, channel: &[u8]) {

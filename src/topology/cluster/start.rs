@@ -228,7 +228,13 @@ mod tests {
         for other in ["redis://a:1", "unix:///x", "nothing", "redis-sentinel://a/b"] {
             assert_eq!(read(other).unwrap(), None, "{other}");
         }
-        for odd in ["redis-cluster://", "redis-cluster://a,,b", "redis-cluster://a:1/2", "redis-cluster://a:x", "redis-cluster://a:1,secret word"] {
+        for odd in [
+            "redis-cluster://",
+            "redis-cluster://a,,b",
+            "redis-cluster://a:1/2",
+            "redis-cluster://a:x",
+            "redis-cluster://a:1,secret word",
+        ] {
             let error = read(odd).unwrap_err();
             assert!(matches!(error, Error::Config { .. }), "{odd}");
             assert!(!error.to_string().contains("secret"), "{error}");

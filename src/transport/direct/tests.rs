@@ -43,7 +43,9 @@ impl Server {
     async fn connect(&self, timeout: Duration) -> (Direct, Peer, Peer) {
         let options = Options { command_timeout: timeout, ..Options::default() };
         let (direct, first, second) =
-            tokio::join!(Direct::connect(self.target(), &options, false, false), self.accept(), async { self.accept().await });
+            tokio::join!(Direct::connect(self.target(), &options, false, false), self.accept(), async {
+                self.accept().await
+            });
         (direct.unwrap(), first, second)
     }
 
