@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod leak;
 pub mod numbers;
 pub mod peer;
+mod ports;
 pub mod proxy;
 pub mod reaper;
 pub mod server;

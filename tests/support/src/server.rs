@@ -3,29 +3,20 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{reaper, slowest};
+use crate::{ports, reaper, slowest};
 
-/// Ports are taken from below the range the kernel gives to outgoing connections: a client that
-/// keeps connecting to the port of a dead server could otherwise end up connected to itself.
-const FIRST_PORT: u32 = 11_000;
-const PORTS: u32 = 11_000;
-/// A node's bus listens this far above its port, so its port leaves room below the range of outgoing connections; and
-/// it starts so high that no bus falls among the ports of plain servers.
-pub(crate) const BUS_OFFSET: u16 = 10_000;
-const FIRST_NODE_PORT: u32 = 12_000;
-const NODE_PORTS: u32 = 9_000;
 const START_ATTEMPTS: usize = 20;
 const START_WITHIN: Duration = Duration::from_secs(20);
 
@@ -115,7 +106,7 @@ impl Builder {
         };
         let mut why = String::new();
         for _ in 0..START_ATTEMPTS {
-            server.port = if server.options.bus { free_node_port() } else { free_port() };
+            server.port = if server.options.bus { ports::free_for_node() } else { ports::free() };
             match server.launch() {
                 Ok(()) => return server,
                 Err(Refused::PortTaken(w)) => why = w,
@@ -382,34 +373,4 @@ fn find_program() -> PathBuf {
                  (or name it in DISTLOCK_SERVER)"
             )
         })
-}
-
-/// A port nobody listens on now; a stranger may take it before the server does.
-pub(crate) fn free_port() -> u16 {
-    next_port(FIRST_PORT, PORTS, &is_free)
-}
-
-/// As [`free_port`], for a node of a cluster: the port of its bus is free as well.
-fn free_node_port() -> u16 {
-    next_port(FIRST_NODE_PORT, NODE_PORTS, &|port| is_free(port) && is_free(port + BUS_OFFSET))
-}
-
-fn is_free(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
-}
-
-fn next_port(first: u32, ports: u32, suits: &dyn Fn(u16) -> bool) -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seed = clock.map_or(0, |d| d.subsec_nanos()) ^ std::process::id().rotate_left(16);
-    // The first call of a process sets where it starts; 7 has no factor in common with PORTS, nor with NODE_PORTS.
-    let _ = NEXT.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
-    for _ in 0..ports {
-        let n = NEXT.fetch_add(7, Ordering::Relaxed);
-        let port = u16::try_from(first + n % ports).unwrap_or(u16::MAX);
-        if suits(port) {
-            return port;
-        }
-    }
-    panic!("no free port from {first} on")
 }

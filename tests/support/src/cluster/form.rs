@@ -8,7 +8,7 @@ use super::node::Node;
 use super::options::ClusterOptions;
 use super::slot::SLOTS;
 use super::until;
-use crate::server::BUS_OFFSET;
+use crate::ports::BUS_OFFSET;
 use crate::{Proxy, RedisServer};
 
 /// Nodes forget a handshake that came to nothing about so soon.

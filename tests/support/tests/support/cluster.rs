@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use distlock_support::child::{self, Child};
 use distlock_support::cluster::{SLOTS, key_in};
-use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, reaper, slot_of};
+use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, reaper, slot_of, undisturbed};
 use redis::Value;
 
 /// Three primaries without replicas, for what needs none.
@@ -175,76 +175,86 @@ async fn atomic_migration_where_there_is_one() {
 
 #[tokio::test]
 async fn replica_takes_over_from_a_killed_primary() {
-    let cluster = Cluster::start(ClusterOptions::default()).await;
-    let primary = cluster.primary_of("k").await;
-    let replica = cluster.replicas_of(primary).await[0];
-    set(primary, "k").await;
-    assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
-    cluster.kill(primary).await;
-    assert!(!primary.is_running());
-    let promotion = cluster.promotion(primary).await;
-    println!("promoted {:?} after a kill", promotion.took);
-    assert_eq!(promotion.node.id(), replica.id());
-    cluster.whole().await;
-    assert_eq!(cluster.primary_of("k").await.id(), replica.id());
-    assert_eq!(answer(replica, &["GET", "k"]).await, "v");
+    undisturbed(async || {
+        let cluster = Cluster::start(ClusterOptions::default()).await;
+        let primary = cluster.primary_of("k").await;
+        let replica = cluster.replicas_of(primary).await[0];
+        set(primary, "k").await;
+        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
+        cluster.kill(primary).await;
+        assert!(!primary.is_running());
+        let promotion = cluster.promotion(primary).await;
+        println!("promoted {:?} after a kill", promotion.took);
+        assert_eq!(promotion.node.id(), replica.id());
+        cluster.whole().await;
+        assert_eq!(cluster.primary_of("k").await.id(), replica.id());
+        assert_eq!(answer(replica, &["GET", "k"]).await, "v");
 
-    cluster.restart(primary);
-    cluster.whole().await;
-    assert_eq!(cluster.replicas_of(replica).await[0].id(), primary.id());
-    assert_eq!(primary.admin().keys().await, ["k"]);
+        cluster.restart(primary);
+        cluster.whole().await;
+        assert_eq!(cluster.replicas_of(replica).await[0].id(), primary.id());
+        assert_eq!(primary.admin().keys().await, ["k"]);
 
-    let to = cluster.other_primary(replica).await;
-    cluster.move_slot(slot_of("k"), to).await;
-    assert_eq!(cluster.primary_of("k").await.id(), to.id());
-    assert_eq!(to.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
-    assert_eq!(cluster.replicas_of(to).await[0].admin().keys().await, ["k"]);
+        let to = cluster.other_primary(replica).await;
+        cluster.move_slot(slot_of("k"), to).await;
+        assert_eq!(cluster.primary_of("k").await.id(), to.id());
+        assert_eq!(to.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
+        assert_eq!(cluster.replicas_of(to).await[0].admin().keys().await, ["k"]);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn replica_takes_over_from_a_frozen_primary_and_by_hand() {
-    let cluster = Cluster::start(ClusterOptions::default().node_timeout(500)).await;
-    let [first, second] = [cluster.primary_of("k").await, cluster.replicas_of(cluster.primary_of("k").await).await[0]];
-    cluster.stop(first).await;
-    let promotion = cluster.promotion(first).await;
-    println!("promoted {:?} after a freeze, node timeout 500 ms", promotion.took);
-    assert_eq!(promotion.node.id(), second.id());
-    cluster.cont(first);
-    cluster.whole().await;
-    assert_eq!(cluster.replicas_of(second).await[0].id(), first.id());
+    undisturbed(async || {
+        let cluster = Cluster::start(ClusterOptions::default().node_timeout(500)).await;
+        let [first, second] =
+            [cluster.primary_of("k").await, cluster.replicas_of(cluster.primary_of("k").await).await[0]];
+        cluster.stop(first).await;
+        let promotion = cluster.promotion(first).await;
+        println!("promoted {:?} after a freeze, node timeout 500 ms", promotion.took);
+        assert_eq!(promotion.node.id(), second.id());
+        cluster.cont(first);
+        cluster.whole().await;
+        assert_eq!(cluster.replicas_of(second).await[0].id(), first.id());
 
-    let promotion = cluster.failover(first).await;
-    println!("promoted {:?} by hand", promotion.took);
-    assert_eq!(cluster.primary_of("k").await.id(), first.id());
-    assert_eq!(cluster.replicas_of(first).await[0].id(), second.id());
+        let promotion = cluster.failover(first).await;
+        println!("promoted {:?} by hand", promotion.took);
+        assert_eq!(cluster.primary_of("k").await.id(), first.id());
+        assert_eq!(cluster.replicas_of(first).await[0].id(), second.id());
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn proxies_stand_between_clients_and_nodes_but_not_between_nodes() {
-    let cluster = Cluster::start(ClusterOptions::default().replicas(1).proxies(true)).await;
-    let primary = cluster.primary_of("k").await;
-    let other = cluster.other_primary(primary).await;
-    assert_eq!(primary.addr(), primary.proxy().addr());
-    let moved = answer(other, &["GET", "k"]).await;
-    assert!(leads(&moved, "MOVED", slot_of("k"), primary), "{moved}");
+    undisturbed(async || {
+        let cluster = Cluster::start(ClusterOptions::default().replicas(1).proxies(true)).await;
+        let primary = cluster.primary_of("k").await;
+        let other = cluster.other_primary(primary).await;
+        assert_eq!(primary.addr(), primary.proxy().addr());
+        let moved = answer(other, &["GET", "k"]).await;
+        assert!(leads(&moved, "MOVED", slot_of("k"), primary), "{moved}");
 
-    let client = Admin::from_url(&primary.url()).await;
-    primary.proxy().blackhole(true);
-    let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
-    assert!(silent.is_err(), "{silent:?}");
-    // Twice as long as a node that does not answer the others would stay one.
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(2) {
-        assert_eq!(cluster.primary_of("k").await.id(), primary.id());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    // Its replica does not hear of it either.
-    set(primary, "k").await;
-    assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
-    primary.proxy().heal();
-    cluster.whole().await;
-    assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "10000"]).await, 1);
-    assert_eq!(client.cmd::<String>(&["GET", "k"]).await, "v");
+        let client = Admin::from_url(&primary.url()).await;
+        primary.proxy().blackhole(true);
+        let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
+        assert!(silent.is_err(), "{silent:?}");
+        // Twice as long as a node that does not answer the others would stay one.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            assert_eq!(cluster.primary_of("k").await.id(), primary.id());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // Its replica does not hear of it either.
+        set(primary, "k").await;
+        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
+        primary.proxy().heal();
+        cluster.whole().await;
+        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "10000"]).await, 1);
+        assert_eq!(client.cmd::<String>(&["GET", "k"]).await, "v");
+    })
+    .await;
 }
 
 #[tokio::test]
