@@ -6,13 +6,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+#[cfg_attr(not(test), expect(dead_code, reason = "for clusters, which are being built"))]
+mod address;
 mod clock;
 mod liveness;
 mod member;
+#[cfg_attr(not(test), expect(dead_code, reason = "for clusters, which are being built"))]
+mod redirect;
+#[cfg_attr(not(test), expect(dead_code, reason = "for clusters, which are being built"))]
+mod slots;
 
 pub(crate) use clock::ServerClock;
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
+pub(crate) use slots::{hash_tag, slot_of};
 
 use crate::names::LockName;
 use crate::transport::{Call, Fault, Reply, Transport};
