@@ -19,7 +19,7 @@ use super::Placement;
 use super::address::Address;
 use super::member::{Member, MemberId, MemberListener};
 use super::redirect::Redirect;
-use super::slots::{Changes, SlotMap};
+use super::slots::map::{Changes, SlotMap};
 use crate::names::LockName;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::{Call, Fault, FaultKind, Reply};

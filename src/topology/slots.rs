@@ -1,11 +1,8 @@
 //! The slots of a cluster: which of them a key is in, what one server says of who has them, and what that makes of a client's
 //! own map. No I/O, no clock.
 
-mod map;
-mod view;
-
-pub(crate) use map::{Changes, SlotMap};
-pub(crate) use view::SlotView;
+pub(super) mod map;
+pub(super) mod view;
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: u16 = 16_384;

@@ -14,7 +14,7 @@ use crate::config::Sharded;
 use crate::error::{Error, Result};
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId};
-use crate::topology::slots::SlotView;
+use crate::topology::slots::view::SlotView;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply, Transport};

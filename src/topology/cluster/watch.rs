@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Cluster;
 use crate::runtime::standstill::within;
 use crate::topology::address::Address;
-use crate::topology::slots::SlotView;
+use crate::topology::slots::view::SlotView;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply, Transport};
 

@@ -21,7 +21,7 @@ const MOST: usize = SLOTS as usize;
 const LONGEST_ID: usize = 64;
 
 /// A server's picture of its cluster, which may be out of date.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SlotView {
     peers: Vec<Arc<Peer>>,
     pub(super) claims: Vec<Claim>,
@@ -133,12 +133,6 @@ struct Reading<'a> {
     taken: Vec<(u16, u16)>,
     count: usize,
     view: SlotView,
-}
-
-impl Default for SlotView {
-    fn default() -> Self {
-        Self { peers: Vec::new(), claims: Vec::new(), open: Vec::new() }
-    }
 }
 
 impl Reading<'_> {
