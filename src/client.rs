@@ -22,7 +22,7 @@ use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
 use crate::world::{Machine, World};
 
-/// A connection to one Redis or Valkey server, and all that its locks share: the connections, the renewal scheduler, the
+/// A connection to one Redis or Valkey server, or to a cluster, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.
 ///
 /// It lives on the tokio runtime that connected it: its tasks run there, and so does whatever has to be finished. Locks and
@@ -37,11 +37,14 @@ pub struct Client(Arc<Handle>);
 
 impl Client {
     /// Connects with the default options to `redis://[user:password@]host[:port][/database]`, `rediss://..` (a TLS
-    /// feature is needed) or `unix:///path/to/socket`.
+    /// feature is needed), `unix:///path/to/socket`, or the cluster that some of its servers are named of,
+    /// `redis-cluster://[user:password@]host[:port],host[:port],..` ([`guide::clusters`](crate::guide::clusters)).
     ///
-    /// *Cost*: two connections, and one script that probes what this login may do. *Cancel safety*: dropped, nothing
-    /// stays. *Errors*: [`Error::Config`] for a URL that cannot work, [`Error::Connection`] and [`Error::Timeout`] when
-    /// the server cannot be reached, [`Error::Server`] when it refuses the login.
+    /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and one
+    /// connection before that for each server named. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for a URL
+    /// that cannot work, and for a single server where a cluster was meant; [`Error::Connection`] and [`Error::Timeout`] when the
+    /// server, or each of those named, cannot be reached, [`Error::Server`] when it refuses the login or, of a cluster, to tell its
+    /// nodes.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }

@@ -39,6 +39,7 @@ impl Address {
         &self.host
     }
 
+    #[cfg(test)]
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }

@@ -41,6 +41,20 @@ async fn half_of_the_seeds_are_enough_and_none_is_told() {
     assert!(matches!(error, Error::Connection { .. } | Error::Timeout { .. }), "{error}");
 }
 
+/// Who may not ask for the nodes is told so.
+#[tokio::test]
+async fn a_login_that_may_not_see_the_cluster_is_told() {
+    let cluster = primaries(1).await;
+    let user = ["ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-cluster"];
+    cluster.nodes()[0].admin().cmd::<()>(&user).await;
+    let url = cluster.url().replace("://", "://blind:secret@");
+    let error = bed::builder(&url).connect().await.unwrap_err();
+    assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
+    let url = cluster.url().replace("://", "://blind:wrong@");
+    let error = bed::builder(&url).connect().await.unwrap_err();
+    assert!(matches!(&error, Error::Server { .. }) && !error.to_string().contains("wrong@"), "{error:?}");
+}
+
 #[tokio::test]
 async fn names_in_two_slots_and_other_databases_are_refused() {
     let cluster = primaries(1).await;

@@ -3,6 +3,7 @@
 mod errors;
 mod failover;
 mod flavours;
+mod leaks;
 mod moves;
 
 use std::time::Duration;

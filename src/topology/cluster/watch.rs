@@ -150,6 +150,9 @@ impl Cluster {
 
     /// Takes over what a view knows better.
     pub(super) async fn merge(&self, view: &SlotView) {
+        if !view.open().is_empty() {
+            tracing::debug!(slots = ?view.open(), "slots are being moved: locks of several keys wait there");
+        }
         let merged = {
             let mut slots = self.state.read().slots.clone();
             slots.merge(view).map(|changes| (slots, changes))
