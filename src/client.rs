@@ -1,22 +1,28 @@
 //! The client: connects, and owns one engine. Names no flavour.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Options, Prefer, Secret};
+use crate::config::{Options, Prefer, Secret, Sharded};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::runtime::home::Home;
+use crate::runtime::reaper::Reaper;
+use crate::topology::Topology;
+use crate::topology::cluster::{Cluster, ClusterUrl, Settings};
 use crate::transport::Transport;
+use crate::transport::connector::Dial;
 #[cfg(feature = "direct")]
 use crate::transport::direct::Direct;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
+use crate::world::{Machine, World};
 
-/// A connection to one Redis or Valkey server, and all that its locks share: the connections, the renewal scheduler, the
+/// A connection to one Redis or Valkey server, or to a cluster, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.
 ///
 /// It lives on the tokio runtime that connected it: its tasks run there, and so does whatever has to be finished. Locks and
@@ -31,11 +37,14 @@ pub struct Client(Arc<Handle>);
 
 impl Client {
     /// Connects with the default options to `redis://[user:password@]host[:port][/database]`, `rediss://..` (a TLS
-    /// feature is needed) or `unix:///path/to/socket`.
+    /// feature is needed), `unix:///path/to/socket`, or the cluster that some of its servers are named of,
+    /// `redis-cluster://[user:password@]host[:port],host[:port],..` ([`guide::clusters`](crate::guide::clusters)).
     ///
-    /// *Cost*: two connections, and one script that probes what this login may do. *Cancel safety*: dropped, nothing
-    /// stays. *Errors*: [`Error::Config`] for a URL that cannot work, [`Error::Connection`] and [`Error::Timeout`] when
-    /// the server cannot be reached, [`Error::Server`] when it refuses the login.
+    /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and one
+    /// connection before that for each server named. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for a URL
+    /// that cannot work, and for a single server where a cluster was meant; [`Error::Connection`] and [`Error::Timeout`] when the
+    /// server, or each of those named, cannot be reached, [`Error::Server`] when it refuses the login or, of a cluster, to tell its
+    /// nodes.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }
@@ -45,6 +54,7 @@ impl Client {
         Builder {
             target: Endpoint { url: Secret(url.to_owned()), ..Endpoint::default() },
             options: Options::default(),
+            address_map: Arc::default(),
             #[cfg(feature = "direct")]
             direct: false,
         }
@@ -55,6 +65,12 @@ impl Client {
         options.validate()?;
         Home::here()?;
         Ok(Self(Handle::new(Engine::start(options, node))))
+    }
+
+    /// A client of a cluster, on the current runtime.
+    fn of_cluster(options: Options, cluster: Arc<Cluster>, world: Arc<dyn World>) -> Self {
+        let topology = Topology::cluster(cluster, world);
+        Self(Handle::new(Engine::start_over(topology, options, Reaper::start())))
     }
 
     #[cfg(test)]
@@ -178,6 +194,7 @@ pub struct Renewed {
 pub struct Builder {
     target: Endpoint,
     options: Options,
+    address_map: Arc<HashMap<String, String>>,
     #[cfg(feature = "direct")]
     direct: bool,
 }
@@ -233,6 +250,10 @@ impl Builder {
         script_cache: bool,
         /// Under load, send several acquires and releases in one command. Defaults to true.
         coalesce: bool,
+        /// Clusters: how often the servers are asked which of them has which slot, beside when there is a reason. Defaults to 5 s.
+        scan_interval: Duration,
+        /// Clusters: whether channels are a slot's own. Defaults to what the servers know, as Redisson does.
+        sharded: Sharded,
         /// Probe at connect what this login may do. Defaults to true.
         preflight: bool,
     }
@@ -261,6 +282,13 @@ impl Builder {
         self
     }
 
+    /// Clusters: where servers are reached, `host:port` each, that call themselves otherwise, as behind a translation of addresses.
+    /// Defaults to where they say.
+    pub fn address_map(mut self, map: HashMap<String, String>) -> Self {
+        self.address_map = Arc::new(map);
+        self
+    }
+
     /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a command,
     /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS
     /// (`rediss://`) it is fred all the same. Defaults to false. (Feature `direct`.)
@@ -275,9 +303,35 @@ impl Builder {
         if self.direct
             && let Some(target) = self.target.direct()?
         {
-            return Ok(Arc::new(Direct::connect(target, &self.options, lazily).await?));
+            return Ok(Arc::new(Direct::connect(target, &self.options, lazily, false).await?));
         }
-        Ok(Arc::new(Node::connect(&self.target, &self.options, lazily).await?))
+        Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
+    }
+
+    /// Finds the cluster that the URL is of; None where it is one server's.
+    async fn cluster(&self) -> Result<Option<Arc<Cluster>>> {
+        let Some(url) = ClusterUrl::read(&self.target.url.0)? else { return Ok(None) };
+        if self.target.database.is_some_and(|database| database != 0) {
+            return Err(Error::config("a cluster has database 0 alone: set no other"));
+        }
+        let login = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
+        let dial = Dial {
+            scheme: url.scheme,
+            username: login.0,
+            password: login.1,
+            options: self.options.clone(),
+            address_map: Arc::clone(&self.address_map),
+            #[cfg(feature = "direct")]
+            direct: self.direct,
+        };
+        let settings = Settings {
+            seeds: url.seeds,
+            command_timeout: self.options.command_timeout,
+            connect_timeout: self.options.connect_timeout,
+            scan_interval: self.options.scan_interval,
+            sharded: self.options.sharded,
+        };
+        Cluster::start(settings, Arc::new(dial), Arc::new(Machine)).await.map(Some)
     }
 
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
@@ -288,6 +342,9 @@ impl Builder {
     pub async fn connect_lazily(self) -> Result<Client> {
         self.options.validate()?;
         Home::here()?;
+        if let Some(cluster) = self.cluster().await? {
+            return Ok(Client::of_cluster(self.options, cluster, Arc::new(Machine)));
+        }
         let transport = self.transport(true).await?;
         Client::over(self.options, transport)
     }
@@ -296,9 +353,14 @@ impl Builder {
     pub async fn connect(self) -> Result<Client> {
         self.options.validate()?;
         Home::here()?;
-        let transport = self.transport(false).await?;
         let preflight = self.options.preflight;
-        let client = Client::over(self.options, transport)?;
+        let client = match self.cluster().await? {
+            Some(cluster) => Client::of_cluster(self.options, cluster, Arc::new(Machine)),
+            None => {
+                let transport = self.transport(false).await?;
+                Client::over(self.options, transport)?
+            }
+        };
         if preflight {
             preflight::probe(client.engine()).await;
         }

@@ -66,6 +66,11 @@ pub struct Options {
     pub script_cache: bool,
     /// Under load, send several acquires and releases in one command. true.
     pub coalesce: bool,
+    /// Clusters: how often the servers are asked which of them has which slot, beside when there is a reason. 5 s. (Redisson:
+    /// `scanInterval`)
+    pub scan_interval: Duration,
+    /// Clusters: whether channels are a slot's own. Where the server knows such, as in Redisson.
+    pub sharded: Sharded,
     /// Probe at connect whether this login may do all that locks need, and warn if not. true.
     pub preflight: bool,
 }
@@ -80,6 +85,21 @@ pub enum Prefer {
     Readers,
     /// A writer of ours that waits holds back readers of ours that come, for [`Options::hold_back`] at the most.
     Writers,
+}
+
+/// Whether the messages of a cluster go by channels that are a slot's own (`SSUBSCRIBE`), which only its primary carries, or by such
+/// that every server passes on to all others. All clients of a lock have to do the same, Java's too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Sharded {
+    /// Where the server knows them, which is Redisson's rule.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
 }
 
 impl Default for Options {
@@ -106,6 +126,8 @@ impl Default for Options {
             name_prefix: String::new(),
             script_cache: true,
             coalesce: true,
+            scan_interval: Duration::from_secs(5),
+            sharded: Sharded::Auto,
             preflight: true,
         }
     }
@@ -159,6 +181,8 @@ impl Options {
             name_prefix,
             script_cache: _,
             coalesce: _,
+            scan_interval,
+            sharded: _,
             preflight: _,
         } = self;
         let ms = Duration::from_millis(1);
@@ -174,6 +198,7 @@ impl Options {
         least("the connect timeout", *connect_timeout, ms)?;
         least("the subscribe timeout", *subscribe_timeout, ms)?;
         least("the poll cap", *poll_cap, 10 * ms)?;
+        least("the scan interval", *scan_interval, 10 * ms)?;
         least("the ping interval", *ping_interval, 10 * ms)?;
         least("the shortest retry delay", retry_delay.0, ms)?;
         least("the longest retry delay", retry_delay.1, retry_delay.0)?;

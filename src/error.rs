@@ -198,10 +198,12 @@ const TOO_LATE: &str = "the reply took longer than the lease";
 
 /// What a cluster's server says of a script that needs a key which has been moved already, or has not come yet. Nothing was
 /// written by then (`lua/rwlock/covers.lua`).
-const OUT_OF_REACH: [&str; 3] = [
-    "attempted to access a non local key",
+/// Beginnings differ with the server, capitals too.
+const OUT_OF_REACH: [&str; 4] = [
+    "ttempted to access a non local key",
     "undeclared keys were accessed during rehashing",
     "to access a slot not served",
+    "while the cluster is down",
 ];
 
 impl Error {

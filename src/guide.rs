@@ -6,6 +6,9 @@ pub mod semantics {}
 #[doc = include_str!("../docs/wire-format.md")]
 pub mod wire_format {}
 
+#[doc = include_str!("../docs/clusters.md")]
+pub mod clusters {}
+
 #[doc = include_str!("../docs/other-libraries.md")]
 pub mod other_libraries {}
 

@@ -85,7 +85,7 @@ mod world;
 
 pub use acquire::Acquire;
 pub use client::{Builder, Client, Renewed, Stats};
-pub use config::{Backoff, Options, Prefer};
+pub use config::{Backoff, Options, Prefer, Sharded};
 pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;

@@ -4,9 +4,11 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+
+mod slot;
 
 use crate::error::{Error, Result};
 use crate::hash::seeded;
@@ -49,6 +51,8 @@ pub(crate) struct LockName {
     /// Which of those under this name it stands for: each has waiters and holds of its own.
     pub(crate) half: Half,
     hash: u64,
+    /// The slot of its key, once somebody has asked.
+    slot: OnceLock<u16>,
 }
 
 /// Which of those that stand under one name: a part of a lock that is acquired for itself, or a lock of another dialect.
@@ -81,7 +85,7 @@ impl LockName {
         // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
         let end = channel.len() - usize::from(!key.contains('{'));
         let key = channel.slice(end - key.len()..end);
-        Self { as_written: Arc::from(written), key, channel, lock: None, half, hash }
+        Self { as_written: Arc::from(written), key, channel, lock: None, half, hash, slot: OnceLock::new() }
     }
 
     /// The two halves of a read-write lock, reading first: one key, one channel.
@@ -90,7 +94,8 @@ impl LockName {
         let channel = Bytes::from(tagged(RW_CHANNEL, &whole.raw()));
         let half = |half, salt| {
             let (as_written, key) = (Arc::clone(&whole.as_written), whole.key.clone());
-            Arc::new(Self { as_written, key, channel: channel.clone(), lock: None, half, hash: whole.hash ^ salt })
+            let (channel, hash) = (channel.clone(), whole.hash ^ salt);
+            Arc::new(Self { as_written, key, channel, lock: None, half, hash, slot: OnceLock::new() })
         };
         (half(Half::Read, READ_SALT), half(Half::Write, WRITE_SALT))
     }
@@ -120,7 +125,8 @@ impl LockName {
         let hash = seeded(&channel);
         let channel = Bytes::from(channel);
         let (as_written, lock) = (Arc::clone(&self.as_written), Some(Arc::clone(self)));
-        Arc::new(Self { as_written, key: channel.clone(), channel, lock, half: Half::Whole, hash })
+        let (key, slot) = (channel.clone(), OnceLock::new());
+        Arc::new(Self { as_written, key, channel, lock, half: Half::Whole, hash, slot })
     }
 
     /// The key of a fair lock's queue.

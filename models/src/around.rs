@@ -32,6 +32,12 @@ pub(crate) mod names {
         pub(crate) lock: Option<Arc<LockName>>,
     }
 
+    impl LockName {
+        pub(crate) const fn slot(&self) -> u16 {
+            0
+        }
+    }
+
     pub(crate) fn shard(_: &LockName, _: usize) -> usize {
         0
     }
@@ -166,6 +172,8 @@ pub(crate) mod topology {
         fn message(&self, channel: &[u8], payload: &[u8]);
         fn missed(&self, member: MemberId);
         fn reconnected(&self, member: MemberId);
+        fn slots_moved(&self, slots: &[u16], to: &[MemberId]);
+        fn moved(&self, channel: &[u8]);
     }
 
     #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Engine;
 use crate::error::{Error, Result};
 use crate::names::LockName;
-use crate::topology::ServerClock;
+use crate::topology::{MemberClock, ServerClock};
 use crate::world::Moment;
 
 /// What clocks may run apart by while one is believed (0.08 %, more than a daemon that slews them does), and be read wrongly.
@@ -14,7 +14,7 @@ const MARGIN: Duration = Duration::from_millis(50);
 impl Engine {
     /// The clock of the server where a name lives now. It is to be asked for before a command is sent: the reply to that tells
     /// the time of this server, wherever the name lives by then.
-    pub(crate) fn clock(&self, name: &LockName) -> &ServerClock {
+    pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
         self.topology.clock(name)
     }
 

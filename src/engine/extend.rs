@@ -12,7 +12,7 @@ use crate::engine::protocol::Renewed;
 use crate::engine::renewal::at_positions;
 use crate::engine::replies::too_late;
 use crate::error::{Error, Result};
-use crate::topology::{Placement, ServerClock};
+use crate::topology::{MemberClock, Placement};
 use crate::transport::Reply;
 use crate::world::{Moment, nanos};
 
@@ -28,11 +28,11 @@ pub(crate) struct Extension {
 const MOVES: u32 = 3;
 
 /// What asking once brought.
-struct Asked<'a> {
+struct Asked {
     /// Where the name lived.
     placement: Placement,
     /// The clock of the server there.
-    clock: &'a ServerClock,
+    clock: MemberClock,
     /// The holds that were named, that of the guard first: the answer tells by their places.
     numbers: Vec<u64>,
     sent: Moment,
@@ -61,7 +61,7 @@ impl Extension {
             if let Some(at) = too_late(&asked.reply) {
                 // The command was not carried out: the server's clock was not known, or stepped.
                 self.uncap(asked.before);
-                refusals.add(asked.clock, at, self.engine.now())?;
+                refusals.add(&asked.clock, at, self.engine.now())?;
             } else if self.engine.topology.placement(self.hold.name()) == asked.placement {
                 break asked;
             } else {
@@ -95,7 +95,7 @@ impl Extension {
     }
 
     /// Sends the command. From then on the guard counts on the shorter of both leases.
-    async fn ask_once(&self, number: u64) -> Result<Asked<'_>> {
+    async fn ask_once(&self, number: u64) -> Result<Asked> {
         let Self { engine, hold, level, lease } = self;
         let (level, lease) = (*level, *lease);
         let (others, all, kept, numbers) = {
@@ -104,7 +104,7 @@ impl Extension {
             let (others, all) = (book.until_others(level), book.until_in_server());
             (Moment::from_nanos(others), Moment::from_nanos(all), book.is_watched_without(level), numbers)
         };
-        let (placement, clock) = (engine.topology.placement(hold.name()), engine.clock(hold.name()));
+        let clock = engine.clock(hold.name());
         let sent = engine.now();
         let armed = lease.max(lease_until(sent, others));
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
@@ -133,7 +133,7 @@ impl Extension {
         };
         let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };
         let call = hold.protocol.nature().renewal.call(armed, last_ms, std::iter::once(each));
-        let reply = engine.topology.run(hold.name(), call).await.map_err(|fault| {
+        let (reply, placement) = engine.topology.run_placed(hold.name(), call).await.map_err(|fault| {
             if fault.in_doubt() {
                 let mut book = hold.book();
                 book.note_unseen(armed_until.as_nanos());
@@ -154,7 +154,7 @@ impl Extension {
     }
 
     /// Books what the server made of it, where the guard's hold is there.
-    fn book_answer(&self, asked: &Asked<'_>) -> Result<()> {
+    fn book_answer(&self, asked: &Asked) -> Result<()> {
         let refused = match &asked.reply {
             Reply::List(entries) => match entries.as_slice() {
                 [Reply::Int(1) | Reply::List(_)] => {
@@ -178,7 +178,7 @@ impl Extension {
     }
 }
 
-impl Asked<'_> {
+impl Asked {
     /// Which of the holds are gone.
     fn read_gone(&self) -> Vec<u64> {
         let Reply::List(entries) = &self.reply else { return Vec::new() };

@@ -187,6 +187,7 @@ impl Engine {
     /// Whether anything may be asked about this name: an error where it is none, or where the client is closed.
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         name.check()?;
+        self.topology.check(name)?;
         self.check_open()
     }
 

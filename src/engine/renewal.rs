@@ -186,9 +186,9 @@ async fn send(engine: &Arc<Engine>, holds: &[Arc<Hold>]) -> Result<Round, Error>
         extend: asked.watched,
     });
     let call = first.protocol.nature().renewal.call(millis(watchdog), 0, each);
-    let asked_at = engine.topology.placement(first.name());
     let sent = engine.now();
-    let reply = engine.run(first.name(), call).await?;
+    let outcome = engine.topology.run_placed(first.name(), call).await;
+    let (reply, asked_at) = outcome.map_err(|fault| fault.to_error(&first.name().as_written))?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == holds.len() => entries,
         odd => return Err(Error::odd_reply(first.protocol.nature().renewal.script.name, &odd)),

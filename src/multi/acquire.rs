@@ -1,6 +1,6 @@
 //! One acquire of a multi lock.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::owner::Owner;
 use crate::runtime::standstill::within;
-use crate::topology::MemberId;
+use crate::topology::Placement;
 
 /// What is held of the locks, by their numbers.
 type Got = BTreeMap<usize, Guard>;
@@ -227,18 +227,20 @@ impl MultiLock {
 
     /// The simple locks that may be taken by scripts for many, by their clients and servers; taken out of `missing`.
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
-        let mut servers: Vec<((*const (), MemberId), Vec<usize>)> = Vec::new();
+        let mut servers: HashMap<(*const (), Placement), usize> = HashMap::new();
+        let mut batches: Vec<Vec<usize>> = Vec::new();
         for at in missing.iter().filter(|at| !past.contains(at)) {
             let Some(part) = part(&self.locks[*at]).filter(|part| part.protocol.nature().in_batch) else { continue };
             let engine = part.client.engine();
-            let member = engine.topology.placement(part.protocol.name()).member;
-            let server = (Arc::as_ptr(engine).cast::<()>(), member);
-            match servers.iter_mut().find(|(known, _)| *known == server) {
-                Some((_, all)) => all.push(*at),
-                None => servers.push((server, vec![*at])),
-            }
+            let placement = engine.topology.placement(part.protocol.name());
+            let server = (Arc::as_ptr(engine).cast::<()>(), placement);
+            let batch = *servers.entry(server).or_insert_with(|| {
+                batches.push(Vec::new());
+                batches.len() - 1
+            });
+            batches[batch].push(*at);
         }
-        let batches: Vec<_> = servers.into_iter().map(|(_, all)| all).filter(|all| all.len() > 1).collect();
+        batches.retain(|all| all.len() > 1);
         let taken: HashSet<usize> = batches.iter().flatten().copied().collect();
         missing.retain(|at| !taken.contains(at));
         batches

@@ -44,17 +44,21 @@ static MANY: Script = Script::new(
 /// Readers have a key more than other holders, and look at others.
 const WORK: usize = 2;
 
-static READ: Script = Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1).working(WORK);
-static READ_RELEASE: Script =
-    Script::step("rwlock/read_release", concat!(covers!(), part!("read_release")), &MANY, 2).working(WORK);
-static WRITE: Script = Script::step("rwlock/write", concat!(covers!(), part!("write")), &MANY, 3);
+static READ: Script =
+    Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1).working(WORK).reaching_beyond();
+static READ_RELEASE: Script = Script::step("rwlock/read_release", concat!(covers!(), part!("read_release")), &MANY, 2)
+    .working(WORK)
+    .reaching_beyond();
+static WRITE: Script = Script::step("rwlock/write", concat!(covers!(), part!("write")), &MANY, 3).reaching_beyond();
 static WRITE_RELEASE: Script =
-    Script::step("rwlock/write_release", concat!(covers!(), part!("write_release")), &MANY, 4);
-static LEAVE: Script = Script::new("rwlock/leave", concat!(covers!(), part!("leave"), part!("write_release")));
-static FORCE: Script = Script::new("rwlock/force", concat!(covers!(), part!("force")));
-static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("state")));
+    Script::step("rwlock/write_release", concat!(covers!(), part!("write_release")), &MANY, 4).reaching_beyond();
+static LEAVE: Script =
+    Script::new("rwlock/leave", concat!(covers!(), part!("leave"), part!("write_release"))).reaching_beyond();
+static FORCE: Script = Script::new("rwlock/force", concat!(covers!(), part!("force"))).reaching_beyond();
+static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("state"))).reaching_beyond();
 static RENEW: Script =
-    Script::new("rwlock/renew", concat!(covers!(), include_str!("../../lua/common/renew/begin.lua"), part!("renew")));
+    Script::new("rwlock/renew", concat!(covers!(), include_str!("../../lua/common/renew/begin.lua"), part!("renew")))
+        .reaching_beyond();
 
 /// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so
 /// that a reader's longer one has to be kept up.

@@ -1,14 +1,18 @@
 //! One server of a topology.
 
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
+use super::address::Address;
 use super::clock::ServerClock;
 use super::liveness::{Liveness, UnderWay};
+use crate::transport::connector::{Connector, Purpose};
+use crate::transport::script::Script;
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
 /// Which server of a topology it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MemberId(usize);
 
 impl MemberId {
@@ -31,6 +35,13 @@ pub(crate) trait MemberListener: Send + Sync {
 
     /// The connection for commands to this server is back after a break: whatever is held there should be confirmed now.
     fn reconnected(&self, member: MemberId);
+
+    /// These slots, in order, have come to these servers: whatever is held there should be confirmed now, and whoever waits for a
+    /// name there has to look for itself once.
+    fn slots_moved(&self, slots: &[u16], to: &[MemberId]);
+
+    /// The subscription to a channel has moved with its slot: messages in between were missed.
+    fn moved(&self, channel: &[u8]);
 }
 
 /// One server: the way to it, and whether it answers.
@@ -40,7 +51,12 @@ pub(super) struct Member {
     liveness: Liveness,
     clock: ServerClock,
     listener: OnceLock<Weak<dyn MemberListener>>,
+    /// For commands behind an `ASKING`, once there was one: a line on which nothing comes between the two.
+    asking: tokio::sync::Mutex<Option<Arc<dyn Transport>>>,
 }
+
+/// Lets the next command on its connection see a slot that is being moved there.
+static ASKING: Script = Script::bare("cluster/asking", "ASKING");
 
 impl std::fmt::Debug for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,7 +72,12 @@ impl Member {
             liveness: Liveness::default(),
             clock: ServerClock::default(),
             listener: OnceLock::new(),
+            asking: tokio::sync::Mutex::default(),
         })
+    }
+
+    pub(super) const fn id(&self) -> MemberId {
+        self.id
     }
 
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
@@ -86,6 +107,31 @@ impl Member {
             }
         }
         outcome
+    }
+
+    /// As `run`, for a slot that is being moved to this server: one such command at a time. [`FaultKind::NotSent`] where the
+    /// server was not asked.
+    pub(super) async fn ask(&self, connector: &dyn Connector, address: &Address, call: Call) -> Result<Reply, Fault> {
+        let mut asking = self.asking.lock().await;
+        let line = match &*asking {
+            Some(line) => Arc::clone(line),
+            None => {
+                let line = connector.connect(&address.to_string(), Purpose::Asking).await;
+                let line = line.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
+                Arc::clone(asking.insert(line))
+            }
+        };
+        let announced = line.run(Call { script: &ASKING, keys: 0, words: Vec::new() }).await;
+        announced.map_err(|fault| Fault { kind: FaultKind::NotSent, ..fault })?;
+        line.run(call).await
+    }
+
+    /// Ends the connections to it.
+    pub(super) async fn close(&self, within: Duration) {
+        self.transport.close(within).await;
+        if let Some(line) = self.asking.lock().await.take() {
+            line.close(within).await;
+        }
     }
 
     /// True when answers were due at that moment, and none had come for longer than they take.

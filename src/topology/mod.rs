@@ -1,19 +1,28 @@
 //! On which server a name lives. Nobody above this room sees a server: commands, subscriptions and questions are about
-//! names, and where a name lives is found anew each time. So far every name lives on one server.
+//! names, and where a name lives is found anew each time. With one server that is always the same; in a cluster it is the
+//! primary of the name's slot ([`cluster`]).
 
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 
+mod address;
 mod clock;
+pub(crate) mod cluster;
 mod liveness;
 mod member;
+mod redirect;
+mod slots;
 
 pub(crate) use clock::ServerClock;
+use cluster::Cluster;
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
+pub(crate) use slots::{hash_tag, slot_of};
 
+use crate::error::Result;
 use crate::names::LockName;
 use crate::transport::{Call, Fault, Reply, Transport};
 use crate::world::{Moment, World};
@@ -21,20 +30,37 @@ use crate::world::{Moment, World};
 /// The servers of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
-    members: Arc<[Arc<Member>]>,
-    rule: Rule,
+    servers: Servers,
     world: Arc<dyn World>,
 }
 
-/// Where a name lives. Of two that are read one after the other, equal means that it has not moved meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug)]
+enum Servers {
+    /// They are those that they were at the start.
+    Fixed {
+        members: Arc<[Arc<Member>]>,
+        rule: Rule,
+    },
+    Cluster(Arc<Cluster>),
+}
+
+/// Where a name lives. Of two that are read one after the other, equal means that it has not moved meanwhile. Names of equal
+/// placements may be named by one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Placement {
     pub(crate) member: MemberId,
+    /// In a cluster, the name's slot.
+    slot: u16,
     /// How often the name has moved. What a server said of a name that has moved since it was asked says nothing about now.
     generation: usize,
 }
 
-/// Which of the members a name lives on.
+impl Placement {
+    /// Of a name that lives nowhere.
+    const NOWHERE: Self = Self { member: MemberId::new(usize::MAX), slot: 0, generation: 0 };
+}
+
+/// Which of the fixed members a name lives on.
 #[derive(Clone, Debug)]
 enum Rule {
     /// The only one.
@@ -44,48 +70,67 @@ enum Rule {
     LastDigit(Arc<std::sync::atomic::AtomicUsize>),
 }
 
+/// The clock of one server.
+pub(crate) struct MemberClock(Arc<Member>);
+
+impl Deref for MemberClock {
+    type Target = ServerClock;
+
+    fn deref(&self) -> &ServerClock {
+        self.0.clock()
+    }
+}
+
 impl Topology {
     /// One server for every name.
     pub(crate) fn single(transport: Arc<dyn Transport>, world: Arc<dyn World>) -> Self {
-        Self::of(vec![transport], Rule::Single, world)
+        Self::fixed(vec![transport], Rule::Single, world)
+    }
+
+    /// The primaries of a cluster.
+    pub(crate) fn cluster(cluster: Arc<Cluster>, world: Arc<dyn World>) -> Self {
+        Self { servers: Servers::Cluster(cluster), world }
     }
 
     /// Several servers, each with the names that end in its number.
     #[cfg(test)]
     pub(crate) fn by_last_digit(transports: Vec<Arc<dyn Transport>>, world: Arc<dyn World>) -> Self {
-        Self::of(transports, Rule::LastDigit(Arc::default()), world)
+        Self::fixed(transports, Rule::LastDigit(Arc::default()), world)
     }
 
     /// Moves every name to the next server.
     #[cfg(test)]
     pub(crate) fn move_on(&self) {
-        let Rule::LastDigit(moved) = &self.rule else { panic!("nothing moves where there is one server") };
+        let Servers::Fixed { rule: Rule::LastDigit(moved), .. } = &self.servers else {
+            panic!("nothing moves where there is one server")
+        };
         moved.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn of(transports: Vec<Arc<dyn Transport>>, rule: Rule, world: Arc<dyn World>) -> Self {
+    fn fixed(transports: Vec<Arc<dyn Transport>>, rule: Rule, world: Arc<dyn World>) -> Self {
         let numbered = transports.into_iter().enumerate();
         let members = numbered.map(|(index, transport)| Member::new(MemberId::new(index), transport)).collect();
-        Self { members, rule, world }
+        Self { servers: Servers::Fixed { members, rule }, world }
     }
 
-    /// Where a name lives now. So far no name ever moves.
-    pub(crate) fn placement(&self, _name: &LockName) -> Placement {
-        match &self.rule {
-            Rule::Single => Placement { member: MemberId::new(0), generation: 0 },
+    /// Where a name lives now.
+    pub(crate) fn placement(&self, name: &LockName) -> Placement {
+        match &self.servers {
+            Servers::Fixed { rule: Rule::Single, .. } => Placement { member: MemberId::new(0), slot: 0, generation: 0 },
             #[cfg(test)]
-            Rule::LastDigit(moved) => {
+            Servers::Fixed { rule: Rule::LastDigit(moved), members } => {
                 let generation = moved.load(std::sync::atomic::Ordering::SeqCst);
-                let digit = usize::from(_name.key.last().unwrap_or(&b'0') - b'0');
-                Placement { member: MemberId::new((digit + generation) % self.members.len()), generation }
+                let digit = usize::from(name.key.last().unwrap_or(&b'0') - b'0');
+                Placement { member: MemberId::new((digit + generation) % members.len()), slot: 0, generation }
             }
+            Servers::Cluster(cluster) => cluster.placement(name),
         }
     }
 
     /// For each server one of these names that lives there: as many are looked at as that takes.
     pub(crate) fn one_each(&self, names: impl IntoIterator<Item = Arc<LockName>>) -> Vec<Arc<LockName>> {
         let mut found = Vec::new();
-        let mut without: Vec<MemberId> = self.members().collect();
+        let mut without: Vec<MemberId> = self.members();
         for name in names {
             let member = self.placement(&name).member;
             if let Some(at) = without.iter().position(|other| *other == member) {
@@ -99,66 +144,123 @@ impl Topology {
         found
     }
 
-    fn member(&self, name: &LockName) -> &Arc<Member> {
-        &self.members[self.placement(name).member.index()]
+    /// The server of a name among fixed ones.
+    fn fixed_member<'a>(&self, members: &'a [Arc<Member>], name: &LockName) -> &'a Arc<Member> {
+        &members[self.placement(name).member.index()]
     }
 
-    /// Every server.
-    pub(crate) fn members(&self) -> impl Iterator<Item = MemberId> {
-        (0..self.members.len()).map(MemberId::new)
+    /// Every server that names live on now.
+    pub(crate) fn members(&self) -> Vec<MemberId> {
+        match &self.servers {
+            Servers::Fixed { members, .. } => (0..members.len()).map(MemberId::new).collect(),
+            Servers::Cluster(cluster) => cluster.members(),
+        }
     }
 
     /// True when these are all there are.
     pub(crate) fn is_all(&self, members: &[MemberId]) -> bool {
-        self.members().all(|member| members.contains(&member))
+        self.members().iter().all(|member| members.contains(member))
     }
 
     /// The clock of the server where a name lives now.
-    pub(crate) fn clock(&self, name: &LockName) -> &ServerClock {
-        self.member(name).clock()
+    pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
+        MemberClock(match &self.servers {
+            Servers::Fixed { members, .. } => Arc::clone(self.fixed_member(members, name)),
+            Servers::Cluster(cluster) => cluster.member(name),
+        })
     }
 
     /// Runs a script at the server of a name, as [`Transport::run`] does.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
-        self.member(name).run(&*self.world, call).await
+        self.run_placed(name, call).await.map(|(reply, _)| reply)
+    }
+
+    /// As `run`; with the reply, where the name lived for the server that gave it, which may be another one than when it was
+    /// asked for.
+    pub(crate) async fn run_placed(&self, name: &LockName, call: Call) -> Result<(Reply, Placement), Fault> {
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                let placement = self.placement(name);
+                let reply = members[placement.member.index()].run(&*self.world, call).await?;
+                Ok((reply, placement))
+            }
+            Servers::Cluster(cluster) => cluster.run(&*self.world, name, call).await,
+        }
     }
 
     /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.
     pub(crate) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
-        self.member(name).transport().subscribe(name.channel.clone()).await
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                self.fixed_member(members, name).transport().subscribe(name.channel.clone()).await
+            }
+            Servers::Cluster(cluster) => cluster.subscribe(name).await,
+        }
     }
 
     /// Ends the subscription to the channel of a name.
     pub(crate) async fn unsubscribe(&self, name: &LockName) {
-        self.member(name).transport().unsubscribe(name.channel.clone()).await;
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                self.fixed_member(members, name).transport().unsubscribe(name.channel.clone()).await;
+            }
+            Servers::Cluster(cluster) => cluster.unsubscribe(name).await,
+        }
     }
 
     /// Sets who hears of messages and of connections that broke. Called once, before the first subscription.
     pub(crate) fn listen(&self, listener: &Weak<dyn MemberListener>) {
-        for member in &*self.members {
-            member.listen(Weak::clone(listener));
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                for member in &**members {
+                    member.listen(Weak::clone(listener));
+                }
+            }
+            Servers::Cluster(cluster) => cluster.listen(listener),
         }
     }
 
-    /// The command by which scripts publish on the channel of a name: a cluster may want another one.
+    /// The command by which scripts publish on the channel of a name.
     pub(crate) fn publish(&self, _name: &LockName) -> Bytes {
-        Bytes::from_static(b"PUBLISH")
+        match &self.servers {
+            Servers::Cluster(cluster) if cluster.is_sharded() => Bytes::from_static(b"SPUBLISH"),
+            _ => Bytes::from_static(b"PUBLISH"),
+        }
+    }
+
+    /// Refuses a name whose keys would lie in several slots, where that matters.
+    pub(crate) fn check(&self, name: &LockName) -> Result<()> {
+        match &self.servers {
+            Servers::Cluster(_) => name.check_in_cluster(),
+            Servers::Fixed { .. } => Ok(()),
+        }
     }
 
     /// True when answers of a name's server were due at that moment, and none had come for longer than they take. A command
     /// that failed leaves its answer due until there is another; one that was given up, for a second.
     pub(crate) fn is_silent(&self, name: &LockName, at: Moment) -> bool {
-        self.member(name).is_silent(at)
+        match &self.servers {
+            Servers::Fixed { members, .. } => self.fixed_member(members, name).is_silent(at),
+            Servers::Cluster(cluster) => cluster.member(name).is_silent(at),
+        }
     }
 
-    /// Which servers these are, together: the same text wherever a name of theirs lives. So far it is the only one's address.
+    /// Which servers these are, together: the same text wherever a name of theirs lives.
     pub(crate) fn identity(&self) -> &str {
-        self.members.first().map_or("", |first| first.transport().address())
+        match &self.servers {
+            Servers::Fixed { members, .. } => members.first().map_or("", |first| first.transport().address()),
+            Servers::Cluster(cluster) => cluster.identity(),
+        }
     }
 
     /// Ends the connections to all servers, within this time, as [`Transport::close`] does.
     pub(crate) async fn close(&self, within: Duration) {
-        futures::future::join_all(self.members.iter().map(|member| member.transport().close(within))).await;
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                futures::future::join_all(members.iter().map(|member| member.transport().close(within))).await;
+            }
+            Servers::Cluster(cluster) => cluster.close(within).await,
+        }
     }
 
     /// The clock and the random numbers of this client.

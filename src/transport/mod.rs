@@ -20,6 +20,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 pub(crate) mod coalesce;
+pub(crate) mod connector;
 #[cfg(feature = "direct")]
 pub(crate) mod direct;
 pub(crate) mod node;
@@ -132,6 +133,9 @@ impl Fault {
             FaultKind::Refused if self.message.starts_with("WRONGTYPE") => {
                 Error::WrongType { name: Arc::clone(name), message: self.message.clone() }
             }
+            FaultKind::Elsewhere if self.message.starts_with("MOVED") => Error::Server {
+                message: format!("{}: this server is one of a cluster; connect by redis-cluster://", self.message),
+            },
             FaultKind::Refused | FaultKind::Elsewhere => Error::Server { message: self.message.clone() },
         }
     }

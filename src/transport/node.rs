@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fred::clients::Client;
-use fred::interfaces::{ClientLike as _, PubsubInterface as _};
+use fred::interfaces::ClientLike as _;
 use fred::types::{ConnectHandle, Value};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -24,7 +24,7 @@ use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
 use fault::fault;
-use messages::text;
+use messages::{subscribe_to, text, unsubscribe_from};
 use together::Together;
 
 pub(crate) mod connect;
@@ -46,6 +46,8 @@ pub(crate) struct Node {
     connect_tasks: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
     script_cache: bool,
+    /// True where channels are a slot's own.
+    sharded: bool,
     subscribe_timeout: Duration,
     subscribing: Arc<Together>,
     unsubscribing: Arc<Together>,
@@ -84,12 +86,12 @@ impl Transport for Node {
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         self.channels.lock().insert(channel.clone());
-        let (subscriber, limit) = (self.subscriber.clone(), self.subscribe_timeout);
+        let (subscriber, limit, sharded) = (self.subscriber.clone(), self.subscribe_timeout, self.sharded);
         let subscribe = move |channels: Vec<Bytes>| {
             let subscriber = subscriber.clone();
             async move {
                 let confirmed = async {
-                    subscriber.subscribe(channels.iter().map(text).collect::<Vec<_>>()).await?;
+                    subscribe_to(&subscriber, sharded, channels.iter().map(text).collect()).await?;
                     // fred is done when the command is queued; the reply to a PING behind it says that it took effect.
                     subscriber.ping::<Value>(None).await
                 };
@@ -110,12 +112,12 @@ impl Transport for Node {
             channels.remove(&channel);
             slim_set(&mut channels);
         }
-        let (subscriber, limit) = (self.subscriber.clone(), self.subscribe_timeout);
+        let (subscriber, limit, sharded) = (self.subscriber.clone(), self.subscribe_timeout, self.sharded);
         let unsubscribe = move |channels: Vec<Bytes>| {
             let subscriber = subscriber.clone();
             async move {
                 let done = async {
-                    subscriber.unsubscribe(channels.iter().map(text).collect::<Vec<_>>()).await?;
+                    unsubscribe_from(&subscriber, sharded, channels.iter().map(text).collect()).await?;
                     subscriber.ping::<Value>(None).await
                 };
                 // A failure means a broken connection, and with it the subscription is gone.

@@ -22,18 +22,28 @@ pub struct Script {
     pub(crate) many: Option<(&'static Script, i64)>,
     /// How much work a call of it is to the server, where a call of the reentrant lock is 1.
     pub(crate) work: usize,
+    /// True where it touches keys of its name's slot that it does not declare.
+    pub(crate) reaches_beyond: bool,
     sha: OnceLock<Bytes>,
 }
 
 impl Script {
     /// A script of this name and text.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
-        Self { name, source, command: None, many: None, work: 1, sha: OnceLock::new() }
+        Self { name, source, command: None, many: None, work: 1, reaches_beyond: false, sha: OnceLock::new() }
     }
 
     /// As `new`, for a script that is step `number` of `many`.
     pub(crate) const fn step(name: &'static str, source: &'static str, many: &'static Self, number: i64) -> Self {
-        Self { name, source, command: None, many: Some((many, number)), work: 1, sha: OnceLock::new() }
+        Self {
+            name,
+            source,
+            command: None,
+            many: Some((many, number)),
+            work: 1,
+            reaches_beyond: false,
+            sha: OnceLock::new(),
+        }
     }
 
     /// As `step`, for a script that does what `command` does with its keys and arguments.
@@ -44,7 +54,34 @@ impl Script {
         many: &'static Self,
         number: i64,
     ) -> Self {
-        Self { name, source, command: Some(command), many: Some((many, number)), work: 1, sha: OnceLock::new() }
+        Self {
+            name,
+            source,
+            command: Some(command),
+            many: Some((many, number)),
+            work: 1,
+            reaches_beyond: false,
+            sha: OnceLock::new(),
+        }
+    }
+
+    /// No script, but a command alone, for which a transport has to know commands.
+    pub(crate) const fn bare(name: &'static str, command: &'static str) -> Self {
+        Self {
+            name,
+            source: "",
+            command: Some(command),
+            many: None,
+            work: 1,
+            reaches_beyond: false,
+            sha: OnceLock::new(),
+        }
+    }
+
+    /// The same script, which touches keys that it does not declare.
+    pub(crate) const fn reaching_beyond(mut self) -> Self {
+        self.reaches_beyond = true;
+        self
     }
 
     /// The same script, a call of which is so much work.

@@ -42,7 +42,7 @@ macro_rules! body {
     (cluster_node $module:ident::$body:ident) => {
         #[tokio::test]
         async fn $body() {
-            let server = suite::$module::cluster_node().await;
+            let server = bed::cluster_node().await;
             bed::run_on(server, KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
         }
     };

@@ -308,7 +308,7 @@ impl Attempt {
         let waits_in_queue = self.manner.queueing != Queueing::Ask && protocol.queue().is_some();
         let mut refusals = Refusals::default();
         loop {
-            let (placement, clock) = (engine.topology.placement(protocol.name()), engine.clock(protocol.name()));
+            let clock = engine.clock(protocol.name());
             let sent = engine.now();
             let armed = if comes_in { lease.max(lease_until(sent, before.until)) } else { lease };
             let call = protocol.acquire(&Ask {
@@ -325,13 +325,13 @@ impl Attempt {
                 nonce: &self.target.nonce,
                 publish: engine.topology.publish(protocol.name()),
             });
-            let reply = engine.topology.run(protocol.name(), call).await.map_err(|fault| {
+            let (reply, placement) = engine.topology.run_placed(protocol.name(), call).await.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
                 Failed { doubt, ..fault.to_error(&protocol.name().as_written).into() }
             })?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // Not carried out: the server's clock was not known, or stepped.
-                Answer::TooLate(at) => refusals.add(clock, at, engine.now())?,
+                Answer::TooLate(at) => refusals.add(&clock, at, engine.now())?,
                 _ if engine.topology.placement(protocol.name()) != placement => {
                     // Neither a yes nor a no counts of a server that may have lost the name before it answered.
                     let doubt = Some(Undo::new(&self.target, true));

@@ -50,8 +50,8 @@ pub(crate) fn batch(
         let name = Arc::clone(first.name());
         let names: Vec<Arc<LockName>> = protocols.iter().map(|protocol| Arc::clone(protocol.name())).collect();
         let placements = || names.iter().map(|name| engine.topology.placement(name)).collect::<Vec<_>>();
-        let asked_at = placements();
-        if asked_at.iter().any(|placement| placement.member != asked_at[0].member) {
+        let before = placements();
+        if before.iter().any(|placement| *placement != before[0]) {
             return Err(Error::moved());
         }
         let call = Call { script: &ALL, keys: protocols.len(), words };
@@ -65,13 +65,13 @@ pub(crate) fn batch(
             Error::odd_reply(ALL.name, reply)
         };
         let sent = engine.now();
-        let reply = engine.topology.run(&name, call).await.map_err(|fault| {
+        let (reply, asked_at) = engine.topology.run_placed(&name, call).await.map_err(|fault| {
             if fault.in_doubt() {
                 undo();
             }
             fault.to_error(&name.as_written)
         })?;
-        if placements() != asked_at {
+        if placements().iter().any(|placement| *placement != asked_at) {
             // Neither a yes nor a no counts of a server that may have lost the name before it answered.
             undo();
             return Err(Error::moved());

@@ -208,6 +208,17 @@ impl MemberListener for Registry {
         self.kick.renew_at(member);
         self.missed(member);
     }
+
+    fn slots_moved(&self, slots: &[u16], to: &[MemberId]) {
+        to.iter().for_each(|member| self.kick.renew_at(*member));
+        self.wake_where(|name| slots.binary_search(&name.slot()).is_ok());
+    }
+
+    fn moved(&self, channel: &[u8]) {
+        for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
+            self.wake(name);
+        }
+    }
 }
 
 /// The lease of a lock that was passed on, if a message says so to whoever is registered by this nonce.

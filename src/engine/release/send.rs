@@ -129,7 +129,7 @@ pub(super) async fn in_time<T>(
             Ok(reply) => {
                 let outcome = read(reply)?;
                 let Some(at) = too_late(&outcome) else { return Ok(outcome) };
-                refusals.add(clock, at, engine.now())?;
+                refusals.add(&clock, at, engine.now())?;
             }
             Err(fault) => {
                 let error = fault.to_error(&protocol.name().as_written);

@@ -39,6 +39,8 @@ pub(super) struct Messages {
     pub(super) ping_interval: Duration,
     /// How long the answer to a ping may take.
     pub(super) ping_timeout: Duration,
+    /// Channels are a slot's own.
+    pub(super) sharded: bool,
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
 }
 
@@ -51,7 +53,33 @@ struct Standing {
     overdue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Subscriptions are being made anew: once they stand, every waiter has to look for itself.
     is_anew: bool,
+    kind: &'static Kind,
 }
+
+/// Which channels they are: the words by which a server speaks of them.
+#[derive(Debug)]
+struct Kind {
+    subscribe: &'static [u8],
+    unsubscribe: &'static [u8],
+    subscribed: &'static str,
+    unsubscribed: &'static str,
+    message: &'static str,
+}
+
+static PLAIN: Kind = Kind {
+    subscribe: b"SUBSCRIBE",
+    unsubscribe: b"UNSUBSCRIBE",
+    subscribed: "subscribe",
+    unsubscribed: "unsubscribe",
+    message: "message",
+};
+static SHARDED: Kind = Kind {
+    subscribe: b"SSUBSCRIBE",
+    unsubscribe: b"SUNSUBSCRIBE",
+    subscribed: "ssubscribe",
+    unsubscribed: "sunsubscribe",
+    message: "smessage",
+};
 
 #[derive(Default)]
 struct Channels {
@@ -114,8 +142,9 @@ impl Messages {
 
     /// Serves a connection until it is gone: why it is. None: nobody can ask any more.
     async fn serve(&mut self, opened: Opened, channels: &mut Channels, is_new: bool) -> Option<Trouble> {
+        let kind = if self.sharded { &SHARDED } else { &PLAIN };
         let mut standing =
-            Standing { opened, out: Vec::new(), expected: VecDeque::new(), overdue: None, is_anew: is_new };
+            Standing { opened, out: Vec::new(), expected: VecDeque::new(), overdue: None, is_anew: is_new, kind };
         if is_new {
             for channel in &channels.wanted {
                 standing.subscribe(channel.clone());
@@ -192,7 +221,7 @@ impl Channels {
 impl Standing {
     /// One channel a command: each has one reply, be it an error.
     fn subscribe(&mut self, channel: Bytes) {
-        write_words(&mut self.out, &[b"SUBSCRIBE", &channel]);
+        write_words(&mut self.out, &[self.kind.subscribe, &channel]);
         self.expected.push_back(Expected::Subscribed(channel));
     }
 
@@ -214,7 +243,7 @@ impl Standing {
             Change::Unsubscribe(channel, done) => {
                 channels.wanted.remove(&channel);
                 channels.waiting.remove(&channel);
-                write_words(&mut self.out, &[b"UNSUBSCRIBE", &channel]);
+                write_words(&mut self.out, &[self.kind.unsubscribe, &channel]);
                 self.expected.push_back(Expected::Unsubscribed(channel, done));
             }
         }
@@ -225,9 +254,16 @@ impl Standing {
         loop {
             let incoming = self.opened.input.next().map_err(|garbage| Trouble::new(garbage.to_string()))?;
             let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = incoming else { return Ok(()) };
-            if let Some((channel, payload)) = message(&answer) {
+            if let Some((channel, payload)) = message(&answer, self.kind) {
                 if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                     listener.message(channel, payload);
+                }
+                continue;
+            }
+            if self.is_ended(&answer, channels) {
+                // The slot of the channel has left this server: whoever waits has to look, and subscribes where it is now.
+                if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                    listener.missed();
                 }
                 continue;
             }
@@ -241,11 +277,23 @@ impl Standing {
         }
     }
 
+    /// Has the server ended a subscription that nobody asked it to end? It does when it loses the slot.
+    fn is_ended(&self, answer: &Answer, channels: &mut Channels) -> bool {
+        let Ok(Reply::List(parts)) = answer else { return false };
+        let [Reply::Text(kind), Reply::Text(channel), _] = parts.as_slice() else { return false };
+        let is_asked = matches!(self.expected.front(), Some(Expected::Unsubscribed(asked, _)) if asked == channel);
+        let is_ended = self.kind.subscribed == SHARDED.subscribed && kind == self.kind.unsubscribed && !is_asked;
+        if is_ended {
+            channels.wanted.remove(channel);
+        }
+        is_ended
+    }
+
     /// Takes what is no message for the answer to what was asked first.
     fn expected(&mut self, answer: &Answer, channels: &mut Channels) -> Result<(), Trouble> {
         let expected = self.expected.pop_front().ok_or_else(odd)?;
         let outcome = match answer {
-            Ok(reply) => expected.is_by(reply).then_some(()).ok_or_else(odd).map(Ok)?,
+            Ok(reply) => expected.is_by(reply, self.kind).then_some(()).ok_or_else(odd).map(Ok)?,
             Err(error) => Err(Fault::new(FaultKind::Refused, error.clone())),
         };
         channels.answered += 1;
@@ -275,14 +323,14 @@ impl Standing {
 
 impl Expected {
     /// True where this reply confirms it.
-    fn is_by(&self, reply: &Reply) -> bool {
+    fn is_by(&self, reply: &Reply, of: &Kind) -> bool {
         let parts = if let Reply::List(parts) = reply { parts.as_slice() } else { &[] };
         match (self, parts) {
             (Self::Subscribed(channel), [Reply::Text(kind), Reply::Text(which), _]) => {
-                kind == "subscribe" && which == channel
+                kind == of.subscribed && which == channel
             }
             (Self::Unsubscribed(channel, _), [Reply::Text(kind), Reply::Text(which), _]) => {
-                kind == "unsubscribe" && which == channel
+                kind == of.unsubscribed && which == channel
             }
             // In the second version of the protocol, with subscriptions, it is a list.
             (Self::Pong, [Reply::Text(kind), _]) => kind == "pong",
@@ -297,10 +345,10 @@ fn odd() -> Trouble {
 }
 
 /// The channel and the payload of a message.
-fn message(answer: &Answer) -> Option<(&[u8], &[u8])> {
+fn message<'a>(answer: &'a Answer, of: &Kind) -> Option<(&'a [u8], &'a [u8])> {
     match answer.as_ref().ok()? {
         Reply::List(parts) => match parts.as_slice() {
-            [Reply::Text(kind), Reply::Text(channel), Reply::Text(payload)] if kind == "message" => {
+            [Reply::Text(kind), Reply::Text(channel), Reply::Text(payload)] if kind == of.message => {
                 Some((channel, payload))
             }
             _ => None,

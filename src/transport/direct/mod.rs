@@ -58,8 +58,9 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can.
-    pub(crate) async fn connect(target: Target, options: &Options, lazily: bool) -> Result<Self> {
+    /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can. `sharded`: its channels
+    /// are a slot's own.
+    pub(crate) async fn connect(target: Target, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         let server = match &target.place {
             Place::Tcp(host, port) => format!("{host}:{port}"),
             Place::Unix(path) => format!("unix:{}", path.display()),
@@ -85,6 +86,7 @@ impl Direct {
             listener: Arc::clone(&listener),
             ping_interval: options.ping_interval,
             ping_timeout: options.command_timeout,
+            sharded,
             changes: changed,
         };
         tasks.push(tokio::spawn(messages.run(first.next())));

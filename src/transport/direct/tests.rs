@@ -43,7 +43,9 @@ impl Server {
     async fn connect(&self, timeout: Duration) -> (Direct, Peer, Peer) {
         let options = Options { command_timeout: timeout, ..Options::default() };
         let (direct, first, second) =
-            tokio::join!(Direct::connect(self.target(), &options, false), self.accept(), async { self.accept().await });
+            tokio::join!(Direct::connect(self.target(), &options, false, false), self.accept(), async {
+                self.accept().await
+            });
         (direct.unwrap(), first, second)
     }
 
@@ -278,7 +280,7 @@ async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
         peer
     };
     let both = async { (logged_in().await, logged_in().await) };
-    let (direct, (first, second)) = tokio::join!(Direct::connect(target, &options, false), both);
+    let (direct, (first, second)) = tokio::join!(Direct::connect(target, &options, false, false), both);
     let direct = direct.unwrap();
     let (mut commands, mut messages) = commands(&direct, first, second).await;
     let mut asked = direct.run(call("a"));

@@ -88,8 +88,7 @@ impl Endpoint {
             #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
             "rediss" | "valkeys" => read(url)?,
             "redis" | "valkey" => read(url)?,
-            "redis-cluster" | "rediss-cluster" | "valkey-cluster" | "redis-sentinel" | "rediss-sentinel"
-            | "valkey-sentinel" => {
+            "redis-sentinel" | "rediss-sentinel" | "valkey-sentinel" => {
                 return Err(Error::Unsupported {
                     what: format!("{scheme}:// is not supported yet: connect to one server by redis://"),
                 });
@@ -118,6 +117,12 @@ impl Endpoint {
         // Commands wait for a reconnect, up to their timeout, rather than fail the instant a connection is away.
         config.fail_fast = false;
         Ok(config)
+    }
+
+    /// The user and the password.
+    pub(crate) fn login(&self) -> Result<(Option<Secret>, Option<Secret>)> {
+        let config = self.plain_config()?;
+        Ok((config.username.map(Secret), config.password.map(Secret)))
     }
 
     /// Where a connection without fred leads to. None over TLS, which is fred's.
@@ -157,8 +162,9 @@ const EVENTS: usize = 16;
 const MESSAGES: usize = 512;
 
 impl Node {
-    /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can.
-    pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool) -> Result<Self> {
+    /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can. `sharded`: its channels
+    /// are a slot's own.
+    pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         let config = target.config()?;
         let address = address(&config);
         let connection = ConnectionConfig {
@@ -203,6 +209,7 @@ impl Node {
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
             script_cache: options.script_cache,
+            sharded,
             subscribe_timeout: options.subscribe_timeout,
             subscribing: Arc::new(Together::new()),
             unsubscribing: Arc::new(Together::new()),
@@ -249,6 +256,7 @@ impl Node {
                 Arc::clone(&node.channels),
                 Arc::clone(&listener),
                 options.ping_interval,
+                sharded,
             )));
             for connection in &node.connections {
                 let (reconnects, errors) = (connection.client.reconnect_rx(), connection.client.error_rx());

@@ -23,6 +23,24 @@ pub(super) fn text(channel: &Bytes) -> String {
     String::from_utf8_lossy(channel).into_owned()
 }
 
+/// Subscribes to channels: `sharded` to those that are a slot's own, each by a command, because fred waits for one reply to each.
+pub(super) async fn subscribe_to(subscriber: &Client, sharded: bool, channels: Vec<String>) -> Result<(), Error> {
+    if sharded {
+        let each = channels.into_iter().map(|channel| subscriber.ssubscribe(channel));
+        return futures::future::try_join_all(each).await.map(drop);
+    }
+    subscriber.subscribe(channels).await
+}
+
+/// Ends subscriptions.
+pub(super) async fn unsubscribe_from(subscriber: &Client, sharded: bool, channels: Vec<String>) -> Result<(), Error> {
+    if sharded {
+        let each = channels.into_iter().map(|channel| subscriber.sunsubscribe::<String>(channel));
+        return futures::future::try_join_all(each).await.map(drop);
+    }
+    subscriber.unsubscribe::<Vec<String>>(channels).await
+}
+
 /// Hands every message on to the listener. Does nothing else, so that it never falls behind for long.
 pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
     loop {
@@ -76,6 +94,7 @@ pub(super) async fn keep_listening(
     channels: Arc<Mutex<HashSet<Bytes>>>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     ping_interval: Duration,
+    sharded: bool,
 ) {
     loop {
         tokio::select! {
@@ -84,11 +103,11 @@ pub(super) async fn keep_listening(
                     let made = async {
                         let subscribe = async |all: Vec<String>| {
                             for some in all.chunks(MOST) {
-                                subscriber.subscribe(some.to_vec()).await?;
+                                subscribe_to(&subscriber, sharded, some.to_vec()).await?;
                             }
                             Ok(())
                         };
-                        let unsubscribe = |ended| subscriber.unsubscribe::<Vec<String>>(ended);
+                        let unsubscribe = |ended| unsubscribe_from(&subscriber, sharded, ended);
                         if subscribe_anew(&channels, subscribe, unsubscribe).await? {
                             subscriber.ping::<Value>(None).await?;
                         }

@@ -56,7 +56,8 @@ impl Bed {
 
     /// A builder with the default options.
     pub fn builder(&self) -> Builder {
-        builder(&self.server.url())
+        let url = self.server.url();
+        builder(&if is_cluster() { url.replace("redis://", "redis-cluster://") } else { url })
     }
 
     /// A builder for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
@@ -128,6 +129,25 @@ pub fn is_direct() -> bool {
     std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
 }
 
+/// True where the servers of tests are clusters of one node each: `DISTLOCK_TOPOLOGY=cluster` in the environment. So all that tests
+/// look at is at one place, and clients do all that they do in a cluster. Those of several nodes are in `tests/cluster`.
+pub fn is_cluster() -> bool {
+    std::env::var_os("DISTLOCK_TOPOLOGY").is_some_and(|topology| topology == "cluster")
+}
+
+/// A cluster of one node, which has every slot.
+pub async fn cluster_node() -> RedisServer {
+    let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
+    let admin = Admin::connect(&server).await;
+    admin.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    let deadline = Instant::now() + BUSY;
+    while !admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok") {
+        assert!(Instant::now() < deadline, "the cluster is not up");
+        tokio::time::sleep(ms(5)).await;
+    }
+    server
+}
+
 /// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one.
 pub fn pings() -> u64 {
     u64::from(!is_direct())
@@ -170,7 +190,11 @@ impl<F: AsyncFn(&Bed)> Body for F {
 }
 
 async fn undisturbed_on_plain(make: Make, body: &dyn Body) {
-    undisturbed(async || run_on(RedisServer::start(), make, async |bed| body.on(bed).await).await).await;
+    undisturbed(async || {
+        let server = if is_cluster() { cluster_node().await } else { RedisServer::start() };
+        run_on(server, make, async |bed| body.on(bed).await).await;
+    })
+    .await;
 }
 
 /// Makes a test of each of these cases: `cases!(body: name = argument, …)`, with `on two threads,` before the body's name where

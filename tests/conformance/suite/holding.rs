@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use distlock::{Acquire, Error, NotHeld, Released};
-use distlock_support::{Admin, RedisServer};
 
 use crate::subject::Subject;
 use bed::{Bed, enter, eventually, ms, secs};
@@ -204,18 +203,6 @@ pub async fn a_partial_unlock_arms_the_lease_of_the_lock_call(bed: &Bed) {
             assert!(ttl > secs(9) && ttl <= secs(10), "{ttl:?}");
         }
     }
-}
-
-/// One server in cluster mode that has all the slots: it refuses scripts whose keys are not of one slot.
-pub async fn cluster_node() -> RedisServer {
-    let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
-    let admin = Admin::connect(&server).await;
-    admin.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
-    eventually("the cluster is up", secs(10), async || {
-        admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
-    })
-    .await;
-    server
 }
 
 // testInCluster, as far as one node goes

@@ -33,11 +33,17 @@ const ODD: [&str; 24] = [
     "\"quoted\" 'too' \\",
 ];
 
+/// Those that there can be: a cluster refuses names whose keys would be in two slots.
+fn odd() -> Vec<&'static str> {
+    const SPLIT: [&str; 5] = ["{}", "a{b", "x}y", "}{", "a{}b"];
+    ODD.into_iter().filter(|name| !bed::is_cluster() || !SPLIT.contains(name)).collect()
+}
+
 pub async fn odd_names_are_locks_of_their_own(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let mut guards = Vec::new();
     // All at once: no two of them are one.
-    for name in ODD {
+    for name in odd() {
         let lock = bed.lock(&ours, name);
         let (lock_name, guard_name) = (bed.kind().called)(name);
         assert_eq!(lock.name(), lock_name);
@@ -46,14 +52,14 @@ pub async fn odd_names_are_locks_of_their_own(bed: &Subject<'_>) {
         guards.push(guard);
     }
     let keys = bed.admin.keys().await;
-    for name in ODD {
+    for name in odd() {
         for key in bed.keys_of(name) {
             assert!(keys.contains(&key), "{key:?} is not among {keys:?}");
         }
     }
     let each = bed.keys_of("job").len();
-    assert_eq!(ours.renew_now().await.renewed, ODD.len() * each);
-    for (name, guard) in ODD.into_iter().zip(guards) {
+    assert_eq!(ours.renew_now().await.renewed, odd().len() * each);
+    for (name, guard) in odd().into_iter().zip(guards) {
         let other = bed.lock(&theirs, name);
         assert!(bed.rival(&theirs, name).try_lock().await.unwrap().is_none(), "{name:?}");
         assert!(other.is_held_by(guard.owner()).await.unwrap(), "{name:?}");
@@ -62,18 +68,23 @@ pub async fn odd_names_are_locks_of_their_own(bed: &Subject<'_>) {
     }
 }
 
+/// How many channels somebody listens to.
+async fn listened_to(bed: &Subject<'_>) -> usize {
+    bed.admin.channels().await.len() + bed.admin.shard_channels().await.len()
+}
+
 // Each has a channel of its own, which it listens to
 pub async fn waiters_on_odd_names_are_woken(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.client().await, bed.client().await);
     let mut guards = Vec::new();
     let mut waiters = Vec::new();
-    for name in ODD {
+    for name in odd() {
         guards.push(bed.lock(&ours, name).lock().await.unwrap());
         let other = bed.rival(&theirs, name);
         waiters.push(tokio::spawn(async move { other.lock().await.unwrap() }));
     }
-    eventually("all listen", secs(5), async || bed.admin.channels().await.len() == ODD.len()).await;
-    for ((name, guard), waiter) in ODD.into_iter().zip(guards).zip(waiters) {
+    eventually("all listen", secs(5), async || listened_to(bed).await == odd().len()).await;
+    for ((name, guard), waiter) in odd().into_iter().zip(guards).zip(waiters) {
         assert!(!waiter.is_finished(), "{name:?}");
         let start = Instant::now();
         guard.unlock().await.unwrap();
@@ -83,8 +94,6 @@ pub async fn waiters_on_odd_names_are_woken(bed: &Subject<'_>) {
         guard.unlock().await.unwrap();
     }
 }
-
-pub use super::holding::cluster_node;
 
 // Names with a brace that is not closed, or an empty tag, have two slots for Redisson too
 pub async fn odd_names_stay_in_one_slot(bed: &Subject<'_>) {

@@ -3,9 +3,11 @@
 pub mod admin;
 pub mod agent;
 pub mod child;
+pub mod cluster;
 pub mod leak;
 pub mod numbers;
 pub mod peer;
+mod ports;
 pub mod proxy;
 pub mod reaper;
 pub mod server;
@@ -14,6 +16,7 @@ pub mod standstill;
 
 pub use admin::Admin;
 pub use child::Child;
+pub use cluster::{Cluster, ClusterOptions, Node, slot_of};
 pub use leak::{Baseline, TtlSampler, assert_nothing_left};
 pub use numbers::Numbers;
 pub use proxy::{Action, Matcher, Mode, Proxy};

@@ -3,24 +3,20 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{reaper, slowest};
+use crate::{ports, reaper, slowest};
 
-/// Ports are taken from below the range the kernel gives to outgoing connections: a client that
-/// keeps connecting to the port of a dead server could otherwise end up connected to itself.
-const FIRST_PORT: u32 = 11_000;
-const PORTS: u32 = 11_000;
 const START_ATTEMPTS: usize = 20;
 const START_WITHIN: Duration = Duration::from_secs(20);
 
@@ -30,6 +26,7 @@ const START_WITHIN: Duration = Duration::from_secs(20);
 pub struct Builder {
     aof: bool,
     unix_socket: bool,
+    bus: bool,
     password: Option<String>,
     config: Option<String>,
     args: Vec<OsString>,
@@ -52,6 +49,12 @@ impl Builder {
     /// Whether the server also listens on [`RedisServer::unix_path`].
     pub fn unix_socket(mut self, on: bool) -> Self {
         self.unix_socket = on;
+        self
+    }
+
+    /// Whether the port is to be one whose cluster bus port is free, too.
+    pub(crate) fn bus(mut self, on: bool) -> Self {
+        self.bus = on;
         self
     }
 
@@ -103,7 +106,7 @@ impl Builder {
         };
         let mut why = String::new();
         for _ in 0..START_ATTEMPTS {
-            server.port = free_port();
+            server.port = if server.options.bus { ports::free_for_node() } else { ports::free() };
             match server.launch() {
                 Ok(()) => return server,
                 Err(Refused::PortTaken(w)) => why = w,
@@ -356,7 +359,7 @@ impl Drop for RedisServer {
 }
 
 fn find_program() -> PathBuf {
-    if let Some(path) = std::env::var_os("REDIS_SERVER") {
+    if let Some(path) = ["DISTLOCK_SERVER", "REDIS_SERVER"].iter().find_map(std::env::var_os) {
         return path.into();
     }
     std::env::var_os("PATH")
@@ -367,24 +370,7 @@ fn find_program() -> PathBuf {
         .unwrap_or_else(|| {
             panic!(
                 "redis-server not found: apt-get install redis-server, or ./x test gets it \
-                 (or name it in REDIS_SERVER)"
+                 (or name it in DISTLOCK_SERVER)"
             )
         })
-}
-
-/// A port nobody listens on now; a stranger may take it before the server does.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seed = clock.map_or(0, |d| d.subsec_nanos()) ^ std::process::id().rotate_left(16);
-    // The first call of a process sets where it starts; 7 has no factor in common with PORTS.
-    let _ = NEXT.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
-    for _ in 0..PORTS {
-        let n = NEXT.fetch_add(7, Ordering::Relaxed);
-        let port = u16::try_from(FIRST_PORT + n % PORTS).unwrap_or(u16::MAX);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port from {FIRST_PORT} on")
 }

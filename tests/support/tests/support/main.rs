@@ -3,5 +3,6 @@
 mod admin;
 mod agent;
 mod child;
+mod cluster;
 mod proxy;
 mod server;

@@ -1,0 +1,95 @@
+//! Where a name is in a cluster.
+
+use super::LockName;
+use crate::error::{Error, Result};
+use crate::topology::{hash_tag, slot_of};
+
+impl LockName {
+    /// The slot of its key, computed once, and only where somebody asks. A waiter's own channel is where its lock is.
+    pub(crate) fn slot(&self) -> u16 {
+        match &self.lock {
+            Some(lock) => lock.slot(),
+            None => *self.slot.get_or_init(|| slot_of(&self.key)),
+        }
+    }
+
+    /// True when the lock's own key and those beside it, of which its channel stands for all, are in different slots but by
+    /// chance: `a{b`, `a{}b`, `x}y`. Redisson spells them so.
+    pub(crate) fn spans_slots(&self) -> bool {
+        match &self.lock {
+            Some(lock) => lock.spans_slots(),
+            None => hash_tag(&self.key) != hash_tag(&self.channel),
+        }
+    }
+
+    /// Refuses names that no lock in a cluster can have. Called before anything is sent.
+    pub(crate) fn check_in_cluster(&self) -> Result<()> {
+        if self.spans_slots() {
+            return Err(Error::config(format!(
+                "the lock's name {:?} has its keys in two slots of the cluster: its braces have to enclose something, or go",
+                String::from_utf8_lossy(&self.key)
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Every key and channel of every flavour under a name.
+    fn keys(prefix: &str, written: &str) -> Vec<Vec<u8>> {
+        let (name, (read, write)) = (LockName::new(prefix, written), LockName::halves(prefix, written));
+        let plain = LockName::of_plain(prefix, written);
+        let of_fair = [name.queue(), name.deadlines(), name.waiters(), name.inbox("u:1").channel.clone()];
+        let of_rw = [read.tag(), write.waiting_writers(), read.cover("u:1", 1), read.channel.clone()];
+        let rest = [name.key.clone(), name.channel.clone(), plain.key.clone(), plain.channel.clone(), name.counter()];
+        of_fair.iter().chain(&of_rw).chain(&rest).map(|key| key.to_vec()).collect()
+    }
+
+    #[test]
+    fn all_keys_of_a_name_are_in_its_slot_unless_it_is_refused() {
+        for (prefix, written, spans) in [
+            ("", "foo", false),
+            ("", "pre{tag}suf", false),
+            ("", "{tag}", false),
+            ("app:", "foo", false),
+            ("{app}:", "foo", false),
+            ("{app}:", "a{b", false),
+            ("", "schloß ☃", false),
+            ("", "x}{y}z", false),
+            ("", "a{{b}c", false),
+            ("", "a{b", true),
+            ("", "a{}b", true),
+            ("", "{}{y}", true),
+            ("", "x}y", true),
+            ("", "}", true),
+            ("a}", "b", true),
+        ] {
+            let name = LockName::new(prefix, written);
+            let (read, write) = LockName::halves(prefix, written);
+            let inbox = name.inbox("u:1");
+            for other in [&name, &read, &write, &LockName::of_plain(prefix, written), &inbox] {
+                assert_eq!(other.slot(), slot_of(&name.key), "{written}");
+                assert_eq!((other.spans_slots(), other.check_in_cluster().is_err()), (spans, spans), "{written}");
+            }
+            let elsewhere = keys(prefix, written).into_iter().filter(|key| slot_of(key) != name.slot()).count();
+            assert_eq!(elsewhere > 0, spans, "{written}");
+        }
+        let refused = LockName::new("", "a{b").check_in_cluster().unwrap_err();
+        assert!(matches!(&refused, Error::Config { what } if what.contains("a{b")), "{refused}");
+    }
+
+    #[test]
+    fn a_slot_is_computed_when_somebody_asks() {
+        let name = LockName::new("", "foo");
+        assert_eq!(name.slot.get(), None);
+        assert_eq!((name.slot(), name.slot.get()), (12_182, Some(&12_182)));
+        let inbox = name.inbox("u:1");
+        assert_eq!((inbox.slot(), inbox.slot.get()), (12_182, None));
+        assert_eq!(Arc::strong_count(&name), 2);
+    }
+}

@@ -1,0 +1,286 @@
+//! A cluster: every slot has a primary, and a name lives on that of its slot. This file has the servers and the way of a command to
+//! the right one of them; `start` finds the first ones, `watch` keeps the map of slots up to date, and `channels` moves
+//! subscriptions with their slots.
+
+mod channels;
+mod start;
+mod watch;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+
+use super::Placement;
+use super::address::Address;
+use super::member::{Member, MemberId, MemberListener};
+use super::redirect::Redirect;
+use super::slots::map::{Changes, SlotMap};
+use crate::names::LockName;
+use crate::transport::connector::{Connector, Purpose};
+use crate::transport::{Call, Fault, FaultKind, Reply};
+use crate::world::World;
+use channels::Subscribed;
+pub(crate) use start::{ClusterUrl, Settings};
+
+/// So often a command follows a redirect before its caller is told of the last one.
+const MOST_REDIRECTS: u32 = 8;
+
+/// How long a command waits at first where its slot is being moved, or its server serves nobody, and at the most.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Commands that are under way at a server that has lost all its slots have so long to be answered.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// The primaries of a cluster.
+pub(crate) struct Cluster {
+    settings: Settings,
+    connector: Arc<dyn Connector>,
+    state: RwLock<State>,
+    /// Where names live of whose slot no primary is known.
+    nobody: Arc<Member>,
+    /// The number of the next member.
+    next: AtomicUsize,
+    listener: OnceLock<Weak<dyn MemberListener>>,
+    suspicion: Arc<watch::Suspicion>,
+    subscribed: Mutex<Subscribed>,
+    identity: String,
+    is_sharded: bool,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    slots: SlotMap,
+    /// A member for each address that has a slot.
+    members: HashMap<Address, Arc<Member>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members: Vec<Address> = self.state.read().slots.addresses();
+        f.debug_struct("Cluster").field("primaries", &members).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    pub(super) fn placement(&self, name: &LockName) -> Placement {
+        self.state.read().at(name.slot()).map_or_else(|slot| slot, |(_, placement)| placement)
+    }
+
+    /// The member of a name's slot; one that answers nothing where nobody has the slot.
+    pub(super) fn member(&self, name: &LockName) -> Arc<Member> {
+        self.state.read().at(name.slot()).map_or_else(|_| Arc::clone(&self.nobody), |(member, _)| Arc::clone(member))
+    }
+
+    pub(super) fn members(&self) -> Vec<MemberId> {
+        let mut members: Vec<MemberId> = self.state.read().members.values().map(|member| member.id()).collect();
+        members.sort_unstable();
+        members
+    }
+
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    pub(super) const fn is_sharded(&self) -> bool {
+        self.is_sharded
+    }
+
+    pub(super) fn listen(&self, listener: &Weak<dyn MemberListener>) {
+        // Set once, by the engine that owns this topology.
+        let _ = self.listener.set(Weak::clone(listener));
+        for member in self.state.read().members.values() {
+            member.listen(Weak::clone(listener));
+        }
+    }
+
+    fn notify(&self, what: impl FnOnce(&dyn MemberListener)) {
+        if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
+            what(&*listener);
+        }
+    }
+
+    /// Runs a call where its name lives, wherever that turns out to be; see the table in [`super::redirect`].
+    pub(super) async fn run(
+        &self,
+        world: &dyn World,
+        name: &LockName,
+        call: Call,
+    ) -> Result<(Reply, Placement), Fault> {
+        let (slot, until) = (name.slot(), Instant::now() + self.settings.command_timeout);
+        let (mut redirects, mut pause) = (0, SHORTEST_PAUSE);
+        loop {
+            let at = {
+                let state = self.state.read();
+                let host = state.slots.primary(slot).map(|address| address.host().to_owned());
+                state.at(slot).ok().map(|(member, placement)| (Arc::clone(member), placement, host.unwrap_or_default()))
+            };
+            let (fault, placement, host) = match at {
+                Some((member, placement, host)) => match member.run(world, call.clone()).await {
+                    Ok(reply) => return Ok((reply, placement)),
+                    Err(fault) => (fault, Some(placement), host),
+                },
+                None => (unowned(slot), None, String::new()),
+            };
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(fault);
+            }
+            let redirect = Redirect::of(&fault.message, &host);
+            let is_open = matches!(redirect, Redirect::Ask { .. } | Redirect::Again);
+            match (fault.kind, redirect) {
+                // It was closed because it has lost its slots: what was under way there may have been carried out.
+                (FaultKind::Closed, _) => return Err(Fault { kind: FaultKind::Lost, ..fault }),
+                (FaultKind::Lost | FaultKind::TimedOut, _) => {
+                    self.suspicion.raise();
+                    return Err(fault);
+                }
+                (FaultKind::RuntimeGone, _) | (FaultKind::Refused, Redirect::None) => return Err(fault),
+                (_, Redirect::Moved { to: Some(to), .. }) if redirects < MOST_REDIRECTS => {
+                    redirects += 1;
+                    self.suspicion.raise();
+                    let seen = placement.map_or(0, |placement| placement.generation);
+                    self.moved(slot, seen, &to).await;
+                    continue;
+                }
+                (_, Redirect::Ask { to: Some(to), .. }) if call.keys == 1 && !call.script.reaches_beyond => {
+                    redirects += 1;
+                    if redirects > MOST_REDIRECTS {
+                        return Err(fault);
+                    }
+                    if let Some(reply) = self.ask(&to, &call).await? {
+                        return Ok((reply, placement.unwrap_or(Placement::NOWHERE)));
+                    }
+                }
+                (_, Redirect::Moved { .. } | Redirect::Down | Redirect::Demoted | Redirect::NonLocal)
+                | (FaultKind::NotSent, _) => self.suspicion.raise(),
+                (_, Redirect::Ask { .. } | Redirect::Again) => {}
+                (FaultKind::Elsewhere, Redirect::None) => return Err(fault),
+            }
+            // It has not run, and may have a place to run at in a moment.
+            if Instant::now() + pause >= until {
+                return Err(if is_open { open(slot) } else { fault });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Runs a call at a server that the slot is being moved to. None where that does not let it in.
+    async fn ask(&self, to: &Address, call: &Call) -> Result<Option<Reply>, Fault> {
+        let Some(member) = self.member_at(to).await else { return Ok(None) };
+        match member.ask(&*self.connector, to, call.clone()).await {
+            Ok(reply) => Ok(Some(reply)),
+            Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),
+            Err(fault) => match (fault.kind, Redirect::of(&fault.message, to.host())) {
+                (FaultKind::Refused | FaultKind::Elsewhere, redirect) if redirect != Redirect::None => Ok(None),
+                _ => Err(fault),
+            },
+        }
+    }
+
+    /// A server has said that a slot has moved.
+    async fn moved(&self, slot: u16, seen: usize, to: &Address) {
+        let Some(member) = self.member_at(to).await else { return };
+        let Ok(seen) = u32::try_from(seen) else { return };
+        let changes = {
+            let mut state = self.state.write();
+            let changes = state.slots.patch(slot, seen, to);
+            // By the name under which views know it.
+            if let Some(address) = state.slots.primary(slot).cloned() {
+                state.members.entry(address).or_insert(member);
+            }
+            state.forget(&changes)
+        };
+        self.changed(changes);
+    }
+
+    /// The member at an address; a new one where there is none, which is not a part of the map yet.
+    async fn member_at(&self, address: &Address) -> Option<Arc<Member>> {
+        if let Some(member) = self.state.read().members.get(address) {
+            return Some(Arc::clone(member));
+        }
+        let purpose = Purpose::Names { sharded: self.is_sharded };
+        match self.connector.connect(&address.to_string(), purpose).await {
+            Ok(transport) => {
+                let member = Member::new(MemberId::new(self.next.fetch_add(1, Ordering::Relaxed)), transport);
+                if let Some(listener) = self.listener.get() {
+                    member.listen(Weak::clone(listener));
+                }
+                Some(member)
+            }
+            Err(error) => {
+                tracing::warn!(%address, %error, "a server of the cluster cannot be connected to");
+                None
+            }
+        }
+    }
+
+    /// Sees to it that whoever is concerned learns of a change of the map. `left`: members that have lost their last slot.
+    fn changed(&self, (changes, left): (Changes, Vec<Arc<Member>>)) {
+        let now = self.nobody.transport().world().now();
+        for member in left {
+            let farewell = if member.is_silent(now) { Duration::ZERO } else { FAREWELL };
+            // Nobody waits for it; it ends with the runtime.
+            tokio::spawn(async move {
+                tokio::time::sleep(farewell).await;
+                member.close(FAREWELL).await;
+            });
+        }
+        if changes.is_empty() {
+            return;
+        }
+        tracing::info!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
+        self.suspicion.moved();
+        let gained: Vec<MemberId> = {
+            let state = self.state.read();
+            let mut gained: Vec<_> =
+                changes.slots.iter().filter_map(|slot| Some(state.at(*slot).ok()?.0.id())).collect();
+            gained.sort_unstable();
+            gained.dedup();
+            gained
+        };
+        // What is held there is confirmed: only the new primary can say that it is not.
+        self.notify(|listener| listener.slots_moved(&changes.slots, &gained));
+    }
+
+    pub(super) async fn close(&self, within: Duration) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.suspicion.raise();
+        let members: Vec<_> = self.state.write().members.drain().map(|(_, member)| member).collect();
+        futures::future::join_all(members.iter().map(|member| member.close(within))).await;
+    }
+}
+
+impl State {
+    /// The member of a slot, and the placement of names there; that of nowhere where nobody has it.
+    fn at(&self, slot: u16) -> std::result::Result<(&Arc<Member>, Placement), Placement> {
+        let generation = usize::try_from(self.slots.generation(slot)).unwrap_or(usize::MAX);
+        let member = self.slots.primary(slot).and_then(|address| self.members.get(address));
+        match member {
+            Some(member) => Ok((member, Placement { member: member.id(), slot, generation })),
+            None => Err(Placement { slot, generation, ..Placement::NOWHERE }),
+        }
+    }
+
+    /// Forgets the members of addresses that have lost their last slot.
+    fn forget(&mut self, changes: &Changes) -> (Changes, Vec<Arc<Member>>) {
+        let left = changes.left.iter().filter_map(|address| self.members.remove(address)).collect();
+        (changes.clone(), left)
+    }
+}
+
+fn open(slot: u16) -> Fault {
+    let message =
+        format!("TRYAGAIN slot {slot} is being moved, and the lock's keys are in two places until that is done");
+    Fault::new(FaultKind::Elsewhere, message)
+}
+
+fn unowned(slot: u16) -> Fault {
+    Fault::new(FaultKind::NotSent, format!("no server of the cluster is known to have slot {slot}"))
+}

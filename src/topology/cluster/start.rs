@@ -1,0 +1,243 @@
+//! The start of a cluster's client: its URL, the first server that answers, and what that says.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::{Mutex, RwLock};
+
+use super::{Cluster, State, watch};
+use crate::config::Sharded;
+use crate::error::{Error, Result};
+use crate::topology::address::Address;
+use crate::topology::member::{Member, MemberId};
+use crate::topology::slots::view::SlotView;
+use crate::transport::connector::{Connector, Purpose};
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Reply, Transport};
+use crate::world::World;
+
+/// Asks whether the server knows channels that are a slot's own.
+static PUBSUB: Script = Script::bare("cluster/sharded", "PUBSUB");
+
+/// How a cluster's client looks after its map.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) seeds: Vec<Address>,
+    pub(crate) command_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) scan_interval: Duration,
+    pub(crate) sharded: Sharded,
+}
+
+/// What stands in the URL of a cluster, but for the login.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ClusterUrl {
+    /// The scheme of one server's URL.
+    pub(crate) scheme: &'static str,
+    /// The URL of one server with the same login.
+    pub(crate) login: String,
+    pub(crate) seeds: Vec<Address>,
+}
+
+impl ClusterUrl {
+    /// Reads `redis-cluster://[user:password@]host[:port],host[:port],..`; None for a URL of another kind. Errors never repeat it.
+    pub(crate) fn read(url: &str) -> Result<Option<Self>> {
+        let Some((scheme, rest)) = url.split_once("://") else { return Ok(None) };
+        let scheme = match scheme {
+            "redis-cluster" | "valkey-cluster" => "redis",
+            "rediss-cluster" | "valkeys-cluster" => "rediss",
+            _ => return Ok(None),
+        };
+        let (login, hosts) = rest.rsplit_once('@').map_or(("", rest), |(login, hosts)| (login, hosts));
+        let (hosts, database) = hosts.split_once('/').unwrap_or((hosts, ""));
+        if !matches!(database, "" | "0") {
+            return Err(Error::config("a cluster has database 0 alone: the URL of one ends behind the last server"));
+        }
+        let read = |host: &str| {
+            let (host, port) = match Address::split(host) {
+                Some((host, port)) => (host, port),
+                None => (host, 6379),
+            };
+            Address::new(host, port)
+        };
+        let seeds: Option<Vec<Address>> = hosts.split(',').map(read).collect();
+        let Some(seeds) = seeds else {
+            return Err(Error::config(
+                "the URL of a cluster names its servers behind the login: redis-cluster://host:port,host:port",
+            ));
+        };
+        let at = if login.is_empty() { String::new() } else { format!("{login}@") };
+        let login = format!("{scheme}://{at}{}", seeds[0]);
+        Ok(Some(Self { scheme, login, seeds }))
+    }
+}
+
+/// Where names live that live nowhere.
+#[derive(Debug)]
+struct Nowhere(Arc<dyn World>);
+
+impl Transport for Nowhere {
+    fn run(&self, _call: Call) -> futures::future::BoxFuture<'static, Result<Reply, Fault>> {
+        Box::pin(std::future::ready(Err(nowhere())))
+    }
+
+    fn subscribe(&self, _channel: Bytes) -> futures::future::BoxFuture<'static, Result<(), Fault>> {
+        Box::pin(std::future::ready(Err(nowhere())))
+    }
+
+    fn unsubscribe(&self, _channel: Bytes) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn listen(&self, _listener: std::sync::Weak<dyn crate::transport::Listener>) {}
+
+    fn address(&self) -> &str {
+        "nowhere"
+    }
+
+    fn world(&self) -> Arc<dyn World> {
+        Arc::clone(&self.0)
+    }
+
+    fn close(&self, _within: Duration) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+fn nowhere() -> Fault {
+    Fault::new(FaultKind::NotSent, "no server of the cluster is known to have this slot")
+}
+
+impl Cluster {
+    /// Finds the cluster by whichever of its servers answers first.
+    ///
+    /// *Errors*: [`Error::Config`] where that is a single server; else the last error, where none answers.
+    pub(crate) async fn start(
+        settings: Settings,
+        connector: Arc<dyn Connector>,
+        world: Arc<dyn World>,
+    ) -> Result<Arc<Self>> {
+        let (view, is_sharded) = first_view(&settings, &*connector).await?;
+        let identity = view.peers().iter().map(|peer| &*peer.id).min().unwrap_or_default().to_owned();
+        let cluster = Arc::new(Self {
+            connector,
+            state: RwLock::new(State { members: HashMap::new(), ..State::default() }),
+            nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world))),
+            next: AtomicUsize::new(0),
+            listener: OnceLock::new(),
+            suspicion: Arc::default(),
+            subscribed: Mutex::default(),
+            identity: format!("cluster {identity}"),
+            is_sharded,
+            closed: AtomicBool::new(false),
+            settings,
+        });
+        cluster.merge(&view).await;
+        tokio::spawn(watch::run(Arc::downgrade(&cluster), cluster.settings.scan_interval));
+        Ok(cluster)
+    }
+
+    /// What the server at an address says, by a connection made for that.
+    pub(super) async fn view_at(&self, address: &Address) -> Option<SlotView> {
+        let (view, transport) = asked(address, &*self.connector, self.settings.connect_timeout).await.ok()?;
+        transport.close(self.settings.connect_timeout).await;
+        Some(view)
+    }
+}
+
+/// Connects to a server and asks for its view.
+async fn asked(
+    address: &Address,
+    connector: &dyn Connector,
+    limit: Duration,
+) -> Result<(SlotView, Arc<dyn Transport>)> {
+    let connecting = connector.connect(&address.to_string(), Purpose::Seed);
+    let connected = tokio::time::timeout(limit, connecting).await;
+    let transport = connected.map_err(|_| Error::Timeout { step: crate::error::Step::Connect })??;
+    match watch::view_of(&*transport, address.host()).await {
+        Ok(view) => Ok((view, transport)),
+        Err(why) => {
+            transport.close(limit).await;
+            Err(refused(address, &why))
+        }
+    }
+}
+
+/// What it means that a server does not tell its cluster.
+fn refused(address: &Address, why: &str) -> Error {
+    if why.contains("cluster support disabled") {
+        return Error::config(format!("{address} is a single server, no part of a cluster: use redis:// for it"));
+    }
+    if why.starts_with("NOPERM") || why.contains("unknown command") {
+        return Error::Server {
+            message: format!("{address} does not tell its cluster, for which CLUSTER NODES is needed: {why}"),
+        };
+    }
+    Error::Connection { message: format!("{address}: {why}"), outcome_unknown: false, source: None }
+}
+
+/// The first view that any of the servers gives, and whether channels are a slot's own there.
+async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(SlotView, bool)> {
+    let mut asking: FuturesUnordered<_> =
+        settings.seeds.iter().map(|seed| asked(seed, connector, settings.connect_timeout)).collect();
+    let mut last = Error::config("the URL of a cluster names no server");
+    while let Some(outcome) = asking.next().await {
+        match outcome {
+            Ok((view, transport)) => {
+                let is_sharded = match settings.sharded {
+                    Sharded::On => true,
+                    Sharded::Off => false,
+                    Sharded::Auto => knows_sharded(&*transport).await,
+                };
+                transport.close(settings.connect_timeout).await;
+                return Ok((view, is_sharded));
+            }
+            // Of several reasons the one that says most: a refusal, rather than that somebody is away.
+            Err(error) if matches!(last, Error::Server { .. }) => drop(error),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// As Redisson finds it out.
+async fn knows_sharded(transport: &dyn Transport) -> bool {
+    let words = vec![Arg::Text(Bytes::from_static(b"SHARDNUMSUB"))];
+    transport.run(Call { script: &PUBSUB, keys: 0, words }).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_clusters_and_of_others() {
+        let read = |url: &str| ClusterUrl::read(url).map(|url| url.map(|url| (url.login, url.seeds.len())));
+        for (url, login, seeds) in [
+            ("redis-cluster://a", "redis://a:6379", 1),
+            ("redis-cluster://a:1,b:2,c", "redis://a:1", 3),
+            ("valkey-cluster://u:p%40@a:1,b:2/0", "redis://u:p%40@a:1", 2),
+            ("rediss-cluster://:p@[::1]:7000,[::1]:7001", "rediss://:p@[::1]:7000", 2),
+        ] {
+            assert_eq!(read(url).unwrap(), Some((login.to_owned(), seeds)), "{url}");
+        }
+        for other in ["redis://a:1", "unix:///x", "nothing", "redis-sentinel://a/b"] {
+            assert_eq!(read(other).unwrap(), None, "{other}");
+        }
+        for odd in [
+            "redis-cluster://",
+            "redis-cluster://a,,b",
+            "redis-cluster://a:1/2",
+            "redis-cluster://a:x",
+            "redis-cluster://a:1,secret word",
+        ] {
+            let error = read(odd).unwrap_err();
+            assert!(matches!(error, Error::Config { .. }), "{odd}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Keeping the map of slots: from time to time, and often while there is a reason to doubt it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use rand::seq::SliceRandom as _;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Cluster;
+use crate::runtime::standstill::within;
+use crate::topology::address::Address;
+use crate::topology::slots::view::SlotView;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Reply, Transport};
+
+/// The command that tells a server's picture of the cluster.
+static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
+
+/// How often the servers are asked while the map is in doubt, and for how long it has to be whole and quiet to be believed again.
+const SUSPICIOUS: Duration = Duration::from_millis(200);
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How long a server may take to tell, and how many are asked at a time.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+const ASKED: usize = 2;
+
+/// A reason to doubt the map, and news of changes.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion {
+    is_raised: AtomicBool,
+    has_moved: AtomicBool,
+    notify: Notify,
+}
+
+impl Suspicion {
+    /// Has the servers asked at once, unless that was done a moment ago.
+    pub(super) fn raise(&self) {
+        if !self.is_raised.swap(true, Ordering::AcqRel) {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Slots have moved: their subscriptions follow.
+    pub(super) fn moved(&self) {
+        self.has_moved.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+}
+
+/// Asks a server for its picture.
+pub(super) async fn view_of(transport: &dyn Transport, host: &str) -> Result<SlotView, String> {
+    let words = vec![Arg::Text(bytes::Bytes::from_static(b"NODES"))];
+    let call = Call { script: &NODES, keys: 0, words };
+    match within(ANSWERS_WITHIN, transport.run(call)).await {
+        Some(Ok(Reply::Text(text))) => {
+            SlotView::parse(&String::from_utf8_lossy(&text), host).map_err(|error| error.to_string())
+        }
+        Some(Ok(_)) => Err("the reply to CLUSTER NODES is no text".to_owned()),
+        Some(Err(fault)) => Err(fault.message),
+        None => Err(format!("no answer to CLUSTER NODES within {ANSWERS_WITHIN:?}")),
+    }
+}
+
+/// Keeps the map until the cluster is closed or forgotten.
+pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
+    let mut doubted_until = Instant::now();
+    loop {
+        let Some(this) = cluster.upgrade() else { return };
+        let is_doubted = Instant::now() < doubted_until;
+        let pause = if is_doubted { SUSPICIOUS } else { scan_interval };
+        // The cluster is not held while nothing is to be done.
+        let suspicion = Arc::clone(&this.suspicion);
+        drop(this);
+        let notified = tokio::time::timeout(pause, suspicion.notify.notified()).await.is_ok();
+        let Some(this) = cluster.upgrade() else { return };
+        if this.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        if suspicion.is_raised.swap(false, Ordering::AcqRel) {
+            doubted_until = Instant::now() + QUIET;
+        }
+        if !notified || doubted_until > Instant::now() {
+            let is_sound = this.refresh().await;
+            if !is_sound {
+                doubted_until = Instant::now() + QUIET;
+            }
+        }
+        if suspicion.has_moved.swap(false, Ordering::AcqRel) && !this.follow_slots().await {
+            suspicion.has_moved.store(true, Ordering::Release);
+            doubted_until = Instant::now() + QUIET;
+        }
+        if notified {
+            // Of many reasons that come together one is enough.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Cluster {
+    /// Asks a few servers for their pictures and takes over what they know better. True when the map is whole and sure.
+    async fn refresh(&self) -> bool {
+        let mut members: Vec<_> = {
+            let state = self.state.read();
+            state.members.iter().map(|(address, member)| (address.clone(), Arc::clone(member))).collect()
+        };
+        members.shuffle(&mut rand::thread_rng());
+        let mut answered = 0;
+        for some in members.chunks(ASKED) {
+            let mut asking: FuturesUnordered<_> = some
+                .iter()
+                .map(|(address, member)| async move { view_of(&**member.transport(), address.host()).await })
+                .collect();
+            while let Some(view) = asking.next().await {
+                match view {
+                    Ok(view) => {
+                        answered += 1;
+                        self.merge(&view).await;
+                    }
+                    Err(error) => tracing::debug!(error, "a server of the cluster did not tell its nodes"),
+                }
+            }
+            if answered > 0 {
+                break;
+            }
+        }
+        if answered == 0 {
+            self.ask_others().await;
+        }
+        let state = self.state.read();
+        answered > 0 && state.slots.is_whole() && !state.slots.is_hearsay()
+    }
+
+    /// No primary answers: replicas that are known, and the servers of the start, are asked.
+    async fn ask_others(&self) {
+        let mut others: Vec<Address> =
+            self.state.read().slots.known().iter().filter_map(|peer| peer.address.clone()).collect();
+        others.extend(self.settings.seeds.iter().cloned());
+        others.sort_unstable();
+        others.dedup();
+        let asking = others.into_iter().map(|address| async move {
+            if let Some(view) = self.view_at(&address).await {
+                self.merge(&view).await;
+            }
+        });
+        futures::future::join_all(asking).await;
+    }
+
+    /// Takes over what a view knows better.
+    pub(super) async fn merge(&self, view: &SlotView) {
+        if !view.open().is_empty() {
+            tracing::debug!(slots = ?view.open(), "slots are being moved: locks of several keys wait there");
+        }
+        let merged = {
+            let mut slots = self.state.read().slots.clone();
+            slots.merge(view).map(|changes| (slots, changes))
+        };
+        let Some((slots, _)) = merged else { return };
+        // Members are made before they have slots, so that no slot is without.
+        let mut members = Vec::new();
+        for address in slots.addresses() {
+            let Some(member) = self.member_at(&address).await else { continue };
+            members.push((address, member));
+        }
+        let changes = {
+            let mut state = self.state.write();
+            let Some(changes) = state.slots.merge(view) else { return };
+            for (address, member) in members {
+                if state.slots.addresses().contains(&address) {
+                    state.members.entry(address).or_insert(member);
+                }
+            }
+            state.forget(&changes)
+        };
+        self.changed(changes);
+    }
+}

@@ -1,0 +1,240 @@
+use std::fmt::Write as _;
+
+use distlock_support::Numbers;
+
+use super::*;
+
+/// A cluster as it really is.
+#[derive(Clone)]
+struct Truth {
+    /// For each slot the node that has it.
+    owner_of: Vec<usize>,
+    /// The epoch of each node. All are unlike.
+    epochs: Vec<u64>,
+}
+
+impl Truth {
+    fn new(nodes: usize) -> Self {
+        let owner_of = (0..usize::from(SLOTS)).map(|slot| slot * nodes / usize::from(SLOTS)).collect();
+        Self { owner_of, epochs: (1..).take(nodes).collect() }
+    }
+
+    /// Whoever takes slots over has the highest epoch from then on.
+    fn give(&mut self, slots: std::ops::Range<usize>, to: usize) {
+        let highest = self.epochs.iter().copied().max().unwrap_or(0);
+        if self.epochs[to] != highest {
+            self.epochs[to] = highest + 1;
+        }
+        self.owner_of[slots].fill(to);
+    }
+
+    /// All slots of a node go to a new one.
+    fn fail_over(&mut self, node: usize) {
+        self.epochs.push(self.epochs.iter().copied().max().unwrap_or(0) + 1);
+        let new = self.epochs.len() - 1;
+        self.owner_of.iter_mut().filter(|owner| **owner == node).for_each(|owner| *owner = new);
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (node, epoch) in self.epochs.iter().enumerate() {
+            let myself = if node == 0 { "myself," } else { "" };
+            write!(text, "a{node} 10.0.0.{node}:6379@16379 {myself}master - 0 0 {epoch} connected").unwrap();
+            let mut slot = 0;
+            for run in self.owner_of.chunk_by(|one, other| one == other) {
+                if run[0] == node {
+                    write!(text, " {slot}-{}", slot + run.len() - 1).unwrap();
+                }
+                slot += run.len();
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn view(&self) -> SlotView {
+        SlotView::parse(&self.text(), "10.0.0.1").unwrap()
+    }
+
+    /// The slots in which a map is wrong.
+    fn differs(&self, map: &SlotMap) -> Vec<u16> {
+        let addresses: Vec<_> = (0..self.epochs.len()).map(of).collect();
+        let is_wrong = |slot: &u16| map.primary(*slot) != Some(&addresses[self.owner_of[usize::from(*slot)]]);
+        (0..SLOTS).filter(is_wrong).collect()
+    }
+}
+
+/// The address of a node.
+fn of(node: usize) -> Address {
+    Address::new(&format!("10.0.0.{node}"), 6379).unwrap()
+}
+
+fn parse(text: &str) -> SlotView {
+    SlotView::parse(text, "10.0.0.1").unwrap()
+}
+
+fn merged(text: &str) -> SlotMap {
+    let mut map = SlotMap::default();
+    map.merge(&parse(text)).unwrap();
+    map
+}
+
+#[test]
+fn random_stale_views_never_win() {
+    for seed in 0..25 {
+        let mut numbers = Numbers::lane(3, seed);
+        let mut history = vec![Truth::new(3)];
+        for _ in 0..12 {
+            let mut truth = history[history.len() - 1].clone();
+            if numbers.once_in(3) {
+                truth.fail_over(numbers.below(truth.epochs.len() as u64) as usize);
+            } else {
+                let from = numbers.below(u64::from(SLOTS)) as usize;
+                let to = (from + 1 + numbers.below(3_000) as usize).min(usize::from(SLOTS));
+                truth.give(from..to, numbers.below(truth.epochs.len() as u64) as usize);
+            }
+            history.push(truth);
+        }
+        let (mut map, mut newest) = (SlotMap::default(), 0);
+        for _ in 0..20 {
+            let at = numbers.below(history.len() as u64) as usize;
+            let before = map.clone();
+            let changes = map.merge(&history[at].view()).unwrap();
+            newest = newest.max(at);
+            assert_eq!(history[newest].differs(&map), Vec::<u16>::new(), "seed {seed}, {at} after {newest}");
+            // What is told is what is other than before.
+            let moved = |slot: &u16| before.primary(*slot) != map.primary(*slot);
+            let expected: Vec<_> = (0..SLOTS).filter(moved).collect();
+            assert_eq!((&changes.slots, changes.is_empty()), (&expected, expected.is_empty()));
+            for slot in 0..SLOTS {
+                let more = u32::from(expected.binary_search(&slot).is_ok());
+                assert_eq!(map.generation(slot), before.generation(slot) + more);
+            }
+            let (old, new) = (before.addresses(), map.addresses());
+            assert!(changes.joined.iter().all(|address| new.contains(address) && !old.contains(address)));
+            assert!(changes.left.iter().all(|address| old.contains(address) && !new.contains(address)));
+            assert_eq!(old.len() + changes.joined.len(), new.len() + changes.left.len());
+            assert!(map.is_whole() && map.owners.len() <= usize::from(SLOTS));
+        }
+    }
+}
+
+#[test]
+fn redirects_in_between_are_healed_by_the_next_view() {
+    for seed in 0..10 {
+        let mut numbers = Numbers::lane(5, seed);
+        let (mut truth, mut map) = (Truth::new(4), SlotMap::default());
+        map.merge(&truth.view()).unwrap();
+        for _ in 0..6 {
+            // From nodes that know, from others, and from one that does not exist.
+            for _ in 0..50 {
+                let slot = numbers.below(u64::from(SLOTS)) as u16;
+                map.patch(slot, map.generation(slot), &of(numbers.below(9) as usize));
+            }
+            let from = numbers.below(16_000) as usize;
+            truth.give(from..from + 300, numbers.below(4) as usize);
+            map.merge(&truth.view()).unwrap();
+            assert_eq!((truth.differs(&map), map.is_hearsay()), (vec![], false), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_redirect_counts_at_once_and_until_a_view_decides() {
+    let (old, mut new) = (Truth::new(2), Truth::new(2));
+    new.fail_over(0);
+    let mut map = SlotMap::default();
+    map.merge(&old.view()).unwrap();
+    let (slot, seen) = (100, map.generation(100));
+    let changes = map.patch(slot, seen, &of(2));
+    assert_eq!(changes, Changes { slots: vec![slot], joined: vec![of(2)], left: vec![] });
+    assert_eq!((map.primary(slot), map.epoch(slot), map.generation(slot)), (Some(&of(2)), Some(1), seen + 1));
+    assert!(map.is_hearsay() && map.primary(101) == Some(&of(0)));
+    // Those that were sent together with the first say nothing new, and an old one nothing at all.
+    assert!(map.patch(slot, seen, &of(2)).is_empty() && map.patch(slot, seen, &of(1)).is_empty());
+    assert!(map.patch(slot, seen + 1, &of(2)).is_empty());
+    let changes = map.merge(&new.view()).unwrap();
+    assert_eq!((changes.slots.len(), changes.slots.contains(&slot)), (8_191, false), "all of that node but this one");
+    assert_eq!((changes.joined, changes.left, map.is_hearsay()), (vec![], vec![of(0)], false));
+    // From now on the old picture says nothing.
+    assert!(map.merge(&old.view()).unwrap().is_empty());
+    // A slot that no cluster has.
+    assert!(map.patch(SLOTS, 0, &of(1)).is_empty() && map.patch(u16::MAX, 0, &of(1)).is_empty());
+    assert_eq!((map.primary(SLOTS), map.generation(SLOTS), map.epoch(SLOTS)), (None, 0, None));
+}
+
+#[test]
+fn a_wrong_redirect_is_taken_back_by_any_view_of_that_epoch() {
+    let truth = Truth::new(2);
+    let mut map = SlotMap::default();
+    map.merge(&truth.view()).unwrap();
+    map.patch(7, map.generation(7), &of(1));
+    assert_eq!(map.merge(&truth.view()).unwrap().slots, [7]);
+    assert_eq!((truth.differs(&map), map.generation(7)), (vec![], 3));
+    // In an empty map it is all there is.
+    let mut map = SlotMap::default();
+    assert_eq!(map.patch(7, 0, &of(1)).joined, [of(1)]);
+    assert_eq!((map.epoch(7), map.is_whole()), (Some(0), false));
+    assert_eq!(map.merge(&truth.view()).unwrap().slots.len(), usize::from(SLOTS));
+}
+
+#[test]
+fn of_equal_epochs_what_is_known_stays() {
+    let mut map =
+        merged("a 10.0.0.1:1@2 myself,master - 0 0 5 connected 0-9\nb 10.0.0.2:1@2 master - 0 0 5 connected\n");
+    let view = parse("a 10.0.0.1:1@2 myself,master - 0 0 5 connected\nb 10.0.0.2:1@2 master - 0 0 5 connected 5-12\n");
+    assert_eq!(map.merge(&view).unwrap().slots, [10, 11, 12], "those of nobody");
+    // A slot that a view gives to nobody stays where it is: there is nowhere else to go.
+    assert!(map.merge(&parse("a 10.0.0.1:1@2 myself,master - 0 0 9 connected\n")).unwrap().is_empty());
+    assert_eq!(map.primary(0).map(ToString::to_string).as_deref(), Some("10.0.0.1:1"));
+}
+
+#[test]
+fn a_node_at_another_address_is_found_there() {
+    let text = |port: u16, link: &str| {
+        format!("a 10.0.0.1:{port}@2 master - 0 0 5 {link} 0-9\nb 10.0.0.2:1@2 myself,slave a 0 0 5 connected\n")
+    };
+    let mut map = merged(&text(1, "connected"));
+    assert!(map.merge(&parse(&text(2, "disconnected"))).unwrap().is_empty(), "nobody is there");
+    let changes = map.merge(&parse(&text(2, "connected"))).unwrap();
+    assert_eq!((changes.slots.len(), changes.joined.len(), changes.left.len()), (10, 1, 1));
+    assert!(map.merge(&parse(&text(1, "disconnected"))).unwrap().is_empty());
+}
+
+#[test]
+fn a_node_is_one_by_number_and_by_name() {
+    let mut map = merged(
+        "a 10.0.0.1:1@2,n1 myself,master - 0 0 5 connected 0-9\nb 10.0.0.2:1@2,n2 master - 0 0 6 connected 10-19\n\
+         c 10.0.0.3:1@2,n3 slave b 0 0 6 connected\n",
+    );
+    let named = |host: &str| Address::new(host, 1).unwrap();
+    assert!(map.patch(0, 1, &named("n1")).is_empty(), "it is there");
+    // A replica that has been promoted, by the name it announces.
+    assert_eq!(map.patch(10, 1, &named("n3")).joined, [named("10.0.0.3")]);
+    assert_eq!(map.known().len(), 3);
+}
+
+#[test]
+fn views_of_another_cluster_change_nothing() {
+    let mut map = merged("a 10.0.0.1:1@2 myself,master - 0 0 5 connected 0-16383\n");
+    let before = map.clone();
+    assert_eq!(map.merge(&parse("z 10.0.0.1:1@2 myself,master - 0 0 99 connected 0-16383\n")), None);
+    assert_eq!((before.addresses(), map.generation(0), map.epoch(0)), (map.addresses(), 1, Some(5)));
+}
+
+#[test]
+fn a_map_is_small_however_the_slots_lie() {
+    let mut truth = Truth::new(2);
+    truth.owner_of = (0..usize::from(SLOTS)).map(|slot| slot % 2).collect();
+    let mut map = SlotMap::default();
+    map.merge(&truth.view()).unwrap();
+    assert_eq!(map.owners.len(), 2);
+    // Each slot patched by itself, again and again, leaves no more than that.
+    for slot in 0..500 {
+        for node in [2, 3, 4] {
+            map.patch(slot, map.generation(slot), &of(node));
+        }
+    }
+    assert!(map.owners.len() <= 4, "{}", map.owners.len());
+    assert_eq!(map.addresses(), [of(0), of(1), of(4)]);
+}

@@ -1,0 +1,230 @@
+//! What one server says of its cluster: the reply to `CLUSTER NODES`, the only one that tells config epochs.
+//!
+//! A line a node: id, address, flags, primary, ping, pong, epoch, link, and the slots of a primary:
+//!
+//! ```text
+//! 07c3.. 10.0.0.7:6379@16379,n7.example myself,master - 0 0 3 connected 0-5460 5462 [93-<-1f2e..] [95->-2a3b..]
+//! ```
+
+use std::sync::Arc;
+
+use super::SLOTS;
+use crate::topology::address::{Address, digits};
+
+/// The longest reply that is read: a thousand nodes with all slots in pieces come to a tenth of it.
+const LONGEST: usize = 4 << 20;
+
+/// The most nodes: a primary for each slot.
+const MOST: usize = SLOTS as usize;
+
+/// The longest id of a node; Redis's have 40 digits.
+const LONGEST_ID: usize = 64;
+
+/// A server's picture of its cluster, which may be out of date.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SlotView {
+    peers: Vec<Arc<Peer>>,
+    pub(super) claims: Vec<Claim>,
+    open: Vec<Open>,
+}
+
+/// A node as another one knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) id: Arc<str>,
+    /// Unknown to some nodes while they get to know each other.
+    pub(crate) address: Option<Address>,
+    /// The same under the host name that it announces. A cluster may prefer that in redirects.
+    pub(crate) alias: Option<Address>,
+    pub(crate) is_primary: bool,
+    /// Failed, or suspected to have.
+    pub(crate) is_failed: bool,
+    /// True when the asked node is connected with it, or is it.
+    pub(crate) is_linked: bool,
+    /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
+    pub(crate) epoch: u64,
+}
+
+impl Peer {
+    /// True when this is its address, by number or by name.
+    pub(super) fn is_at(&self, address: &Address) -> bool {
+        self.address.as_ref() == Some(address) || self.alias.as_ref() == Some(address)
+    }
+}
+
+/// The slots that a primary has, as the asked node knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) peer: Arc<Peer>,
+    /// First and last of each piece.
+    pub(super) ranges: Vec<(u16, u16)>,
+}
+
+/// A slot that is being moved. Only the two nodes between which it is say so, each for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    pub(crate) slot: u16,
+    /// Away from the asked node; else to it.
+    pub(crate) is_leaving: bool,
+    /// The node at the other end.
+    pub(crate) other: Arc<str>,
+}
+
+/// Why a text is no reply to `CLUSTER NODES`. The text itself is not repeated: it may hold anything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoView {
+    #[error("the list of nodes is too long for a cluster's")]
+    TooLong,
+    #[error("line {line} of the list of nodes has {what}")]
+    Line { line: usize, what: &'static str },
+    #[error("the list of nodes gives a slot to two of them")]
+    Overlap,
+    #[error("the list of nodes does not say which one was asked")]
+    NoMyself,
+}
+
+impl SlotView {
+    /// Reads what the node at `asked_host` replied. Where an address has no host, it is that one.
+    pub(crate) fn parse(text: &str, asked_host: &str) -> Result<Self, NoView> {
+        if text.len() > LONGEST {
+            return Err(NoView::TooLong);
+        }
+        let mut reading = Reading { asked_host, ..Reading::default() };
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+            if index >= MOST {
+                return Err(NoView::TooLong);
+            }
+            reading.line(line).map_err(|what| NoView::Line { line: index + 1, what })?;
+        }
+        if reading.asked != 1 {
+            return Err(NoView::NoMyself);
+        }
+        // More slots than there are would have ended this before: what is sorted here is not long.
+        reading.taken.sort_unstable();
+        if reading.taken.windows(2).any(|pair| pair[0].1 >= pair[1].0) {
+            return Err(NoView::Overlap);
+        }
+        Ok(reading.view)
+    }
+
+    /// Every node that is known there, with those that have no slots. Nodes that are no members yet are left out.
+    pub(crate) fn peers(&self) -> &[Arc<Peer>] {
+        &self.peers
+    }
+
+    /// The slots that are being moved from the asked node, or to it.
+    pub(crate) fn open(&self) -> &[Open] {
+        &self.open
+    }
+
+    /// The highest epoch in it.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.peers.iter().map(|peer| peer.epoch).max().unwrap_or(0)
+    }
+}
+
+/// A reply that is being read.
+#[derive(Default)]
+struct Reading<'a> {
+    asked_host: &'a str,
+    /// How many nodes are said to be the asked one.
+    asked: usize,
+    /// Every piece of slots so far, and how many slots these are.
+    taken: Vec<(u16, u16)>,
+    count: usize,
+    view: SlotView,
+}
+
+impl Reading<'_> {
+    fn line(&mut self, line: &str) -> Result<(), &'static str> {
+        let mut fields = line.split(' ');
+        let mut field = || fields.next().ok_or("too few fields");
+        let (id, place, flags) = (id(field()?)?, field()?, field()?);
+        let (_primary, _ping, _pong) = (field()?, field()?, field()?);
+        let epoch = digits(field()?).ok_or("an epoch that is no number")?;
+        let link = field()?;
+        let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
+        let is_asked = has(&["myself"]);
+        self.asked += usize::from(is_asked);
+        let (address, alias) = if has(&["noaddr"]) { (None, None) } else { self.place(place)? };
+        let mut ranges = Vec::new();
+        for token in fields.filter(|token| !token.is_empty()) {
+            match token.strip_prefix('[') {
+                Some(open) => self.view.open.push(self::open(open)?),
+                None => ranges.push(self.range(token)?),
+            }
+        }
+        // A node that was met just now, under an id of chance.
+        if has(&["handshake"]) && ranges.is_empty() {
+            return Ok(());
+        }
+        let is_replica = has(&["slave", "replica"]);
+        if is_replica && !ranges.is_empty() {
+            return Err("slots of a replica");
+        }
+        let peer = Arc::new(Peer {
+            id,
+            address,
+            alias,
+            is_primary: !is_replica,
+            is_failed: has(&["fail", "fail?"]),
+            is_linked: is_asked || link == "connected",
+            epoch,
+        });
+        // Without an address there is nowhere to go for them.
+        if !ranges.is_empty() && peer.address.is_some() {
+            self.view.claims.push(Claim { peer: Arc::clone(&peer), ranges });
+        }
+        self.view.peers.push(peer);
+        Ok(())
+    }
+
+    /// From `ip:port@bus,hostname,aux=value`, of which the last three may be missing.
+    fn place(&self, text: &str) -> Result<(Option<Address>, Option<Address>), &'static str> {
+        let mut parts = text.split(',');
+        let endpoint = parts.next().unwrap_or_default();
+        let endpoint = endpoint.split_once('@').map_or(endpoint, |(endpoint, _bus)| endpoint);
+        let (host, port) = Address::split(endpoint).ok_or("no address")?;
+        let name = parts.next().filter(|name| !name.is_empty() && !name.contains('='));
+        let alias = name.and_then(|name| Address::new(name, port));
+        let host = if host.is_empty() { self.asked_host } else { host };
+        match Address::new(host, port) {
+            None if port != 0 && host != "?" => Err("an address where no server can be"),
+            address => Ok((address, alias)),
+        }
+    }
+
+    /// From `5` or `5-7`.
+    fn range(&mut self, text: &str) -> Result<(u16, u16), &'static str> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = digits(first).zip(digits(last)).ok_or("a slot that is no number")?;
+        if first > last || last >= SLOTS {
+            return Err("a slot that no cluster has");
+        }
+        self.count += usize::from(last - first) + 1;
+        if self.count > usize::from(SLOTS) {
+            return Err("more slots than a cluster has");
+        }
+        self.taken.push((first, last));
+        Ok((first, last))
+    }
+}
+
+/// From `93->-id]`, away from the asked node, or `93-<-id]`, to it.
+fn open(text: &str) -> Result<Open, &'static str> {
+    let text = text.strip_suffix(']').ok_or("a slot that is half open")?;
+    let (away, to) = (text.split_once("->-"), text.split_once("-<-"));
+    let (slot, other) = away.or(to).ok_or("a slot that is half open")?;
+    let slot = digits(slot).filter(|slot| *slot < SLOTS).ok_or("a slot that no cluster has")?;
+    Ok(Open { slot, is_leaving: away.is_some(), other: id(other)? })
+}
+
+fn id(text: &str) -> Result<Arc<str>, &'static str> {
+    if text.is_empty() || text.len() > LONGEST_ID || !text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err("an id that is none");
+    }
+    Ok(Arc::from(text))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! Locks in a Redis Cluster: every flavour, wherever its slot is and goes.
+
+mod errors;
+mod failover;
+mod flavours;
+mod leaks;
+mod moves;
+
+use std::time::Duration;
+
+use distlock::{Client, DistLock, Flavour};
+use distlock_support::{Cluster, ClusterOptions};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Every flavour that is one lock.
+const FLAVOURS: [Flavour; 7] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
+
+/// Those whose holder keeps everybody out.
+fn exclusive() -> impl Iterator<Item = Flavour> {
+    FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Read)
+}
+
+async fn client(cluster: &Cluster) -> Client {
+    bed::builder(&cluster.url()).connect().await.expect("the cluster is there")
+}
+
+async fn end(client: Client) {
+    bed::idle(&client).await;
+    client.shutdown(secs(10)).await.expect("nothing keeps it");
+}
+
+async fn primaries(n: usize) -> Cluster {
+    Cluster::start(ClusterOptions::default().primaries(n).replicas(0)).await
+}
+
+fn lock(client: &Client, flavour: Flavour, name: &str) -> std::sync::Arc<dyn DistLock> {
+    client.lock(flavour, name)
+}

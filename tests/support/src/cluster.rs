@@ -1,0 +1,136 @@
+//! A real cluster per test: nodes on ports of their own, gone when the test process is. What happens to clusters in the
+//! field can be had step by step: a slot half moved, a primary killed, a replica promoted.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use distlock_support::{Cluster, ClusterOptions};
+//!
+//! let cluster = Cluster::start(ClusterOptions::default()).await;
+//! let primary = cluster.primary_of("lock").await;
+//! cluster.kill(primary).await;
+//! let promotion = cluster.promotion(primary).await;
+//! println!("{} after {:?}", promotion.node.url(), promotion.took);
+//! # }
+//! ```
+//!
+//! All waits poll up to a deadline, and panic with what was missing to the last.
+
+use std::time::{Duration, Instant};
+
+mod agree;
+mod failover;
+mod form;
+mod migrate;
+mod node;
+mod options;
+mod slot;
+mod view;
+
+pub use failover::Promotion;
+pub use node::Node;
+pub use options::ClusterOptions;
+pub use slot::{SLOTS, key_in, slot_of};
+pub use view::{Seen, SlotMap, View};
+
+/// Longer than anything that nodes do by themselves takes on a busy machine.
+const WITHIN: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+
+/// A cluster on the loopback interface; dropping it kills all nodes and removes their folders.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Node>,
+}
+
+impl Cluster {
+    /// Starts the nodes, makes a cluster of them, and waits until it is whole (see [`Cluster::whole`]).
+    ///
+    /// # Panics
+    /// When that fails.
+    pub async fn start(options: ClusterOptions) -> Self {
+        let cluster = Self { nodes: form::launch(&options).await };
+        form::form(&cluster.nodes, options.primaries).await;
+        cluster.whole().await;
+        cluster
+    }
+
+    /// `redis-cluster://host:port,host:port,...`: all nodes, in the order of [`Cluster::nodes`].
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
+        format!("redis-cluster://{}", hosts.join(","))
+    }
+
+    /// The nodes: first those that were primaries at the start, then their replicas, each primary's first one, then each
+    /// primary's second one.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The node of this id.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn node(&self, id: &str) -> &Node {
+        let node = self.nodes.iter().find(|node| node.id() == id);
+        node.unwrap_or_else(|| panic!("the cluster has no node {id}"))
+    }
+
+    /// The node that serves a key's slot, as all running nodes agree.
+    pub async fn primary_of(&self, key: impl AsRef<[u8]>) -> &Node {
+        self.owner(slot_of(key)).await
+    }
+
+    /// The node that serves a slot, as all running nodes agree.
+    ///
+    /// # Panics
+    /// When the slot is nobody's.
+    pub async fn owner(&self, slot: u16) -> &Node {
+        match self.agreed().await.owner(slot) {
+            Some(id) => self.node(id),
+            None => panic!("slot {slot} is nobody's"),
+        }
+    }
+
+    /// A primary other than this one.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn other_primary(&self, than: &Node) -> &Node {
+        for node in self.running() {
+            if node.id() != than.id() && node.is_primary().await {
+                return node;
+            }
+        }
+        panic!("{} is the only primary", than.addr())
+    }
+
+    /// The running replicas of a node.
+    pub async fn replicas_of(&self, primary: &Node) -> Vec<&Node> {
+        let mut replicas = Vec::new();
+        for node in self.running() {
+            if node.view().await.myself().primary.as_deref() == Some(primary.id()) {
+                replicas.push(node);
+            }
+        }
+        replicas
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.is_running())
+    }
+}
+
+/// Polls until that is so; what is missing yet is told when it never is.
+///
+/// # Panics
+/// After [`WITHIN`].
+async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        match probe().await {
+            Ok(found) => return found,
+            Err(missing) if Instant::now() > deadline => panic!("waited {WITHIN:?} for {what}: {missing}"),
+            Err(_) => tokio::time::sleep(POLL).await,
+        }
+    }
+}

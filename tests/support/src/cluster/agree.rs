@@ -1,0 +1,77 @@
+//! Whether the nodes are at one.
+
+use futures::future::join_all;
+
+use super::node::Node;
+use super::view::{SlotMap, View};
+use super::{Cluster, until};
+
+impl Cluster {
+    /// Waits until all running nodes have one slot map, and gives it. A node that is away may own slots in it, as long as
+    /// nobody took them over: [`Cluster::promotion`] waits for that.
+    pub async fn agreed(&self) -> SlotMap {
+        until("one slot map", async || {
+            let maps = join_all(self.running().map(async |node| node.view().await.slot_map())).await;
+            match maps.split_first() {
+                Some((first, rest)) if rest.iter().all(|map| map == first) => Ok(first.clone()),
+                Some(_) => Err(format!("{maps:?}")),
+                None => Err("no node runs".to_owned()),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the cluster is whole as far as its nodes run: one slot map, `cluster_state:ok` everywhere, all of them
+    /// linked with each other, none suspected, each known as what it is, and all replicas up to date with their primaries.
+    pub async fn whole(&self) {
+        until("a whole cluster", async || {
+            let nodes: Vec<&Node> = self.running().collect();
+            let views = join_all(nodes.iter().map(|node| node.view())).await;
+            let map = views.first().map(View::slot_map).unwrap_or_default();
+            for (node, view) in nodes.iter().zip(&views) {
+                if view.slot_map() != map {
+                    return Err(format!("{} has another slot map: {view:?}", node.addr()));
+                }
+                if let Some(why) = nodes.iter().zip(&views).find_map(|(other, own)| doubt(view, other, own)) {
+                    return Err(format!("{}: {why}", node.addr()));
+                }
+                let state = node.field(&["CLUSTER", "INFO"], "cluster_state").await;
+                if state != "ok" {
+                    return Err(format!("{}: cluster_state:{state}", node.addr()));
+                }
+                if let Some(primary) = &view.myself().primary {
+                    // A primary seen by its replica first would have fewer replicas than it has.
+                    let Some(position) = nodes.iter().position(|other| other.id() == primary) else { continue };
+                    replication(node, nodes[position], &views).await?;
+                }
+            }
+            Ok(())
+        })
+        .await;
+    }
+}
+
+/// What keeps this view from taking a running node for a sound one, and for what that one takes itself.
+fn doubt(view: &View, other: &Node, own: &View) -> Option<String> {
+    let Some(seen) = view.node(other.id()) else { return Some(format!("does not know {}", other.addr())) };
+    let linked = seen.linked || seen.is("myself");
+    let doubted = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| seen.is(flag));
+    // Who takes a replica for a primary yet would not vote for it.
+    let same = seen.primary == own.myself().primary && seen.addr == other.addr().to_string();
+    (!linked || doubted || !same).then(|| format!("sees {seen:?}"))
+}
+
+/// Whether a replica's link is up, and its primary counts all its replicas as online.
+async fn replication(replica: &Node, primary: &Node, views: &[View]) -> Result<(), String> {
+    let link = replica.field(&["INFO", "replication"], "master_link_status").await;
+    if link != "up" {
+        return Err(format!("{}: master_link_status:{link}", replica.addr()));
+    }
+    let info: String = primary.admin().cmd(&["INFO", "replication"]).await;
+    let online = info.lines().filter(|line| line.starts_with("slave") && line.contains("state=online")).count();
+    let replicas = views.iter().filter(|view| view.myself().primary.as_deref() == Some(primary.id())).count();
+    if online < replicas {
+        return Err(format!("{} has {online} of {replicas} replicas online", primary.addr()));
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! How a cluster comes to be, without redis-cli.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+
+use super::node::Node;
+use super::options::ClusterOptions;
+use super::slot::SLOTS;
+use super::until;
+use crate::ports::BUS_OFFSET;
+use crate::{Proxy, RedisServer};
+
+/// Nodes forget a handshake that came to nothing about so soon.
+const MEET_AGAIN: Duration = Duration::from_secs(2);
+
+/// Starts the servers, all at once: primaries come first, then the first replicas of each, then the second ones.
+pub(super) async fn launch(options: &ClusterOptions) -> Vec<Node> {
+    let count = options.primaries * (1 + options.replicas);
+    let servers: Vec<(RedisServer, Option<Proxy>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(|| Node::launch(options))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|server| server.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    join_all(servers.into_iter().map(|(server, proxy)| Node::new(server, proxy))).await
+}
+
+/// Makes one cluster of them.
+pub(super) async fn form(nodes: &[Node], primaries: usize) {
+    let ranges = shares(primaries);
+    for (n, node) in nodes.iter().enumerate() {
+        // A node that knows others takes no epoch any more, and two primaries of one epoch would have to settle it.
+        node.admin().cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
+        if let Some((first, last)) = ranges.get(n) {
+            node.admin().cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
+        }
+    }
+    meet(nodes).await;
+    join_all(nodes[primaries..].iter().enumerate().map(|(n, replica)| {
+        let primary = &nodes[n % primaries];
+        async move { replica.admin().cmd::<()>(&["CLUSTER", "REPLICATE", primary.id()]).await }
+    }))
+    .await;
+}
+
+/// The slots of each primary, first and last.
+fn shares(primaries: usize) -> Vec<(usize, usize)> {
+    let slots = usize::from(SLOTS);
+    (0..primaries).map(|n| (n * slots / primaries, (n + 1) * slots / primaries - 1)).collect()
+}
+
+/// Introduces each node to each other one: gossip alone takes longer the more there are.
+async fn meet(nodes: &[Node]) {
+    let mut introduced = None;
+    until("nodes to know each other", async || {
+        let views = join_all(nodes.iter().map(Node::view)).await;
+        let knows = |a: usize, b: usize| views[a].node(nodes[b].id()).is_some_and(|seen| !seen.is("handshake"));
+        let pairs = (0..nodes.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
+        let strangers: Vec<_> = pairs.filter(|&(a, b)| !knows(a, b) || !knows(b, a)).collect();
+        if strangers.is_empty() {
+            return Ok(());
+        }
+        if introduced.is_none_or(|at: Instant| at.elapsed() > MEET_AGAIN) {
+            introduced = Some(Instant::now());
+            // A handshake makes both known to each other.
+            for &(a, b) in &strangers {
+                let port = nodes[b].server().port();
+                let (port, bus) = (port.to_string(), (port + BUS_OFFSET).to_string());
+                nodes[a].admin().cmd::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
+            }
+        }
+        Err(format!("{} pairs are strangers yet", strangers.len()))
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_all_slots_once() {
+        for primaries in [1, 2, 3, 5, 7, 100] {
+            let shares = shares(primaries);
+            assert_eq!((shares[0].0, shares[primaries - 1].1), (0, usize::from(SLOTS) - 1));
+            assert!(shares.windows(2).all(|two| two[0].1 + 1 == two[1].0), "{shares:?}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! One node of a cluster.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::options::ClusterOptions;
+use super::view::View;
+use crate::{Admin, Proxy, RedisServer};
+
+/// How a node is.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Running,
+    /// Killed or frozen.
+    Away(Away),
+}
+
+/// Since when a node is away, and what it served then.
+#[derive(Clone, Debug)]
+pub(super) struct Away {
+    pub(super) since: Instant,
+    pub(super) slots: Vec<RangeInclusive<u16>>,
+    frozen: bool,
+}
+
+/// A node: its server, and an administrator's connection to it.
+#[derive(Debug)]
+pub struct Node {
+    id: String,
+    // The proxy goes first: it closes what leads to the server.
+    proxy: Option<Proxy>,
+    server: RedisServer,
+    admin: Admin,
+    state: Mutex<State>,
+}
+
+impl Node {
+    /// The server of a node, behind a proxy where the options want one. It blocks until it answers.
+    pub(super) fn launch(options: &ClusterOptions) -> (RedisServer, Option<Proxy>) {
+        // A proxy has to be there first, as the server announces its port; nobody connects to it yet.
+        let proxy = options.proxies.then(|| Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1))));
+        let server = options.server(proxy.as_ref().map(Proxy::port)).start();
+        if let Some(proxy) = &proxy {
+            proxy.set_upstream(server.addr());
+        }
+        (server, proxy)
+    }
+
+    pub(super) async fn new(server: RedisServer, proxy: Option<Proxy>) -> Self {
+        let admin = Admin::connect(&server).await;
+        let id = admin.cmd(&["CLUSTER", "MYID"]).await;
+        Self { id, proxy, server, admin, state: Mutex::new(State::Running) }
+    }
+
+    /// Its id in the cluster; a node that starts again keeps it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The address for clients: its proxy's, where it has one.
+    pub fn addr(&self) -> SocketAddr {
+        self.proxy.as_ref().map_or(self.server.addr(), Proxy::addr)
+    }
+
+    /// `redis://127.0.0.1:port` for clients.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.addr())
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    /// When the node has been killed.
+    pub fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// An administrator's connection, past the proxy.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// What stands in front of it with [`ClusterOptions::proxies`]: what it does to clients it does to the replication with
+    /// this node as the primary, too, while the bus goes on.
+    ///
+    /// # Panics
+    /// When the cluster was started without.
+    pub fn proxy(&self) -> &Proxy {
+        match &self.proxy {
+            Some(proxy) => proxy,
+            None => panic!("node {} has no proxy: see ClusterOptions::proxies", self.addr()),
+        }
+    }
+
+    /// Its server, to look at: its log, its folder. What happens to it is for [`super::Cluster`] to do, which keeps count.
+    pub fn server(&self) -> &RedisServer {
+        &self.server
+    }
+
+    /// Whether it is neither killed nor frozen.
+    pub fn is_running(&self) -> bool {
+        matches!(*self.state.lock(), State::Running)
+    }
+
+    /// What it says of the cluster.
+    pub async fn view(&self) -> View {
+        let text: String = self.admin.cmd(&["CLUSTER", "NODES"]).await;
+        View::parse(&text)
+    }
+
+    /// Whether it is a primary, as it sees itself.
+    pub async fn is_primary(&self) -> bool {
+        self.view().await.myself().is("master")
+    }
+
+    /// One field of `CLUSTER INFO` or of a section of `INFO`; empty where there is none.
+    pub(super) async fn field(&self, command: &[&str], name: &str) -> String {
+        let text: String = self.admin.cmd(command).await;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_default().to_owned()
+    }
+
+    pub(super) fn away(&self) -> Option<Away> {
+        match &*self.state.lock() {
+            State::Running => None,
+            State::Away(away) => Some(away.clone()),
+        }
+    }
+
+    /// What it served is to be told, unless it is frozen: that was told then.
+    pub(super) fn kill9(&self, slots: Option<Vec<RangeInclusive<u16>>>) {
+        let mut state = self.state.lock();
+        *state = match (&*state, slots) {
+            (State::Away(away), None) => State::Away(Away { frozen: false, ..away.clone() }),
+            (_, slots) => State::Away(Away { since: Instant::now(), slots: slots.unwrap_or_default(), frozen: false }),
+        };
+        self.server.kill9();
+    }
+
+    pub(super) fn freeze(&self, slots: Vec<RangeInclusive<u16>>) {
+        *self.state.lock() = State::Away(Away { since: Instant::now(), slots, frozen: true });
+        self.server.stop();
+    }
+
+    pub(super) fn thaw(&self) {
+        let mut state = self.state.lock();
+        assert!(matches!(&*state, State::Away(away) if away.frozen), "node {} is not frozen", self.addr());
+        self.server.cont();
+        *state = State::Running;
+    }
+
+    pub(super) fn restart(&self) {
+        self.server.restart();
+        *self.state.lock() = State::Running;
+    }
+}

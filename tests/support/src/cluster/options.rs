@@ -1,0 +1,103 @@
+//! How a cluster is to be.
+
+use std::time::Duration;
+
+use crate::RedisServer;
+use crate::server::Builder;
+
+/// What [`super::Cluster::start`] is to start.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClusterOptions {
+    pub(super) primaries: usize,
+    pub(super) replicas: usize,
+    pub(super) proxies: bool,
+    node_timeout: Duration,
+    require_full_coverage: bool,
+    config: Vec<String>,
+}
+
+impl Default for ClusterOptions {
+    /// Three primaries with a replica each, a node timeout of 1 s, full coverage required as by default.
+    fn default() -> Self {
+        Self {
+            primaries: 3,
+            replicas: 1,
+            proxies: false,
+            node_timeout: Duration::from_secs(1),
+            require_full_coverage: true,
+            config: Vec::new(),
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// How many primaries; a promotion needs the votes of more than half of them, so at least 3 where one may fail.
+    pub fn primaries(mut self, n: usize) -> Self {
+        assert!(n > 0, "a cluster without a primary");
+        self.primaries = n;
+        self
+    }
+
+    /// How many replicas each primary has; 0 is allowed.
+    pub fn replicas(mut self, n: usize) -> Self {
+        self.replicas = n;
+        self
+    }
+
+    /// `cluster-node-timeout` in ms: after so long a silent node is suspected.
+    pub fn node_timeout(mut self, ms: u64) -> Self {
+        self.node_timeout = Duration::from_millis(ms);
+        self
+    }
+
+    /// `cluster-require-full-coverage`: whether all slots are down while one is not served.
+    pub fn require_full_coverage(mut self, on: bool) -> Self {
+        self.require_full_coverage = on;
+        self
+    }
+
+    /// Whether clients (and replicas) reach every node through a [`crate::Proxy`] of its own: nodes announce its port, so
+    /// redirections lead there as well. Only the bus goes around it.
+    pub fn proxies(mut self, on: bool) -> Self {
+        self.proxies = on;
+        self
+    }
+
+    /// One more line of configuration for every node, such as `min-replicas-to-write 1`; its words stand between blanks.
+    /// These come last, so they win over what this fixture sets.
+    pub fn config(mut self, line: &str) -> Self {
+        self.config.push(line.to_owned());
+        self
+    }
+
+    /// The server of one node.
+    pub(super) fn server(&self, announced: Option<u16>) -> Builder {
+        let coverage = if self.require_full_coverage { "yes" } else { "no" };
+        let mut server = RedisServer::builder()
+            .bus(true)
+            .arg("--cluster-enabled", "yes")
+            .arg("--cluster-config-file", "nodes.conf")
+            .arg("--cluster-node-timeout", &self.node_timeout.as_millis().to_string())
+            // A node learns its address when it meets others; one that is alone never would.
+            .arg("--cluster-announce-ip", "127.0.0.1")
+            .arg("--cluster-require-full-coverage", coverage)
+            // Replicas stay where a test has put them, and a primary without slots remains one.
+            .arg("--cluster-allow-replica-migration", "no")
+            // A replica gets its data at once, not only when others may have come as well.
+            .arg("--repl-diskless-sync-delay", "0");
+        if let Some(port) = announced {
+            server = server.arg("--cluster-announce-port", &port.to_string());
+        }
+        for line in &self.config {
+            for (n, word) in line.split_whitespace().enumerate() {
+                server = match (n, word) {
+                    (0, name) => server.arg(&format!("--{name}"), ""),
+                    (_, "\"\"") => server.arg("", ""),
+                    (_, word) => server.arg(word, ""),
+                };
+            }
+        }
+        server
+    }
+}

@@ -1,0 +1,67 @@
+//! Ports that nobody listens on.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
+/// Ports are taken from below the range the kernel gives to outgoing connections: a client that
+/// keeps connecting to the port of a dead server could otherwise end up connected to itself.
+const PORTS: Range<u32> = 11_000..22_000;
+
+/// A node of a cluster has its bus so far above its port.
+pub(crate) const BUS_OFFSET: u16 = 10_000;
+/// From here on the bus is above [`PORTS`], and up to here below the range of outgoing connections.
+const NODE_PORTS: Range<u32> = 12_000..21_000;
+
+/// A port nobody listens on now; a stranger may take it before the server does.
+pub(crate) fn free() -> u16 {
+    next(PORTS, &is_free)
+}
+
+/// As [`free`], for a node of a cluster: the port of its bus is free as well.
+pub(crate) fn free_for_node() -> u16 {
+    next(NODE_PORTS, &|port| is_free(port) && is_free(port + BUS_OFFSET))
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+fn next(among: Range<u32>, suits: &dyn Fn(u16) -> bool) -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = clock.map_or(0, |d| d.subsec_nanos()) ^ std::process::id().rotate_left(16);
+    // The first call of a process sets where it starts; 7 has no factor in common with the length of either range.
+    let _ = NEXT.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
+    let ports = among.end - among.start;
+    for _ in 0..ports {
+        let n = NEXT.fetch_add(7, Ordering::Relaxed);
+        let port = u16::try_from(among.start + n % ports).unwrap_or(u16::MAX);
+        if suits(port) {
+            return port;
+        }
+    }
+    panic!("no free port in {among:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_has_room_for_its_bus() {
+        for _ in 0..100 {
+            let port = free_for_node();
+            let bus = u32::from(port + BUS_OFFSET);
+            assert!(port <= 20_999 && !PORTS.contains(&bus) && bus < 32_768, "{port}");
+        }
+        let taken = free_for_node();
+        let bus = TcpListener::bind((Ipv4Addr::LOCALHOST, taken + BUS_OFFSET)).expect("it was free");
+        let near = u32::from(taken)..u32::from(taken) + 100;
+        assert_ne!(
+            next(near, &|port| is_free(port + BUS_OFFSET)),
+            bus.local_addr().expect("bound").port() - BUS_OFFSET
+        );
+    }
+}

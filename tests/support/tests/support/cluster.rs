@@ -1,0 +1,288 @@
+//! The cluster fixture against real nodes: formation, slots on the move, promotions, ends.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use distlock_support::child::{self, Child};
+use distlock_support::cluster::{SLOTS, key_in};
+use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, reaper, slot_of, undisturbed};
+use redis::Value;
+
+/// Three primaries without replicas, for what needs none.
+fn bare() -> ClusterOptions {
+    ClusterOptions::default().replicas(0)
+}
+
+/// The answer to a command as text, errors included.
+async fn answer(node: &Node, command: &[&str]) -> String {
+    match node.admin().raw(command).await {
+        Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+        Ok(value) => format!("{value:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Whether an answer is the error of this code, which leads to that node.
+fn leads(answer: &str, code: &str, slot: u16, to: &Node) -> bool {
+    answer.to_uppercase().contains(code) && answer.contains(&format!("{slot} {}", to.addr()))
+}
+
+async fn set(node: &Node, key: &str) {
+    node.admin().cmd::<()>(&["SET", key, "v"]).await;
+}
+
+async fn await_end(pids: &[u32], dirs: &[PathBuf]) {
+    let start = Instant::now();
+    while !pids.iter().all(|pid| reaper::has_ended(*pid)) || dirs.iter().any(|dir| dir.exists()) {
+        assert!(start.elapsed() < Duration::from_secs(10), "of {pids:?} or {dirs:?} something is left");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn remains(cluster: &Cluster) -> (Vec<u32>, Vec<PathBuf>) {
+    cluster.nodes().iter().map(|node| (node.pid(), node.server().dir().to_owned())).unzip()
+}
+
+#[tokio::test]
+async fn three_primaries_with_replicas_are_formed_and_leave_nothing() {
+    let start = Instant::now();
+    let cluster = Cluster::start(ClusterOptions::default()).await;
+    let took = start.elapsed();
+    println!("formed in {took:?}");
+    assert!(took < Duration::from_secs(10), "formed in {took:?}");
+    assert_eq!(cluster.nodes().len(), 6);
+    assert!(cluster.url().starts_with(&format!("redis-cluster://{},", cluster.nodes()[0].addr())));
+    let map = cluster.agreed().await;
+    assert_eq!((map.served(), map.ranges.len()), (usize::from(SLOTS), 3));
+    for (n, primary) in cluster.nodes()[..3].iter().enumerate() {
+        assert!(primary.is_primary().await && primary.server().port() <= 20_999);
+        let replicas = cluster.replicas_of(primary).await;
+        assert_eq!(replicas.iter().map(|node| node.id()).collect::<Vec<_>>(), [cluster.nodes()[3 + n].id()]);
+        let key = key_in(*map.ranges[n].0.end(), "k");
+        assert_eq!(cluster.primary_of(&key).await.id(), primary.id());
+        set(primary, &key).await;
+        // All replicas are there from the start: this does not wait for one to come.
+        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
+        assert_eq!(replicas[0].admin().keys().await, [key]);
+    }
+    let (pids, dirs) = remains(&cluster);
+    cluster.stop(&cluster.nodes()[0]).await;
+    cluster.stop(&cluster.nodes()[4]).await;
+    cluster.kill(&cluster.nodes()[4]).await;
+    drop(cluster);
+    await_end(&pids, &dirs).await;
+}
+
+#[tokio::test]
+async fn clusters_that_start_at_once_do_not_meet() {
+    let (a, b) = tokio::join!(Cluster::start(bare()), Cluster::start(bare().primaries(4)));
+    let mut ports: Vec<_> = [&a, &b].iter().flat_map(|c| c.nodes()).map(|node| node.addr().port()).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 7);
+    for (cluster, nodes) in [(&a, 3), (&b, 4)] {
+        assert_eq!(cluster.nodes()[0].view().await.0.len(), nodes);
+    }
+}
+
+#[tokio::test]
+async fn options_come_to_every_node_and_slots_are_those_of_the_server() {
+    let options = bare().primaries(1).node_timeout(1_234).require_full_coverage(false);
+    let options =
+        options.config("client-output-buffer-limit normal 1mb 1mb 60").config("cluster-announce-hostname \"\"");
+    let cluster = Cluster::start(options.config("appendonly yes")).await;
+    let node = &cluster.nodes()[0];
+    for (name, value) in [
+        ("cluster-node-timeout", "1234"),
+        ("cluster-require-full-coverage", "no"),
+        ("appendonly", "yes"),
+        ("cluster-announce-hostname", ""),
+    ] {
+        assert_eq!(node.admin().cmd::<Vec<String>>(&["CONFIG", "GET", name]).await, [name, value]);
+    }
+    let limits: Vec<String> = node.admin().cmd(&["CONFIG", "GET", "client-output-buffer-limit"]).await;
+    assert!(limits[1].contains("normal 1048576 1048576 60"), "{limits:?}");
+
+    let mut numbers = Numbers::new(7);
+    for _ in 0..500 {
+        // Braces come often, as they are what matters.
+        let key: Vec<u8> = (0..numbers.below(12)).map(|_| b"{}{}ab\0\xff"[numbers.below(8) as usize]).collect();
+        let told: u16 = node.admin().cmd_bytes(&[b"CLUSTER", &b"KEYSLOT"[..], &key]).await;
+        assert_eq!(slot_of(&key), told, "{key:?}");
+    }
+    // One that starts again has its keys from the append-only file, and its slots from nodes.conf.
+    set(node, "k").await;
+    cluster.kill(node).await;
+    cluster.restart(node);
+    cluster.whole().await;
+    assert_eq!(answer(node, &["GET", "k"]).await, "v");
+}
+
+#[tokio::test]
+async fn slot_moves_key_by_key() {
+    let cluster = Cluster::start(bare()).await;
+    let (a, b) = ("{tag}a", "{tag}b");
+    let slot = slot_of(a);
+    let from = cluster.primary_of(a).await;
+    let to = cluster.other_primary(from).await;
+    set(from, a).await;
+    set(from, b).await;
+
+    cluster.open_slot(slot, to).await;
+    cluster.move_keys(slot, &[a]).await;
+    assert_eq!(cluster.keys_in_slot(slot).await, [b.as_bytes()]);
+    let asked = answer(from, &["GET", a]).await;
+    assert!(leads(&asked, "ASK", slot, to), "{asked}");
+    assert_eq!(answer(from, &["GET", b]).await, "v");
+    let both = answer(from, &["MGET", a, b]).await;
+    assert!(both.to_uppercase().contains("TRYAGAIN"), "{both}");
+    let moved = answer(to, &["GET", a]).await;
+    assert!(leads(&moved, "MOVED", slot, from), "{moved}");
+    to.admin().cmd::<()>(&["ASKING"]).await;
+    assert_eq!(answer(to, &["GET", a]).await, "v");
+    assert_eq!(cluster.owner(slot).await.id(), from.id());
+
+    cluster.move_keys(slot, &[b]).await;
+    cluster.close_slot(slot).await;
+    assert_eq!(cluster.owner(slot).await.id(), to.id());
+    assert_eq!(answer(to, &["MGET", a, b]).await, answer(to, &["MGET", b, a]).await);
+    let moved = answer(from, &["GET", b]).await;
+    assert!(leads(&moved, "MOVED", slot, to), "{moved}");
+
+    // And back, with more keys than go in one command.
+    for n in 0..250 {
+        set(to, &format!("{{tag}}{n}")).await;
+    }
+    cluster.move_slot(slot, from).await;
+    assert_eq!(cluster.keys_in_slot(slot).await.len(), 252);
+    assert_eq!((from.admin().keys().await.len(), to.admin().keys().await.len()), (252, 0));
+}
+
+#[tokio::test]
+async fn atomic_migration_where_there_is_one() {
+    let cluster = Cluster::start(bare()).await;
+    let from = cluster.primary_of("k").await;
+    let to = cluster.other_primary(from).await;
+    let slot = slot_of("k");
+    set(from, "k").await;
+    let known = answer(from, &["CLUSTER", "HELP"]).await.contains("MIGRATESLOTS");
+    match cluster.migrate_atomically(slot..=slot, to).await {
+        Ok(()) => assert_eq!(answer(to, &["GET", "k"]).await, "v"),
+        Err(why) => assert!(!known, "{why}"),
+    }
+    assert_eq!(cluster.owner(slot).await.id() == to.id(), known);
+}
+
+#[tokio::test]
+async fn replica_takes_over_from_a_killed_primary() {
+    undisturbed(async || {
+        let cluster = Cluster::start(ClusterOptions::default()).await;
+        let primary = cluster.primary_of("k").await;
+        let replica = cluster.replicas_of(primary).await[0];
+        set(primary, "k").await;
+        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
+        cluster.kill(primary).await;
+        assert!(!primary.is_running());
+        let promotion = cluster.promotion(primary).await;
+        println!("promoted {:?} after a kill", promotion.took);
+        assert_eq!(promotion.node.id(), replica.id());
+        cluster.whole().await;
+        assert_eq!(cluster.primary_of("k").await.id(), replica.id());
+        assert_eq!(answer(replica, &["GET", "k"]).await, "v");
+
+        cluster.restart(primary);
+        cluster.whole().await;
+        assert_eq!(cluster.replicas_of(replica).await[0].id(), primary.id());
+        assert_eq!(primary.admin().keys().await, ["k"]);
+
+        let to = cluster.other_primary(replica).await;
+        cluster.move_slot(slot_of("k"), to).await;
+        assert_eq!(cluster.primary_of("k").await.id(), to.id());
+        assert_eq!(to.admin().cmd::<u64>(&["WAIT", "1", "5000"]).await, 1);
+        assert_eq!(cluster.replicas_of(to).await[0].admin().keys().await, ["k"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn replica_takes_over_from_a_frozen_primary_and_by_hand() {
+    undisturbed(async || {
+        let cluster = Cluster::start(ClusterOptions::default().node_timeout(500)).await;
+        let [first, second] =
+            [cluster.primary_of("k").await, cluster.replicas_of(cluster.primary_of("k").await).await[0]];
+        cluster.stop(first).await;
+        let promotion = cluster.promotion(first).await;
+        println!("promoted {:?} after a freeze, node timeout 500 ms", promotion.took);
+        assert_eq!(promotion.node.id(), second.id());
+        cluster.cont(first);
+        cluster.whole().await;
+        assert_eq!(cluster.replicas_of(second).await[0].id(), first.id());
+
+        let promotion = cluster.failover(first).await;
+        println!("promoted {:?} by hand", promotion.took);
+        assert_eq!(cluster.primary_of("k").await.id(), first.id());
+        assert_eq!(cluster.replicas_of(first).await[0].id(), second.id());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn proxies_stand_between_clients_and_nodes_but_not_between_nodes() {
+    undisturbed(async || {
+        let cluster = Cluster::start(ClusterOptions::default().replicas(1).proxies(true)).await;
+        let primary = cluster.primary_of("k").await;
+        let other = cluster.other_primary(primary).await;
+        assert_eq!(primary.addr(), primary.proxy().addr());
+        let moved = answer(other, &["GET", "k"]).await;
+        assert!(leads(&moved, "MOVED", slot_of("k"), primary), "{moved}");
+
+        let client = Admin::from_url(&primary.url()).await;
+        primary.proxy().blackhole(true);
+        let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
+        assert!(silent.is_err(), "{silent:?}");
+        // Twice as long as a node that does not answer the others would stay one.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            assert_eq!(cluster.primary_of("k").await.id(), primary.id());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // Its replica does not hear of it either.
+        set(primary, "k").await;
+        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
+        primary.proxy().heal();
+        cluster.whole().await;
+        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "10000"]).await, 1);
+        assert_eq!(client.cmd::<String>(&["GET", "k"]).await, "v");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn child_with_a_cluster() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let cluster = Cluster::start(bare().proxies(true)).await;
+    cluster.stop(&cluster.nodes()[1]).await;
+    let (pids, dirs) = remains(&cluster);
+    for (pid, dir) in pids.iter().zip(&dirs) {
+        child::say(&format!("{pid} {}", dir.display()));
+    }
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn cluster_dies_with_its_test_process() {
+    let mut process = Child::spawn("cluster::child_with_a_cluster", &[]);
+    let (mut pids, mut dirs) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let line = process.line().await.expect("a line");
+        let (pid, dir) = line.split_once(' ').expect("two words");
+        pids.push(pid.parse().expect("a pid"));
+        dirs.push(PathBuf::from(dir));
+    }
+    assert!(pids.iter().all(|pid| !reaper::has_ended(*pid)));
+    process.kill9();
+    await_end(&pids, &dirs).await;
+}
