@@ -157,8 +157,9 @@ impl Queues {
     /// Checks a lock when its lease is over, in so many ms.
     pub(crate) fn check_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
         let due = now + Duration::from_millis(ms + 2);
+        // What was learnt last is nearest to the truth, be it later than what was known before.
         let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));
-        if before.is_none() {
+        if before.is_none_or(|(_, before)| due < before) {
             self.kick.notify_one();
         }
     }

@@ -172,8 +172,14 @@ impl Core {
                     let _ = queued.answer.send(outcome_of_step(reply));
                 }
             }
-            Err(fault) if fault.kind == FaultKind::Refused && fault.message.starts_with("CROSSSLOT") => {
-                self.refused.store(true, Ordering::Relaxed);
+            // Before any of it ran: names of several slots, which stays so, or one key or command that this login may not use.
+            Err(fault)
+                if fault.kind == FaultKind::Refused
+                    && ["CROSSSLOT", "NOPERM"].iter().any(|code| fault.message.starts_with(code)) =>
+            {
+                if fault.message.starts_with("CROSSSLOT") {
+                    self.refused.store(true, Ordering::Relaxed);
+                }
                 self.run_singly(batch).await;
             }
             outcome => {

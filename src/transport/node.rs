@@ -103,7 +103,12 @@ impl Transport for Node {
             }
         };
         let subscribing = Arc::clone(&self.subscribing);
-        Box::pin(async move { subscribing.join(channel, subscribe).await })
+        Box::pin(async move {
+            // The wait for those who come before it included.
+            let joined = tokio::time::timeout(limit, subscribing.join(channel, subscribe)).await;
+            joined
+                .unwrap_or_else(|_| Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")))
+        })
     }
 
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
@@ -126,7 +131,10 @@ impl Transport for Node {
             }
         };
         let unsubscribing = Arc::clone(&self.unsubscribing);
-        Box::pin(async move { unsubscribing.join(channel, unsubscribe).await.unwrap_or(()) })
+        Box::pin(async move {
+            let joined = tokio::time::timeout(limit, unsubscribing.join(channel, unsubscribe)).await;
+            joined.unwrap_or(Ok(())).unwrap_or(());
+        })
     }
 
     fn listen(&self, listener: Weak<dyn Listener>) {

@@ -1,5 +1,6 @@
-//! How many attempts of a client are under way at a time. Each takes some 2 KB until it is answered, and the server takes a
-//! few dozen in one command: the others of a crowd that comes at once wait for theirs at a tenth of that.
+//! How many attempts of those who come to wait are under way at a time: so many past all crowds, and as many of each crowd, which is
+//! of one name. Each takes some 2 KB until it is answered, and the server takes a few dozen in one command: the others of a crowd that
+//! comes at once wait for theirs at a tenth of that. Single attempts, and those of waiters that have a place, are not held up.
 
 use std::collections::HashMap;
 use std::sync::Arc;

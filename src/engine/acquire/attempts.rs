@@ -74,7 +74,10 @@ impl<'a> Attempts<'a> {
             // Held back for long enough: the waiters of the other half do not come first any more.
             self.manner.gives_way = false;
         }
-        let tried = match request.admitted().await {
+        // Whoever has come before stands behind nobody who only comes: others may wait for it.
+        let joins = self.manner.queueing == Queueing::Join && self.entry.is_none() && !request.is_in();
+        let admitted = if joins { request.admitted().await } else { Ok(None) };
+        let tried = match admitted {
             Ok(admitted) => {
                 let attempt = request.attempt(&self.target, self.doubt.is_some(), self.manner, admitted);
                 request.bounded(attempt).await

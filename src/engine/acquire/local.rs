@@ -119,7 +119,7 @@ impl Awaited for LockWait<'_> {
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
         }
-        if self.request.protocol.backoff().is_some() {
+        if self.request.protocol.backoff().is_some() && !self.attempts.is_failing() {
             waiter.note_other_holder();
         }
         if self.request.protocol.nature().shared {

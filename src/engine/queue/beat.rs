@@ -42,8 +42,12 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
             // What has come since the last beat has one within a beat, whatever that said of those who waited then. The first of
             // a series: a beat after it.
             let soon = now + engine.options.beat();
-            next = Some(next.filter(|_| pause.is_some()).map_or(soon, |next: Moment| next.min(soon)));
-            continue;
+            let due = next.filter(|_| pause.is_some()).map_or(soon, |next: Moment| next.min(soon));
+            next = Some(due);
+            // However often it is told of something new, what is due is done.
+            if engine.queues.idle_for(now, due.since(now)).is_none_or(|idle| !idle.is_zero()) {
+                continue;
+            }
         }
         let whole = next.is_none_or(|next| now >= next);
         let quiet = beat(&engine, now, whole).await;

@@ -89,6 +89,25 @@ async fn a_shared_command_that_the_server_refuses_is_refused_for_each() {
     done(client, &fake).await;
 }
 
+/// One name that this login may not use has the server refuse all of a command before any of it runs.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_forbidden_is_refused_alone() {
+    let (client, fake) = client(|options| options.coalesce = true);
+    for _ in 0..2 {
+        fake.next("many", Fate::Refused("NOPERM No permissions to access a key"));
+        let got = ask(&client, 8).await;
+        assert!(got.iter().all(held), "{got:?}");
+        drop(got);
+        settle().await;
+    }
+    // Others go together all the same.
+    let before = fake.sent("many").len();
+    drop(ask(&client, 8).await);
+    assert_eq!(fake.sent("many").len(), before + 1);
+    settle().await;
+    done(client, &fake).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_one_name_at_a_time_is_asked_for_several_once() {
     let (client, fake) = client(|options| options.coalesce = true);

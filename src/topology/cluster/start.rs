@@ -58,10 +58,8 @@ impl ClusterUrl {
             return Err(Error::config("a cluster has database 0 alone: the URL of one ends behind the last server"));
         }
         let read = |host: &str| {
-            let (host, port) = match Address::split(host) {
-                Some((host, port)) => (host, port),
-                None => (host, 6379),
-            };
+            let is_alone = !host.contains(':') || host.starts_with('[') && host.ends_with(']');
+            let (host, port) = if is_alone { (host, 6379) } else { Address::split(host)? };
             Address::new(host, port)
         };
         let seeds: Option<Vec<Address>> = hosts.split(',').map(read).collect();

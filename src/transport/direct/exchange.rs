@@ -19,6 +19,8 @@ enum Stage {
     Command(&'static str),
     Hash,
     Source,
+    /// It was answered.
+    Over,
 }
 
 /// A call under way. Dropped, it goes on without anybody who hears of it.
@@ -49,6 +51,7 @@ impl Exchange {
         });
         let call = &self.call;
         let ticket = match self.stage {
+            Stage::Over => Err(Fault::new(FaultKind::Lost, "asked for twice")),
             Stage::Command(command) => connection.send(deadline, context, |out| write_call(out, command, None, call)),
             Stage::Hash => {
                 let sha: Bytes = call.script.sha();
@@ -94,8 +97,10 @@ impl Future for Exchange {
                     Err(fault) => Poll::Ready(Err(fault)),
                 }
             }
-            Ok(answer) => Poll::Ready(answer.map_err(refusal)),
-            Err(fault) => Poll::Ready(Err(fault)),
+            outcome => {
+                this.stage = Stage::Over;
+                Poll::Ready(outcome.and_then(|answer| answer.map_err(refusal)))
+            }
         }
     }
 }

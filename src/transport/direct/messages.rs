@@ -49,6 +49,8 @@ struct Standing {
     opened: Opened,
     out: Vec<u8>,
     expected: VecDeque<Expected>,
+    /// How many of them are answers to subscribing to a channel.
+    subscribing: HashMap<Bytes, usize>,
     /// When a ping, or the subscriptions before it, are overdue.
     overdue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Subscriptions are being made anew: once they stand, every waiter has to look for itself.
@@ -143,8 +145,15 @@ impl Messages {
     /// Serves a connection until it is gone: why it is. None: nobody can ask any more.
     async fn serve(&mut self, opened: Opened, channels: &mut Channels, is_new: bool) -> Option<Trouble> {
         let kind = if self.sharded { &SHARDED } else { &PLAIN };
-        let mut standing =
-            Standing { opened, out: Vec::new(), expected: VecDeque::new(), overdue: None, is_anew: is_new, kind };
+        let mut standing = Standing {
+            opened,
+            out: Vec::new(),
+            expected: VecDeque::new(),
+            subscribing: HashMap::new(),
+            overdue: None,
+            is_anew: is_new,
+            kind,
+        };
         if is_new {
             for channel in &channels.wanted {
                 standing.subscribe(channel.clone());
@@ -222,6 +231,7 @@ impl Standing {
     /// One channel a command: each has one reply, be it an error.
     fn subscribe(&mut self, channel: Bytes) {
         write_words(&mut self.out, &[self.kind.subscribe, &channel]);
+        *self.subscribing.entry(channel.clone()).or_default() += 1;
         self.expected.push_back(Expected::Subscribed(channel));
     }
 
@@ -301,18 +311,21 @@ impl Standing {
             // Who may not ping has had an answer all the same.
             Expected::Pong => self.overdue = None,
             Expected::Subscribed(channel) => {
-                if let Err(Fault { message: error, .. }) = &outcome {
-                    channels.wanted.remove(&channel);
-                    if !channels.waiting.contains_key(&channel) {
+                let pending = self.subscribing.remove(&channel).unwrap_or(1) - 1;
+                if pending > 0 {
+                    // Nobody is told before the last of several that were asked for.
+                    self.subscribing.insert(channel, pending);
+                    return Ok(());
+                }
+                match &outcome {
+                    Err(_) if channels.waiting.contains_key(&channel) => drop(channels.wanted.remove(&channel)),
+                    // Still wanted by those who had it before: the next connection tries again.
+                    Err(Fault { message: error, .. }) => {
                         tracing::warn!(error, "a subscription could not be made anew: waiters look for themselves");
                     }
+                    Ok(()) => {}
                 }
-                // Not before the last of several that were asked for.
-                let comes_again =
-                    self.expected.iter().any(|next| matches!(next, Expected::Subscribed(other) if *other == channel));
-                if !comes_again {
-                    channels.confirmed(&channel, &outcome);
-                }
+                channels.confirmed(&channel, &outcome);
             }
             Expected::Unsubscribed(_, Some(done)) => drop(done.send(outcome)),
             Expected::Unsubscribed(_, None) => {}
