@@ -212,6 +212,10 @@ pub(crate) mod world {
             Self(nanos)
         }
 
+        pub(crate) const fn as_nanos(self) -> u64 {
+            self.0
+        }
+
         pub(crate) const fn since(self, earlier: Self) -> Duration {
             Duration::from_nanos(self.0.saturating_sub(earlier.0))
         }
