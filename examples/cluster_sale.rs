@@ -62,7 +62,7 @@ async fn sell(lock: FencedLock, stock: Arc<Admin>, till: Arc<Mutex<Till>>, mut d
         });
         let sale = sale.await;
         {
-            let mut till = till.lock();
+            let mut till = std::mem::take(&mut *till.lock());
             match sale {
                 Ok(Some(true)) => till.sold.push(Instant::now()),
                 Ok(Some(false)) => till.refused += 1,
@@ -110,10 +110,10 @@ async fn main() -> Outcome<()> {
     for client in clients {
         client.shutdown(Duration::from_secs(5)).await?;
     }
-    let mut till = till.lock();
+    let mut till = std::mem::take(&mut *till.lock());
     till.sold.sort_unstable();
     let gap = till.sold.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
-    let Till { sold, refused, failed, lost } = &*till;
+    let Till { sold, refused, failed, lost } = &till;
     println!(
         "sold: {} of {TICKETS}; nothing was sold for {gap:.1?}, of which {:.1?} were the cluster's own",
         sold.len(),

@@ -337,8 +337,11 @@ impl Builder {
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
     /// nothing is probed. For the nodes of a [`RedLock`](crate::RedLock), some of which may be away.
     ///
-    /// *Cost*: none; two connections in the background. *Cancel safety*: never waits. *Errors*: [`Error::Config`] for a URL
-    /// or options that cannot work. A server that is away, or refuses the login, fails what is asked of it.
+    /// Of a cluster, one of the servers named has to answer all the same: it tells where the others are.
+    ///
+    /// *Cost*: none; two connections in the background. *Cancel safety*: never waits, but for a cluster's first answer. *Errors*:
+    /// [`Error::Config`] for a URL or options that cannot work; of a cluster also those of [`connect`](Self::connect). A server that is
+    /// away, or refuses the login, fails what is asked of it.
     pub async fn connect_lazily(self) -> Result<Client> {
         self.options.validate()?;
         Home::here()?;

@@ -174,6 +174,8 @@ impl Cluster {
     /// Runs a call at a server that the slot is being moved to. None where that does not let it in.
     async fn ask(&self, to: &Address, call: &Call) -> Result<Option<Reply>, Fault> {
         let Some(member) = self.member_at(to).await else { return Ok(None) };
+        // It may have no slot yet, and is asked for the next key as well.
+        let member = Arc::clone(self.state.write().members.entry(to.clone()).or_insert(member));
         match member.ask(&*self.connector, to, call.clone()).await {
             Ok(reply) => Ok(Some(reply)),
             Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),

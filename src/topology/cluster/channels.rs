@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 
-use super::Cluster;
+use super::{Cluster, MOST_REDIRECTS};
 use crate::names::LockName;
 use crate::topology::member::Member;
+use crate::topology::redirect::Redirect;
 use crate::topology::slots::slot_of;
 use crate::transport::Fault;
 
@@ -17,14 +18,24 @@ pub(super) type Subscribed = HashMap<Bytes, Arc<Member>>;
 
 impl Cluster {
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
-        let member = self.member(name);
-        // Wanted from here on: a slot that moves meanwhile takes it along.
-        self.subscribed.lock().insert(name.channel.clone(), Arc::clone(&member));
-        let outcome = member.transport().subscribe(name.channel.clone()).await;
-        if outcome.is_err() {
+        let mut redirects = 0;
+        loop {
+            let (member, placement) = (self.member(name), self.placement(name));
+            // Wanted from here on: a slot that moves meanwhile takes it along.
+            self.subscribed.lock().insert(name.channel.clone(), Arc::clone(&member));
+            let fault = match member.transport().subscribe(name.channel.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
             self.suspicion.raise();
+            redirects += 1;
+            match Redirect::of(&fault.message, "") {
+                Redirect::Moved { to: Some(to), .. } if redirects <= MOST_REDIRECTS => {
+                    self.moved(name.slot(), placement.generation, &to).await;
+                }
+                _ => return Err(fault),
+            }
         }
-        outcome
     }
 
     pub(in crate::topology) async fn unsubscribe(&self, name: &LockName) {

@@ -135,6 +135,10 @@ impl Cluster {
             settings,
         });
         cluster.merge(&view).await;
+        if cluster.members().is_empty() {
+            let message = "none of the cluster's servers has a slot, or none of them can be connected to".to_owned();
+            return Err(Error::Connection { message, outcome_unknown: false, source: None });
+        }
         tokio::spawn(watch::run(Arc::downgrade(&cluster), cluster.settings.scan_interval));
         Ok(cluster)
     }
