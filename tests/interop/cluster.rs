@@ -1,0 +1,371 @@
+//! A cluster that is shared with real Redisson: who holds keeps the other side out wherever the name is, releases wake across
+//! languages, and neither a failover nor a moved slot lets two in.
+
+use std::time::Duration;
+
+use distlock::{Client, Flavour, Guard};
+use distlock_support::agent::{Agent, AgentOptions, Call, JavaLock, Kind, monotonic_ns};
+use distlock_support::{Cluster, ClusterOptions, Node, key_in, slot_of};
+use tokio::task::JoinHandle;
+
+use crate::rig::{BUSY, LATCH, SOON, Times, beside_others, connect, ms, replied, soon, until, until_is, wait_for_lock};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Short, where a renewal is waited for.
+const WATCHDOG: Duration = Duration::from_secs(3);
+
+const ROUNDS: usize = 3;
+
+/// Who holds, and who is kept out by that. The last one looks for itself, all others are told.
+const RIVALS: [(Kind, Kind); 7] = [
+    (Kind::Reentrant, Kind::Reentrant),
+    (Kind::Fair, Kind::Fair),
+    (Kind::Write, Kind::Write),
+    (Kind::Write, Kind::Read),
+    (Kind::Read, Kind::Write),
+    (Kind::Fenced, Kind::Fenced),
+    (Kind::Spin, Kind::Spin),
+];
+
+fn announced() -> impl Iterator<Item = (Kind, Kind)> {
+    RIVALS.into_iter().filter(|(held, _)| *held != Kind::Spin)
+}
+
+fn flavour(kind: Kind) -> Flavour {
+    match kind {
+        Kind::Fair => Flavour::Fair,
+        Kind::Read => Flavour::Read,
+        Kind::Write => Flavour::Write,
+        Kind::Spin => Flavour::Spin,
+        Kind::Fenced => Flavour::Fenced,
+        _ => Flavour::Reentrant,
+    }
+}
+
+/// A cluster with a client from each side.
+struct Shared {
+    cluster: Cluster,
+    java: Agent,
+    ours: Client,
+    version: String,
+}
+
+impl Shared {
+    async fn start(version: &str, options: ClusterOptions, watchdog: Option<Duration>) -> Self {
+        let cluster = Cluster::start(options).await;
+        let java = Agent::start(&cluster.url(), AgentOptions { watchdog, ..AgentOptions::version(version) }).await;
+        let builder = bed::builder(&cluster.url()).poll_cap(Duration::from_secs(60));
+        let builder = builder.subscription_linger(ms(300)).take_turns(false);
+        let ours = connect(match watchdog {
+            Some(watchdog) => builder.watchdog(watchdog).command_timeout(watchdog / 3),
+            None => builder,
+        })
+        .await;
+        Self { cluster, java, ours, version: version.to_owned() }
+    }
+
+    fn node(&self, node: usize) -> &Node {
+        &self.cluster.nodes()[node]
+    }
+
+    /// A name of this beginning whose slot is the node's.
+    async fn name(&self, node: usize, prefix: &str) -> String {
+        let view = self.node(node).view().await;
+        let slot = view.myself().slots.first().expect("a node with slots").start() + 1;
+        key_in(slot, prefix)
+    }
+
+    async fn lock(&self, kind: Kind, name: &str) -> Guard {
+        soon(self.ours.lock(flavour(kind), name).lock()).await.expect("a free lock")
+    }
+
+    async fn is_free_for_us(&self, kind: Kind, name: &str) -> bool {
+        let taken = soon(self.ours.lock(flavour(kind), name).try_lock()).await.expect("an answer");
+        let Some(guard) = taken else { return false };
+        guard.unlock().await.expect("a lock held");
+        true
+    }
+
+    async fn is_free_for_java(&self, kind: Kind, name: &str) -> bool {
+        let java = self.java.at(kind, name, 77);
+        let is_free = soon(java.try_lock()).await.expect("an answer");
+        if is_free {
+            replied(java.unlock()).await;
+        }
+        is_free
+    }
+
+    async fn waits(&self, waiters: usize) {
+        let stats = async || self.ours.stats();
+        until_is("waiters of ours", stats, |stats| stats.waiting == waiters).await;
+    }
+
+    /// Waits until a server has so many of this name's channels, all of them its slot's own.
+    async fn listened_to(&self, node: &Node, name: &str, count: usize) {
+        let tag = format!("{{{name}}}");
+        let channels = async || {
+            let mut channels = node.admin().shard_channels().await;
+            channels.retain(|channel| channel.contains(&tag));
+            channels
+        };
+        until_is("shard channels", channels, |channels| channels.len() == count).await;
+        let plain = node.admin().channels().await;
+        assert!(!plain.iter().any(|channel| channel.contains(&tag)), "{plain:?}");
+    }
+
+    async fn end(self) {
+        self.waits(0).await;
+        self.ours.shutdown(SOON).await.expect("a shutdown in time");
+        let left = async || {
+            let mut left = Vec::new();
+            for node in self.cluster.nodes() {
+                left.extend(node.admin().keys().await);
+                left.extend(node.admin().shard_channels().await);
+            }
+            // Tokens outlive their locks, and old versions leave latches to their leases.
+            left.retain(|key| !key.starts_with(LATCH) && !key.starts_with("redisson_lock_token:"));
+            left
+        };
+        until_is("keys and channels", left, Vec::is_empty).await;
+        self.java.kill9().await;
+    }
+}
+
+fn primaries(n: usize) -> ClusterOptions {
+    ClusterOptions::default().primaries(n).replicas(0)
+}
+
+/// Every flavour, held on either side, over names at all three primaries.
+pub async fn cluster_names_exclude_on_every_primary(version: &str) {
+    let _share = beside_others().await;
+    let shared = Shared::start(version, primaries(3), None).await;
+    for node in 0..3 {
+        for (held, out) in RIVALS {
+            let name = shared.name(node, &format!("{held:?}:{out:?}:")).await;
+            let guard = shared.lock(held, &name).await;
+            assert!(shared.node(node).admin().exists(&name).await, "{name} is elsewhere");
+            assert!(!shared.is_free_for_java(out, &name).await, "{name}: Java is in beside us");
+            assert!(held != Kind::Read || shared.is_free_for_java(held, &name).await, "{name}: Java may read too");
+            guard.unlock().await.expect("a lock held");
+
+            let java = shared.java.at(held, &name, 1);
+            replied(java.lock()).await;
+            assert!(shared.node(node).admin().exists(&name).await, "{name} is elsewhere");
+            assert!(!shared.is_free_for_us(out, &name).await, "{name}: we are in beside Java");
+            assert!(held != Kind::Read || shared.is_free_for_us(held, &name).await, "{name}: we may read too");
+            replied(java.unlock()).await;
+            assert!(shared.is_free_for_us(out, &name).await && shared.is_free_for_java(out, &name).await, "{name}");
+        }
+    }
+    shared.end().await;
+}
+
+/// What is held has a lease of 30 s, and nobody looks before that unless a message comes.
+pub async fn cluster_releases_wake_the_other_side(version: &str) {
+    let _share = beside_others().await;
+    let shared = Shared::start(version, primaries(3), None).await;
+    for (held, waits) in announced() {
+        let (mut to_us, mut to_java) = (Times::default(), Times::default());
+        for node in 0..3 {
+            java_to_us(&shared, node, (held, waits), &mut to_us).await;
+            us_to_java(&shared, node, (held, waits), &mut to_java).await;
+        }
+        for (times, way) in [(to_us, "from Java to us"), (to_java, "from us to Java")] {
+            times.tell(&format!("{version}, cluster: {held:?} to {waits:?} {way}"));
+            assert!(times.worst() < BUSY, "{held:?} to {waits:?} {way}: nobody woke it");
+        }
+    }
+    shared.end().await;
+}
+
+async fn java_to_us(shared: &Shared, node: usize, (held, waits): (Kind, Kind), times: &mut Times) {
+    let name = shared.name(node, &format!("java:{held:?}:{waits:?}:")).await;
+    let java = shared.java.at(held, &name, 1);
+    for _ in 0..ROUNDS {
+        replied(java.lock_for(LEASE)).await;
+        let waiter = wait_for_lock(shared.ours.lock(flavour(waits), &name));
+        shared.waits(1).await;
+        shared.listened_to(shared.node(node), &name, 1).await;
+        until("no question under way", async || shared.ours.stats().under_way == 0).await;
+        let unlocked = replied(java.unlock()).await;
+        let (had, guard) = soon(waiter).await.expect("the waiter");
+        times.note(unlocked.t0, had);
+        guard.unlock().await.expect("a lock held");
+    }
+}
+
+async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind), times: &mut Times) {
+    let name = shared.name(node, &format!("rust:{held:?}:{waits:?}:")).await;
+    let java = shared.java.at(waits, &name, 1);
+    // The server knows the scripts from here on, so that each question is one command.
+    assert!(shared.is_free_for_us(held, &name).await && shared.is_free_for_java(waits, &name).await);
+    for _ in 0..ROUNDS {
+        let lock = shared.ours.lock(flavour(held), &name);
+        let guard = lock.lock_leased(LEASE).await.expect("a free lock");
+        let admin = shared.node(node).admin();
+        let before = admin.calls("evalsha").await;
+        let waiter = java.start_lock();
+        shared.listened_to(shared.node(node), &name, 1).await;
+        // Once it listens it looks again.
+        until("a second look", async || admin.calls("evalsha").await >= before + 2).await;
+        let from = monotonic_ns();
+        guard.unlock().await.expect("a lock held");
+        times.note(from, replied(waiter).await.t1);
+        replied(java.unlock()).await;
+        shared.listened_to(shared.node(node), &name, 0).await;
+    }
+}
+
+/// Those whose holder is alone.
+const ALONE: [Kind; 5] = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Fenced, Kind::Spin];
+
+type Ours = JoinHandle<(u64, Guard)>;
+
+/// Locks of Java's that are waited for by us.
+struct HeldByJava {
+    locks: Vec<(Kind, String, JavaLock, Ours)>,
+}
+
+impl HeldByJava {
+    /// One of each flavour, all at this node.
+    async fn at(shared: &Shared, node: &Node, slot: u16, prefix: &str) -> Self {
+        let mut locks = Vec::new();
+        for (thread, kind) in ALONE.into_iter().enumerate() {
+            let name = key_in(slot, &format!("{prefix}:{kind:?}:"));
+            let java = shared.java.at(kind, &name, 1 + i64::try_from(thread).expect("a few"));
+            replied(java.lock()).await;
+            let waiter = wait_for_lock(shared.ours.lock(flavour(kind), &name));
+            shared.waits(locks.len() + 1).await;
+            if kind != Kind::Spin {
+                shared.listened_to(node, &name, 1).await;
+            }
+            locks.push((kind, name, java, waiter));
+        }
+        Self { locks }
+    }
+
+    /// They are held as before, and renewed where they are now.
+    async fn are_kept(&self, shared: &Shared, node: &Node) {
+        for (kind, name, java, waiter) in &self.locks {
+            assert!(java.is_held().await.expect("an answer"), "{kind:?} is lost");
+            assert!(!shared.is_free_for_us(*kind, name).await, "{kind:?}: we are in beside Java");
+            assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: two threads of Java's are in");
+            assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
+            renewed(node, name).await;
+            assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
+        }
+    }
+
+    async fn are_handed_over(self, what: &str, within: Duration) {
+        for (kind, _, java, waiter) in self.locks {
+            let unlocked = replied(java.unlock()).await;
+            let (had, guard) = soon(waiter).await.expect("the waiter");
+            woken(&format!("{what}: {kind:?} from Java to us"), unlocked.t0, had, within);
+            guard.unlock().await.expect("a lock held");
+        }
+    }
+}
+
+/// Locks of ours that are waited for by Java.
+struct HeldByUs {
+    locks: Vec<(Kind, String, Guard, Call, JavaLock)>,
+}
+
+impl HeldByUs {
+    async fn at(shared: &Shared, node: &Node, slot: u16, prefix: &str) -> Self {
+        let mut locks = Vec::new();
+        for (thread, kind) in ALONE.into_iter().enumerate() {
+            let name = key_in(slot, &format!("{prefix}:{kind:?}:"));
+            let guard = shared.lock(kind, &name).await;
+            let before = node.admin().calls("evalsha").await;
+            let java = shared.java.at(kind, &name, 11 + i64::try_from(thread).expect("a few"));
+            let waiter = java.start_lock();
+            if kind == Kind::Spin {
+                until("a question", async || node.admin().calls("evalsha").await > before).await;
+            } else {
+                shared.listened_to(node, &name, 1).await;
+            }
+            locks.push((kind, name, guard, waiter, java));
+        }
+        Self { locks }
+    }
+
+    async fn are_kept(&mut self, shared: &Shared, node: &Node) {
+        assert_eq!(shared.ours.renew_now().await.lost, 0);
+        for (kind, name, guard, waiter, _) in &mut self.locks {
+            assert!(guard.is_held(), "{kind:?} is lost");
+            assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: Java is in beside us");
+            renewed(node, name).await;
+            assert_eq!(waiter.within(Duration::ZERO).await, None, "{kind:?}: the waiter is in beside us");
+        }
+    }
+
+    async fn are_handed_over(self, what: &str, within: Duration) {
+        for (kind, _, guard, waiter, java) in self.locks {
+            let from = monotonic_ns();
+            guard.unlock().await.expect("a lock held");
+            woken(&format!("{what}: {kind:?} from us to Java"), from, replied(waiter).await.t1, within);
+            replied(java.unlock()).await;
+        }
+    }
+}
+
+fn woken(what: &str, from: u64, had: u64, within: Duration) {
+    let took = Duration::from_nanos(had.saturating_sub(from));
+    println!("{what}: {took:?}");
+    assert!(took < within, "{what}: {took:?}");
+}
+
+/// Waits until what is left of a lock's lease has grown.
+async fn renewed(node: &Node, name: &str) {
+    let left = std::cell::Cell::new(i64::MAX);
+    let is_longer = async || {
+        let now = node.admin().pttl(name).await;
+        now > left.replace(now)
+    };
+    until(&format!("a renewal of {name}"), is_longer).await;
+}
+
+/// A replica takes over by request while one side holds and the other waits; then the old primary does, the other way round.
+pub async fn cluster_failovers_let_nobody_in(version: &str) {
+    let _share = beside_others().await;
+    let shared = Shared::start(version, ClusterOptions::default(), Some(WATCHDOG)).await;
+    let primary = shared.node(0);
+    let replica = shared.cluster.replicas_of(primary).await[0];
+    let slot = *primary.view().await.myself().slots[0].start();
+    let what = format!("{}, after a failover", shared.version);
+
+    let held = HeldByJava::at(&shared, primary, slot, "java").await;
+    println!("promoted in {:?}", shared.cluster.failover(replica).await.took);
+    held.are_kept(&shared, replica).await;
+    held.are_handed_over(&what, BUSY).await;
+
+    let mut held = HeldByUs::at(&shared, replica, slot, "rust").await;
+    println!("promoted in {:?}", shared.cluster.failover(primary).await.took);
+    held.are_kept(&shared, primary).await;
+    held.are_handed_over(&what, WATCHDOG + BUSY).await;
+    shared.end().await;
+}
+
+/// A slot moves while one side holds and the other waits. Redisson does not listen again at the new place (its codec is null
+/// there): its waiters look when the lease that they were told of is over.
+pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
+    let _share = beside_others().await;
+    let shared = Shared::start(version, primaries(2), Some(WATCHDOG)).await;
+    let (from, to) = (shared.node(0), shared.node(1));
+    let slot = slot_of(shared.name(0, "moved:").await);
+    let what = format!("{}, after a move", shared.version);
+
+    let held = HeldByJava::at(&shared, from, slot, "java").await;
+    shared.cluster.move_slot(slot, to).await;
+    held.are_kept(&shared, to).await;
+    // What is pushed to fred at a move is lost: it looks at the map each 5 s.
+    held.are_handed_over(&what, if bed::is_direct() { BUSY } else { ms(8000) }).await;
+
+    let mut held = HeldByUs::at(&shared, to, slot, "rust").await;
+    shared.cluster.move_slot(slot, from).await;
+    held.are_kept(&shared, from).await;
+    held.are_handed_over(&what, WATCHDOG + BUSY).await;
+    shared.end().await;
+}
