@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use distlock::{Client, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentOptions, Call, JavaLock, Kind, monotonic_ns};
-use distlock_support::{Cluster, ClusterOptions, Node, key_in, slot_of};
+use distlock_support::cluster::key_in;
+use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 use tokio::task::JoinHandle;
 
 use crate::rig::{BUSY, LATCH, SOON, Times, beside_others, connect, ms, replied, soon, until, until_is, wait_for_lock};
