@@ -1,7 +1,7 @@
 //! A cluster that is shared with real Redisson: who holds keeps the other side out wherever the name is, releases wake across
 //! languages, and neither a failover nor a moved slot lets two in.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::{Client, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentOptions, Call, CallResult, JavaLock, Kind, Reply, monotonic_ns};
@@ -134,19 +134,22 @@ impl Shared {
     }
 }
 
-/// What Redisson says of a question that it has not asked, because it was closing the connection to an old primary just then.
+/// What Redisson says of a question that it has not asked: it was closing the connection to an old primary just then, or
+/// had a slot between two primaries.
 fn was_not_asked(answer: &CallResult) -> bool {
-    answer.as_ref().is_err_and(|error| error.message.contains("RedisClient is shutdown"))
+    const SAID: [&str; 2] = ["RedisClient is shutdown", "hasn't been discovered yet"];
+    answer.as_ref().is_err_and(|error| SAID.iter().any(|said| error.message.contains(said)))
 }
 
 /// The answer of Java's to a question that is asked once more where it was not asked.
 async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
+    let end = Instant::now() + SOON;
     loop {
         let answer = soon(ask()).await;
-        if !was_not_asked(&answer) {
+        if !was_not_asked(&answer) || Instant::now() > end {
             return answer.expect("an answer");
         }
-        println!("Redisson was closing a connection: {answer:?}");
+        tokio::time::sleep(ms(20)).await;
     }
 }
 
