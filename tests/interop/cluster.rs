@@ -116,6 +116,13 @@ impl Shared {
         assert!(!plain.iter().any(|channel| channel.contains(&tag)), "{plain:?}");
     }
 
+    /// What is told where nobody was woken.
+    async fn state(&self, node: usize, name: &str) -> String {
+        let admin = self.node(node).admin();
+        let (fields, channels) = (admin.hgetall_whole(name).await, admin.shard_channels().await);
+        format!("{fields:?}, for {} ms, listened to: {channels:?}, {:?}", admin.pttl(name).await, self.ours.stats())
+    }
+
     async fn end(self) {
         self.waits(0).await;
         self.ours.shutdown(SOON).await.expect("a shutdown in time");
@@ -210,7 +217,9 @@ async fn java_to_us(shared: &Shared, node: usize, (held, waits): (Kind, Kind), t
         shared.listened_to(shared.node(node), &name, 1).await;
         until("no question under way", async || shared.ours.stats().under_way == 0).await;
         let unlocked = replied(java.unlock()).await;
-        let (had, guard) = soon(waiter).await.expect("the waiter");
+        let woken = tokio::time::timeout(SOON, waiter).await;
+        let Ok(woken) = woken else { panic!("{name}: our waiter sleeps: {}", shared.state(node, &name).await) };
+        let (had, guard) = woken.expect("the waiter");
         times.note(unlocked.t0, had);
         guard.unlock().await.expect("a lock held");
     }
@@ -226,13 +235,16 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind), t
         let guard = lock.lock_leased(LEASE).await.expect("a free lock");
         let admin = shared.node(node).admin();
         let before = admin.calls("evalsha").await;
-        let waiter = java.start_lock();
+        let mut waiter = java.start_lock();
         shared.listened_to(shared.node(node), &name, 1).await;
         // Once it listens it looks again.
         until("a second look", async || admin.calls("evalsha").await >= before + 2).await;
         let from = monotonic_ns();
         guard.unlock().await.expect("a lock held");
-        times.note(from, replied(waiter).await.t1);
+        let Some(woken) = waiter.within(SOON).await else {
+            panic!("{name}: Java's waiter sleeps: {}", shared.state(node, &name).await)
+        };
+        times.note(from, woken.expect("a lock").t1);
         replied(java.unlock()).await;
         shared.listened_to(shared.node(node), &name, 0).await;
     }
