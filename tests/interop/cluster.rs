@@ -239,10 +239,13 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind), t
         shared.listened_to(shared.node(node), &name, 1).await;
         // Once it listens it looks again.
         until("a second look", async || admin.calls("evalsha").await >= before + 2).await;
+        let published = admin.calls("spublish").await;
         let from = monotonic_ns();
         guard.unlock().await.expect("a lock held");
         let Some(woken) = waiter.within(SOON).await else {
-            panic!("{name}: Java's waiter sleeps: {}", shared.state(node, &name).await)
+            let published = admin.calls("spublish").await - published;
+            let state = shared.state(node, &name).await;
+            panic!("{name}: Java's waiter sleeps after {published} messages: {state}")
         };
         times.note(from, woken.expect("a lock").t1);
         replied(java.unlock()).await;
