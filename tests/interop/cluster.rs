@@ -202,6 +202,7 @@ pub async fn cluster_releases_wake_the_other_side(version: &str) {
         for (times, way) in [(to_us, "from Java to us"), (to_java, "from us to Java")] {
             times.tell(&format!("{version}, cluster: {held:?} to {waits:?} {way}"));
             assert!(times.worst() < BUSY, "{held:?} to {waits:?} {way}: nobody woke it");
+            assert!(times.count() >= 2 * ROUNDS, "{held:?} to {waits:?} {way}: nobody woke most of them");
         }
     }
     shared.end().await;
@@ -242,10 +243,19 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind), t
         let published = admin.calls("spublish").await;
         let from = monotonic_ns();
         guard.unlock().await.expect("a lock held");
-        let Some(woken) = waiter.within(SOON).await else {
+        // By the message `1` Redisson wakes those who sleep already; one who is about to after its look sleeps out its lease.
+        let within = if held == Kind::Write { BUSY } else { SOON };
+        let Some(woken) = waiter.within(within).await else {
             let published = admin.calls("spublish").await - published;
             let state = shared.state(node, &name).await;
-            panic!("{name}: Java's waiter sleeps after {published} messages: {state}")
+            let what = format!("{name}: Java's waiter sleeps after {published} messages: {state}");
+            assert!(held == Kind::Write && published == 1, "{what}");
+            println!("{what}");
+            admin.cmd::<()>(&["SPUBLISH", &format!("redisson_rwlock:{{{name}}}"), "1"]).await;
+            replied(waiter).await;
+            replied(java.unlock()).await;
+            shared.listened_to(shared.node(node), &name, 0).await;
+            continue;
         };
         times.note(from, woken.expect("a lock").t1);
         replied(java.unlock()).await;
