@@ -141,19 +141,19 @@ impl Shared {
     }
 }
 
-/// What Redisson says of a question that it has not asked: it was closing the connection to an old primary just then, or
-/// had a slot between two primaries.
-fn was_not_asked(answer: &CallResult) -> bool {
-    const SAID: [&str; 2] = ["RedisClient is shutdown", "hasn't been discovered yet"];
+/// What Redisson says of a question that came to nothing: it was closing the connection to an old primary just then, or had a
+/// slot between two primaries, or the old one broke off the WAIT behind a look at what is held.
+fn came_to_nothing(answer: &CallResult) -> bool {
+    const SAID: [&str; 3] = ["RedisClient is shutdown", "hasn't been discovered yet", "UNBLOCKED"];
     answer.as_ref().is_err_and(|error| SAID.iter().any(|said| error.message.contains(said)))
 }
 
-/// The answer of Java's to a question that is asked once more where it was not asked.
+/// The answer of Java's to a question that is asked once more where it came to nothing.
 async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
     let end = Instant::now() + SOON;
     loop {
         let answer = soon(ask()).await;
-        if !was_not_asked(&answer) || Instant::now() > end {
+        if !came_to_nothing(&answer) || Instant::now() > end {
             return answer.expect("an answer");
         }
         tokio::time::sleep(ms(20)).await;
@@ -346,7 +346,7 @@ impl HeldByUs {
             renewed(node, name).await;
             match waiter.within(Duration::ZERO).await {
                 None => {}
-                Some(answer) if was_not_asked(&answer) => {
+                Some(answer) if came_to_nothing(&answer) => {
                     println!("{kind:?}: Redisson's waiter has given up: {answer:?}");
                     *waiter = java.start_lock();
                 }
@@ -360,7 +360,7 @@ impl HeldByUs {
             let from = monotonic_ns();
             guard.unlock().await.expect("a lock held");
             let mut had = soon(waiter).await;
-            if was_not_asked(&had) {
+            if came_to_nothing(&had) {
                 println!("{kind:?}: Redisson's waiter has given up: {had:?}");
                 had = Ok(answered(async || java.lock().await).await);
             }
