@@ -1,9 +1,10 @@
-//! Our client beside real Redisson on one redis-server: every body below, a line a version of Redisson.
+//! Our client beside real Redisson on one redis-server, and in a cluster: every body below, a line a version of Redisson.
 
 use std::time::Duration;
 
 use distlock_support::undisturbed;
 
+mod cluster;
 mod counter;
 mod expiry;
 mod fair_expiry;
@@ -123,6 +124,8 @@ beside!(redisson_4_7_0, "4.7.0":
     fleet::fleet_of_fenced_locks, fleet::fleet_of_spin_locks, fleet::fleet_of_multi_locks,
     fleet_shares::fleet_of_reentrant_neighbours, fleet_shares::fleet_of_write_neighbours,
     fleet_shares::fleet_of_fenced_neighbours, fleet_shares::fleet_of_spin_neighbours,
+    cluster::cluster_names_exclude_on_every_primary, cluster::cluster_releases_wake_the_other_side,
+    cluster::cluster_failovers_let_nobody_in, cluster::cluster_moved_slots_let_nobody_in,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -147,6 +150,8 @@ beside!(redisson_3_52_0, "3.52.0":
     spin::spin_states_are_the_same,
     fleet::fleet_of_reentrant_locks, fleet::fleet_of_fair_locks, fleet::fleet_of_read_write_locks,
     fleet::fleet_of_fenced_locks, fleet::fleet_of_spin_locks, fleet::fleet_of_multi_locks,
+    cluster::cluster_names_exclude_on_every_primary, cluster::cluster_releases_wake_the_other_side,
+    cluster::cluster_failovers_let_nobody_in, cluster::cluster_moved_slots_let_nobody_in,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.

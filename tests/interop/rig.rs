@@ -21,6 +21,11 @@ pub const SOON: Duration = Duration::from_secs(15);
 /// woke sits out a poll cap of 5 s or a lease of 30 s.
 pub const BUSY: Duration = ms(2000);
 
+/// For a test with servers of its own: while this is kept, no test that measures runs.
+pub async fn beside_others() -> impl Sized {
+    MACHINE.read().await
+}
+
 /// How the keys begin that make Redisson's unlocks idempotent.
 pub const LATCH: &str = "redisson_unlock_latch:";
 

@@ -7,7 +7,8 @@ use super::*;
 pub struct AgentOptions {
     /// The version of Redisson.
     pub version: String,
-    /// `single`, `cluster` or `sentinel`; with the latter two the url may be several, with commas between.
+    /// `single`, `cluster` or `sentinel`; with the latter two the url may be several, with commas between. A URL that begins with
+    /// `redis-cluster://` makes it `cluster`.
     pub mode: String,
     /// The master's name, for `sentinel`.
     pub master: Option<String>,

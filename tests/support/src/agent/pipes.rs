@@ -60,7 +60,7 @@ pub(super) fn command(classpath: &Classpath, url: &str, options: &AgentOptions) 
     }
     command.args(["-cp", classpath.as_str(), "distlock.interop.Agent", "--url", url, "--mode", &options.mode]);
     if !options.full_speed {
-        command.args(["--threads", "4", "--netty-threads", "4", "--idle", "2"]);
+        command.args(["--threads", "4", "--netty-threads", "4", "--idle", "2", "--scan", "1000"]);
     }
     let ms = |time: Option<Duration>| time.map(|time| time.as_millis().to_string());
     let given = [

@@ -54,6 +54,9 @@ final class Connection {
             case "cluster" -> {
                 ClusterServersConfig cluster = config.useClusterServers();
                 cluster.addNodeAddress(options.urls.toArray(String[]::new));
+                if (options.scanMs > 0) {
+                    cluster.setScanInterval(options.scanMs);
+                }
                 yield pools(cluster, options);
             }
             case "sentinel" -> {

@@ -5,6 +5,8 @@ import java.util.List;
 
 /** The command line. Zero or an empty text stands for Redisson's own default. */
 final class Options {
+    private static final String CLUSTER = "redis-cluster://";
+
     final List<String> urls = new ArrayList<>();
     String mode = "single";
     String master = "";
@@ -20,6 +22,7 @@ final class Options {
     int nettyThreads;
     int idle;
     int pool;
+    int scanMs;
 
     static Options parse(String[] args) {
         Options options = new Options();
@@ -31,6 +34,10 @@ final class Options {
         }
         if (options.urls.isEmpty()) {
             throw new IllegalArgumentException("--url is needed");
+        }
+        if (options.urls.get(0).startsWith(CLUSTER)) {
+            options.mode = "cluster";
+            options.urls.replaceAll(url -> "redis://" + url.replace(CLUSTER, ""));
         }
         return options;
     }
@@ -52,6 +59,7 @@ final class Options {
             case "--netty-threads" -> nettyThreads = Integer.parseInt(value);
             case "--idle" -> idle = Integer.parseInt(value);
             case "--pool" -> pool = Integer.parseInt(value);
+            case "--scan" -> scanMs = Integer.parseInt(value);
             default -> throw new IllegalArgumentException("unknown option " + name);
         }
     }
