@@ -55,9 +55,13 @@ impl Admission {
         Arc::new(Self { most, under_way: AtomicUsize::new(0), crowds: Mutex::default(), crowded: AtomicUsize::new(0) })
     }
 
-    /// Lets an attempt in; those for one name in the order in which they came. None when its turn does not come within the time
-    /// given. Dropped half-way, it leaves nothing behind.
-    pub(crate) async fn admit(self: &Arc<Self>, name: &Arc<LockName>, within: Duration) -> Option<Admitted> {
+    /// Lets an attempt in; those for one name in the order in which they came. `within`: how long to wait for a turn, asked again when
+    /// that is over, with the place kept meanwhile; None: no more. Dropped half-way, it leaves nothing behind.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        name: &Arc<LockName>,
+        within: impl FnMut() -> Option<Duration>,
+    ) -> Option<Admitted> {
         if self.crowded.load(Ordering::Relaxed) == 0
             && let Some(admitted) = self.admit_past()
         {
@@ -73,7 +77,11 @@ impl Admission {
         Some(Admitted::Past(Arc::clone(self)))
     }
 
-    async fn admit_from_crowd(self: &Arc<Self>, name: &Arc<LockName>, within: Duration) -> Option<Admitted> {
+    async fn admit_from_crowd(
+        self: &Arc<Self>,
+        name: &Arc<LockName>,
+        mut within: impl FnMut() -> Option<Duration>,
+    ) -> Option<Admitted> {
         let (mut crowder, semaphore) = {
             let mut crowds = self.crowds.lock();
             // Nobody passes those who wait for the same name.
@@ -87,8 +95,13 @@ impl Admission {
             self.crowded.store(crowds.len(), Ordering::Relaxed);
             (Crowder { admission: Arc::clone(self), name: Arc::clone(name), permit: None }, semaphore)
         };
-        let permit = tokio::time::timeout(within, semaphore.acquire_owned()).await;
-        crowder.permit = Some(permit.ok()?.ok()?);
+        let mut acquiring = std::pin::pin!(semaphore.acquire_owned());
+        let permit = loop {
+            if let Ok(permit) = tokio::time::timeout(within()?, &mut acquiring).await {
+                break permit;
+            }
+        };
+        crowder.permit = Some(permit.ok()?);
         Some(Admitted::FromCrowd(Box::new(crowder)))
     }
 }
@@ -116,6 +129,12 @@ impl Drop for Crowder {
     }
 }
 
+/// To wait for so long, and no longer.
+pub(crate) fn once(most: Duration) -> impl FnMut() -> Option<Duration> {
+    let mut left = Some(most);
+    move || left.take()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,16 +154,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_for_one_name_come_in_one_after_the_other() {
         let (admission, name) = (Admission::of(1), name("a"));
-        let mut admitted = vec![admission.admit(&name, SECOND).await, admission.admit(&name, SECOND).await];
+        let mut admitted = vec![admission.admit(&name, once(SECOND)).await, admission.admit(&name, once(SECOND)).await];
         assert!(admitted.iter().all(Option::is_some), "one past the crowd, and one of it");
-        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(admission.admit(&name, SECOND))).collect();
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(admission.admit(&name, once(SECOND)))).collect();
         for waiter in &mut waiting {
             assert!(futures::poll!(waiter).is_pending());
         }
         // The one that came past the crowd makes room for nobody of it, and for nobody else of this name.
         admitted.remove(0);
         assert!(futures::poll!(&mut waiting[0]).is_pending());
-        assert!(futures::poll!(Box::pin(admission.admit(&name, SECOND))).is_pending());
+        assert!(futures::poll!(Box::pin(admission.admit(&name, once(SECOND)))).is_pending());
         for waiter in waiting {
             admitted.clear();
             admitted.push(waiter.await);
@@ -159,11 +178,18 @@ mod tests {
         let (admission, crowded, other) = (Admission::of(2), name("a"), name("b"));
         let mut all = Vec::new();
         for _ in 0..4 {
-            all.push(admission.admit(&crowded, SECOND).await);
+            all.push(admission.admit(&crowded, once(SECOND)).await);
         }
-        assert!(admission.admit(&crowded, SECOND).await.is_none(), "not in time");
+        assert!(admission.admit(&crowded, once(SECOND)).await.is_none(), "not in time");
+        let (began, mut seconds) = (tokio::time::Instant::now(), 0);
+        let within = || {
+            seconds += 1;
+            (seconds <= 3).then_some(SECOND)
+        };
+        assert!(admission.admit(&crowded, within).await.is_none(), "as long as it is told to");
+        assert_eq!(began.elapsed().as_secs(), 3);
         for _ in 0..2 {
-            all.push(admission.admit(&other, Duration::ZERO).await);
+            all.push(admission.admit(&other, once(Duration::ZERO)).await);
         }
         assert!(all.iter().all(Option::is_some));
         drop(all);
@@ -173,8 +199,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_leaves_leaves_nothing_behind() {
         let (admission, name) = (Admission::of(1), name("a"));
-        let first = (admission.admit(&name, SECOND).await, admission.admit(&name, SECOND).await);
-        let mut waiting = [(); 3].map(|()| Box::pin(admission.admit(&name, SECOND)));
+        let first = (admission.admit(&name, once(SECOND)).await, admission.admit(&name, once(SECOND)).await);
+        let mut waiting = [(); 3].map(|()| Box::pin(admission.admit(&name, once(SECOND))));
         for waiter in &mut waiting {
             assert!(futures::poll!(waiter).is_pending());
         }

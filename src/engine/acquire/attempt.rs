@@ -92,10 +92,19 @@ impl Request {
         Target::reserve(&self.engine, hold, number, nonce)
     }
 
-    /// Waits until an attempt of a waiter may be made: for a command timeout at the most, after which it is made all the same.
+    /// Waits until an attempt of a waiter may be made. Where the server is silent, for a command timeout at the most, after which it
+    /// is made all the same, and fails as it must; a crowd that is slow stays in order.
     pub(super) async fn admitted(&self) -> Result<Option<Admitted>, Failed> {
-        let most = self.deadline.at_most(self.engine.options.command_timeout);
-        let admitted = self.engine.attempts.admit(self.protocol.name(), most).await;
+        let (engine, name) = (&self.engine, self.protocol.name());
+        let mut is_first = true;
+        let within = || {
+            let goes_on = std::mem::take(&mut is_first)
+                || !self.deadline.is_over()
+                    && engine.check_open().is_ok()
+                    && !engine.topology.is_silent(name, engine.now());
+            goes_on.then(|| self.deadline.at_most(engine.options.command_timeout))
+        };
+        let admitted = engine.attempts.admit(name, within).await;
         if admitted.is_none() && self.deadline.is_over() {
             return Err(Box::pin(self.cut_off()).await);
         }

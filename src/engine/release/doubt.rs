@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::aftermath::{lock_is_free, notify_waiters};
 use super::send::{lease_left, lease_left_to_others, send, send_release};
 use crate::engine::Engine;
+use crate::engine::acquire::admission::once;
 use crate::engine::clock::harmless_from;
 use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::{End, Entry as _};
@@ -22,7 +23,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
         // A crowd may leave all at once. After a command timeout it is undone all the same.
-        let _admitted = engine.undos.admit(hold.name(), engine.options.command_timeout).await;
+        let _admitted = engine.undos.admit(hold.name(), once(engine.options.command_timeout)).await;
         let order = hold.in_order().await;
         let (held, lease_left) = {
             let book = hold.book();

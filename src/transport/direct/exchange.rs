@@ -78,13 +78,18 @@ impl Future for Exchange {
                 Err(fault) => Poll::Ready(Err(fault)),
             };
         };
+        let mut is_replaced = false;
         let outcome: Outcome = loop {
             let look = this.connection.look(ticket, context.waker());
             match look {
                 Look::Done(outcome) => break outcome,
                 Look::Waits => return Poll::Pending,
+                // Two wakers of one task may be told apart: there is nothing to be had by another replacement.
+                Look::WakesAnother if is_replaced => return Poll::Pending,
                 Look::WakesAnother => {
                     this.connection.wake_instead(ticket, context.waker().clone());
+                    // The answer may have come in between.
+                    is_replaced = true;
                 }
             }
         };

@@ -14,10 +14,15 @@ use tokio::sync::{mpsc, oneshot};
 use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::wire::{Answer, Incoming, write_words};
 use crate::runtime::standstill::limit_over;
+use crate::slim::{slim, slim_set};
 use crate::transport::{Fault, FaultKind, Listener, Reply};
 
 /// So many changes are seen to between two reads.
 const CHANGES_AT_ONCE: usize = 64;
+
+/// What is kept of the room for answers that are awaited, and for bytes to be written, when there are none.
+const FEW: usize = 64;
+const BYTES_KEPT: usize = 16 << 10;
 
 /// A change of what is subscribed to. Whoever asks for it is told when the server has confirmed it.
 pub(super) enum Change {
@@ -51,8 +56,10 @@ struct Standing {
     expected: VecDeque<Expected>,
     /// How many of them are answers to subscribing to a channel.
     subscribing: HashMap<Bytes, usize>,
-    /// When a ping, or the subscriptions before it, are overdue.
+    /// When a ping, or the next of the subscriptions before it, is overdue.
     overdue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// How long each of them may take.
+    timeout: Duration,
     /// Subscriptions are being made anew: once they stand, every waiter has to look for itself.
     is_anew: bool,
     kind: &'static Kind,
@@ -151,6 +158,7 @@ impl Messages {
             expected: VecDeque::new(),
             subscribing: HashMap::new(),
             overdue: None,
+            timeout: self.ping_timeout,
             is_anew: is_new,
             kind,
         };
@@ -158,7 +166,7 @@ impl Messages {
             for channel in &channels.wanted {
                 standing.subscribe(channel.clone());
             }
-            standing.ping(self.ping_timeout);
+            standing.ping();
         }
         let mut due = Box::pin(tokio::time::sleep(self.ping_interval));
         loop {
@@ -194,7 +202,7 @@ impl Messages {
                 }
                 () = &mut due => {
                     due.as_mut().reset(tokio::time::Instant::now() + self.ping_interval);
-                    standing.ping(self.ping_timeout);
+                    standing.ping();
                 }
             }
         }
@@ -202,6 +210,12 @@ impl Messages {
 }
 
 impl Channels {
+    /// Gives back what a crowd has filled.
+    fn slim(&mut self) {
+        slim_set(&mut self.wanted);
+        slim(&mut self.waiting);
+    }
+
     /// What is wanted of a connection that does not stand yet.
     fn note(&mut self, change: Change) {
         match change {
@@ -235,11 +249,11 @@ impl Standing {
         self.expected.push_back(Expected::Subscribed(channel));
     }
 
-    fn ping(&mut self, timeout: Duration) {
+    fn ping(&mut self) {
         if self.overdue.is_none() {
             write_words(&mut self.out, &[b"PING"]);
             self.expected.push_back(Expected::Pong);
-            self.overdue = Some(Box::pin(limit_over(timeout)));
+            self.overdue = Some(Box::pin(limit_over(self.timeout)));
         }
     }
 
@@ -261,9 +275,16 @@ impl Standing {
 
     /// Takes in all that is here.
     fn read_all(&mut self, channels: &mut Channels, listener: &OnceLock<Weak<dyn Listener>>) -> Result<(), Trouble> {
+        let answered = channels.answered;
         loop {
             let incoming = self.opened.input.next().map_err(|garbage| Trouble::new(garbage.to_string()))?;
-            let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = incoming else { return Ok(()) };
+            let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = incoming else {
+                if self.overdue.is_some() && channels.answered > answered {
+                    // It is at work: a crowd of subscriptions takes its time.
+                    self.overdue = Some(Box::pin(limit_over(self.timeout)));
+                }
+                return Ok(());
+            };
             if let Some((channel, payload)) = message(&answer, self.kind) {
                 if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                     listener.message(channel, payload);
@@ -327,8 +348,17 @@ impl Standing {
                 }
                 channels.confirmed(&channel, &outcome);
             }
-            Expected::Unsubscribed(_, Some(done)) => drop(done.send(outcome)),
-            Expected::Unsubscribed(_, None) => {}
+            Expected::Unsubscribed(_, done) => {
+                if let Some(done) = done {
+                    let _ = done.send(outcome);
+                }
+                channels.slim();
+                slim(&mut self.subscribing);
+                if self.expected.is_empty() {
+                    self.expected.shrink_to(FEW);
+                    self.out.shrink_to(BYTES_KEPT);
+                }
+            }
         }
         Ok(())
     }

@@ -1,0 +1,81 @@
+//! An executor whose wakers are never told to be the same, as std allows: what asks for more than a waker that is registered never
+//! comes to an end. (Seen in an optimised build, where tokio's own for `block_on` are such.)
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::time::Duration;
+
+use distlock_support::RedisServer;
+use parking_lot::Mutex;
+
+/// Passes wake-ups on to the task's own waker.
+struct Relay(Mutex<Waker>);
+
+static ONE: RawWakerVTable = RawWakerVTable::new(clone_to_other, wake, wake_by_ref, release);
+static OTHER: RawWakerVTable = RawWakerVTable::new(clone_to_one, wake, wake_by_ref, release);
+
+// SAFETY: of these six, each is given what `Arc::into_raw` made of an `Arc<Relay>`.
+unsafe fn clone_to_other(data: *const ()) -> RawWaker {
+    unsafe { Arc::increment_strong_count(data.cast::<Relay>()) };
+    RawWaker::new(data, &OTHER)
+}
+
+unsafe fn clone_to_one(data: *const ()) -> RawWaker {
+    unsafe { Arc::increment_strong_count(data.cast::<Relay>()) };
+    RawWaker::new(data, &ONE)
+}
+
+unsafe fn wake(data: *const ()) {
+    unsafe {
+        wake_by_ref(data);
+        release(data);
+    }
+}
+
+unsafe fn wake_by_ref(data: *const ()) {
+    let relay = unsafe { &*data.cast::<Relay>() };
+    let waker = relay.0.lock().clone();
+    waker.wake();
+}
+
+unsafe fn release(data: *const ()) {
+    drop(unsafe { Arc::from_raw(data.cast::<Relay>()) });
+}
+
+/// Polls a future to its end, more often than it is woken, as beside other work of the same task.
+async fn finish<T>(work: impl Future<Output = T>) -> T {
+    let relay = Arc::new(Relay(Mutex::new(Waker::noop().clone())));
+    let data = Arc::into_raw(Arc::clone(&relay)).cast();
+    // SAFETY: see above.
+    let waker = unsafe { Waker::from_raw(RawWaker::new(data, &ONE)) };
+    assert!(!waker.clone().will_wake(&waker), "no such waker");
+    let mut work = std::pin::pin!(work);
+    poll_fn(|context| {
+        *relay.0.lock() = context.waker().clone();
+        for _ in 0..3 {
+            if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return Poll::Ready(output);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// On one thread: whoever does not come back lets nothing else run.
+#[tokio::test]
+async fn locks_are_had_by_an_executor_whose_wakers_are_never_the_same() {
+    let server = RedisServer::start();
+    for direct in [false, true] {
+        let client = distlock::Client::builder(&server.url()).direct(direct).connect().await.unwrap();
+        for flavour in [distlock::Flavour::Plain, distlock::Flavour::Reentrant, distlock::Flavour::Fair] {
+            let lock = client.lock(flavour, "odd");
+            for _ in 0..20 {
+                let guard = finish(lock.lock()).await.unwrap();
+                finish(guard.unlock()).await.unwrap();
+            }
+        }
+        client.shutdown(Duration::from_secs(10)).await.unwrap();
+    }
+}
