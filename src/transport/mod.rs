@@ -190,8 +190,8 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// The clock and the random numbers that go with it.
     fn world(&self) -> Arc<dyn World>;
 
-    /// True where a command of its own costs this process little, so that what is but one command ([`Script::command`]) is
-    /// better sent as that, always, than shared with others in a script that has the server run it.
+    /// True where a command of its own costs this process little, so that what is but one command (the field `command` of its
+    /// [`Script`]) is better sent as that, always, than shared with others in a script that has the server run it.
     fn prefers_bare_commands(&self) -> bool {
         false
     }
