@@ -237,7 +237,7 @@ impl Cluster {
         if changes.is_empty() {
             return;
         }
-        tracing::info!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
+        tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
         self.suspicion.moved();
         let gained: Vec<MemberId> = {
             let state = self.state.read();
