@@ -180,6 +180,8 @@ pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Subject<'_>)
         // It never spins without a pause.
         let asked = scripts_run(bed).await - before;
         let (least, most) = bed.kind().looks;
+        // In a cluster the connection for messages comes to stand while it is waited for, and until then it asks ten times as often.
+        let most = if bed::is_cluster() { 2 * most } else { most };
         assert!((least..=most).contains(&asked), "{asked} questions in 500 ms");
         let state = lock.state().await.unwrap();
         assert_eq!(state.holders, [(field.to_owned(), 1)]);
