@@ -62,7 +62,7 @@ async fn sell(lock: FencedLock, stock: Arc<Admin>, till: Arc<Mutex<Till>>, mut d
         });
         let sale = sale.await;
         {
-            let mut till = std::mem::take(&mut *till.lock());
+            let mut till = till.lock();
             match sale {
                 Ok(Some(true)) => till.sold.push(Instant::now()),
                 Ok(Some(false)) => till.refused += 1,

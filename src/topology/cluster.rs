@@ -133,26 +133,30 @@ impl Cluster {
             }
             let redirect = Redirect::of(&fault.message, &host);
             let is_open = matches!(redirect, Redirect::Ask { .. } | Redirect::Again);
+            let is_disputed = matches!(redirect, Redirect::Moved { .. });
             match (fault.kind, redirect) {
                 // It was closed because it has lost its slots: what was under way there may have been carried out.
-                (FaultKind::Closed, _) => return Err(Fault { kind: FaultKind::Lost, ..fault }),
+                (FaultKind::Closed, _) => {
+                    if let Some(placement) = placement {
+                        self.forget_closed(placement.member);
+                    }
+                    return Err(Fault { kind: FaultKind::Lost, ..fault });
+                }
                 (FaultKind::Lost | FaultKind::TimedOut, _) => {
                     self.suspicion.raise();
                     return Err(fault);
                 }
                 (FaultKind::RuntimeGone, _) | (FaultKind::Refused, Redirect::None) => return Err(fault),
-                (_, Redirect::Moved { to: Some(to), .. }) if redirects < MOST_REDIRECTS => {
+                (_, Redirect::Moved { slot: told, to: Some(to) }) if told == slot && redirects < MOST_REDIRECTS => {
                     redirects += 1;
                     self.suspicion.raise();
                     let seen = placement.map_or(0, |placement| placement.generation);
                     self.moved(slot, seen, &to).await;
                     continue;
                 }
-                (_, Redirect::Ask { to: Some(to), .. }) if call.keys == 1 && !call.script.reaches_beyond => {
-                    redirects += 1;
-                    if redirects > MOST_REDIRECTS {
-                        return Err(fault);
-                    }
+                (_, Redirect::Ask { slot: told, to: Some(to) })
+                    if told == slot && call.keys == 1 && !call.script.reaches_beyond =>
+                {
                     if let Some(reply) = self.ask(&to, &call).await? {
                         return Ok((reply, placement.unwrap_or(Placement::NOWHERE)));
                     }
@@ -164,9 +168,14 @@ impl Cluster {
             }
             // It has not run, and may have a place to run at in a moment.
             if Instant::now() + pause >= until {
-                return Err(if is_open { open(slot) } else { fault });
+                return Err(match fault {
+                    _ if is_open => open(slot),
+                    _ if is_disputed => unowned(slot),
+                    fault => fault,
+                });
             }
             tokio::time::sleep(pause).await;
+            redirects = 0;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -221,6 +230,12 @@ impl Cluster {
                 None
             }
         }
+    }
+
+    /// A member that is closed has no place in the map, whoever put it back there: a new one is made with the next look.
+    fn forget_closed(&self, member: MemberId) {
+        self.state.write().members.retain(|_, known| known.id() != member);
+        self.suspicion.raise();
     }
 
     /// Sees to it that whoever is concerned learns of a change of the map. `left`: members that have lost their last slot.

@@ -287,6 +287,10 @@ impl Transport for Coalesced {
         self.core.inner.unsubscribe(channel)
     }
 
+    fn forget(&self, channel: &Bytes) {
+        self.core.inner.forget(channel);
+    }
+
     fn listen(&self, listener: Weak<dyn Listener>) {
         self.core.inner.listen(listener);
     }

@@ -181,6 +181,9 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Ends a subscription.
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()>;
 
+    /// A subscription has ended by itself, or never was: it is not to be made anew on another connection.
+    fn forget(&self, _channel: &Bytes) {}
+
     /// Sets who hears messages. Called once, before the first subscription.
     fn listen(&self, listener: Weak<dyn Listener>);
 

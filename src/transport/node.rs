@@ -137,6 +137,10 @@ impl Transport for Node {
         })
     }
 
+    fn forget(&self, channel: &Bytes) {
+        self.channels.lock().remove(channel);
+    }
+
     fn listen(&self, listener: Weak<dyn Listener>) {
         // Set once, by the engine that owns this node.
         let _ = self.listener.set(listener);

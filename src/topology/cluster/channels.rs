@@ -20,7 +20,14 @@ impl Cluster {
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let mut redirects = 0;
         loop {
-            let (member, placement) = (self.member(name), self.placement(name));
+            let (member, generation, host) = {
+                let state = self.state.read();
+                let host = state.slots.primary(name.slot()).map(|address| address.host().to_owned());
+                let generation = usize::try_from(state.slots.generation(name.slot())).unwrap_or(usize::MAX);
+                let member =
+                    state.at(name.slot()).map_or_else(|_| Arc::clone(&self.nobody), |(member, _)| Arc::clone(member));
+                (member, generation, host.unwrap_or_default())
+            };
             // Wanted from here on: a slot that moves meanwhile takes it along.
             self.subscribed.lock().insert(name.channel.clone(), Arc::clone(&member));
             let fault = match member.transport().subscribe(name.channel.clone()).await {
@@ -29,9 +36,10 @@ impl Cluster {
             };
             self.suspicion.raise();
             redirects += 1;
-            match Redirect::of(&fault.message, "") {
-                Redirect::Moved { to: Some(to), .. } if redirects <= MOST_REDIRECTS => {
-                    self.moved(name.slot(), placement.generation, &to).await;
+            member.transport().forget(&name.channel);
+            match Redirect::of(&fault.message, &host) {
+                Redirect::Moved { slot, to: Some(to) } if slot == name.slot() && redirects <= MOST_REDIRECTS => {
+                    self.moved(slot, generation, &to).await;
                 }
                 _ => return Err(fault),
             }
@@ -84,7 +92,14 @@ impl Cluster {
                 (_, wanted) => wanted.is_some(),
             }
         };
-        before.transport().unsubscribe(channel.clone()).await;
+        if self.is_sharded {
+            // The server has ended it with the slot, and refuses to be told so.
+            before.transport().forget(&channel);
+        } else {
+            // Nobody waits for it: that server may be away.
+            let (before, channel) = (Arc::clone(&before), channel.clone());
+            tokio::spawn(async move { before.transport().unsubscribe(channel).await });
+        }
         if !is_wanted {
             // Ended meanwhile, or taken elsewhere by another: that one is not told of this.
             let is_there = self.subscribed.lock().get(&channel).is_some_and(|known| known.id() == member.id());
@@ -94,6 +109,7 @@ impl Cluster {
             return true;
         }
         if let Err(fault) = &outcome {
+            member.transport().forget(&channel);
             tracing::debug!(?fault, "cannot subscribe where a slot is now: tried again");
         }
         // A release may have been announced where nobody listened any more.

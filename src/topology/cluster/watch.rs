@@ -66,7 +66,7 @@ pub(super) async fn view_of(transport: &dyn Transport, host: &str) -> Result<Slo
 
 /// Keeps the map until the cluster is closed or forgotten.
 pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
-    let mut doubted_until = Instant::now();
+    let (mut doubted_until, mut asked) = (Instant::now(), Instant::now());
     loop {
         let Some(this) = cluster.upgrade() else { return };
         let is_doubted = Instant::now() < doubted_until;
@@ -83,18 +83,22 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             doubted_until = Instant::now() + QUIET;
         }
         if !notified || doubted_until > Instant::now() {
+            // Of many reasons that come one after the other one is enough.
+            tokio::time::sleep_until(asked + SUSPICIOUS).await;
             let is_sound = this.refresh().await;
+            asked = Instant::now();
             if !is_sound {
                 doubted_until = Instant::now() + QUIET;
             }
         }
-        if suspicion.has_moved.swap(false, Ordering::AcqRel) && !this.follow_slots().await {
-            suspicion.has_moved.store(true, Ordering::Release);
-            doubted_until = Instant::now() + QUIET;
-        }
-        if notified {
-            // Of many reasons that come together one is enough.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        if suspicion.has_moved.swap(false, Ordering::AcqRel) {
+            // The map does not wait for subscriptions, which a server that is away may keep for long.
+            tokio::spawn(async move {
+                if !this.follow_slots().await {
+                    tokio::time::sleep(SUSPICIOUS).await;
+                    this.suspicion.moved();
+                }
+            });
         }
     }
 }
@@ -167,8 +171,9 @@ impl Cluster {
         let changes = {
             let mut state = self.state.write();
             let Some(changes) = state.slots.merge(view) else { return };
+            let addresses = state.slots.addresses();
             for (address, member) in members {
-                if state.slots.addresses().contains(&address) {
+                if addresses.contains(&address) {
                     state.members.entry(address).or_insert(member);
                 }
             }

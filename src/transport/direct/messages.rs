@@ -28,6 +28,8 @@ const BYTES_KEPT: usize = 16 << 10;
 pub(super) enum Change {
     Subscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
     Unsubscribe(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
+    /// It has ended: nothing is sent for it.
+    Forget(Bytes),
 }
 
 /// What the server is to answer next.
@@ -223,6 +225,9 @@ impl Channels {
                 self.wanted.insert(channel.clone());
                 self.waiting.entry(channel).or_default().push(done);
             }
+            Change::Forget(channel) => {
+                self.wanted.remove(&channel);
+            }
             Change::Unsubscribe(channel, done) => {
                 self.wanted.remove(&channel);
                 self.waiting.remove(&channel);
@@ -263,6 +268,9 @@ impl Standing {
                 channels.wanted.insert(channel.clone());
                 channels.waiting.entry(channel.clone()).or_default().push(done);
                 self.subscribe(channel);
+            }
+            Change::Forget(channel) => {
+                channels.wanted.remove(&channel);
             }
             Change::Unsubscribe(channel, done) => {
                 channels.wanted.remove(&channel);

@@ -156,6 +156,11 @@ impl Transport for Direct {
         })
     }
 
+    fn forget(&self, channel: &Bytes) {
+        // Refused when the connection is gone for good.
+        let _ = self.changes.send(Change::Forget(channel.clone()));
+    }
+
     fn listen(&self, listener: Weak<dyn Listener>) {
         // Set once, by the engine that owns this transport.
         let _ = self.listener.set(listener);

@@ -102,8 +102,17 @@ pub(super) async fn keep_listening(
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     let made = async {
                         let subscribe = async |all: Vec<String>| {
-                            for some in all.chunks(MOST) {
-                                subscribe_to(&subscriber, sharded, some.to_vec()).await?;
+                            for some in all.chunks(MOST).filter(|_| !sharded) {
+                                subscribe_to(&subscriber, false, some.to_vec()).await?;
+                            }
+                            for channel in all.into_iter().filter(|_| sharded) {
+                                match subscriber.ssubscribe(channel.clone()).await {
+                                    // Its slot has left this server: it is subscribed to where that is now.
+                                    Err(error) if error.details().starts_with("MOVED") => {
+                                        channels.lock().remove(channel.as_bytes());
+                                    }
+                                    outcome => outcome?,
+                                }
                             }
                             Ok(())
                         };

@@ -54,7 +54,10 @@ impl Together {
         let outcome = batch.outcome.get_or_init(|| together).await;
         match outcome {
             // One channel that the login may not use has all refused: then each asks for itself.
-            Err(fault) if fault.kind == FaultKind::Refused && batch.channels.lock().len() > 1 => {
+            Err(fault)
+                if matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere)
+                    && batch.channels.lock().len() > 1 =>
+            {
                 let _turn = self.free.acquire().await;
                 Box::pin(send(vec![channel])).await
             }
