@@ -37,6 +37,16 @@ async fn end(client: Client) {
     client.shutdown(secs(10)).await.expect("nothing keeps it");
 }
 
+/// All that a client holds, so many locks, is renewed in a while, and nothing of it is ever told as lost.
+async fn kept(client: &Client, holds: usize) {
+    bed::eventually("all is renewed", secs(20), async || {
+        let renewed = client.renew_now().await;
+        assert_eq!(renewed.lost, 0);
+        (renewed.renewed, renewed.failed) == (holds, 0)
+    })
+    .await;
+}
+
 async fn primaries(n: usize) -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(n).replicas(0)).await
 }

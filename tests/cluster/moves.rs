@@ -4,7 +4,7 @@ use distlock::Flavour;
 use distlock_support::slot_of;
 use tokio::time::Instant;
 
-use crate::{FLAVOURS, client, end, exclusive, lock, ms, primaries, secs};
+use crate::{FLAVOURS, client, end, exclusive, kept, lock, ms, primaries, secs};
 
 /// A held lock moves with its slot; nobody takes it, it is not lost, and its release finds it.
 #[tokio::test]
@@ -20,8 +20,7 @@ async fn what_is_held_moves_along() {
         if exclusive().any(|one| one == flavour) {
             assert!(lock(&other, flavour, &name).try_lock().await.unwrap().is_none(), "{flavour}");
         }
-        let renewed = one.renew_now().await;
-        assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (1, 0, 0), "{flavour}");
+        kept(&one, 1).await;
         assert!(guard.is_held(), "{flavour}");
         guard.unlock().await.unwrap();
         lock(&other, flavour, &name).try_lock().await.unwrap().expect("free").unlock().await.unwrap();
@@ -47,8 +46,7 @@ async fn who_waits_is_woken_where_the_slot_is_now() {
         let to = cluster.other_primary(from).await;
         cluster.move_slot(slot_of(&name), to).await;
         // Its holder asks there, and learns of the move.
-        let renewed = one.renew_now().await;
-        assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (1, 0, 0), "{flavour}");
+        kept(&one, 1).await;
         let released = Instant::now();
         guard.unlock().await.unwrap();
         let (at, guard) = waiting.await.unwrap().unwrap();
