@@ -443,8 +443,7 @@ mod tests {
         assert!(turns.released(looking, false, at(0)), "nobody was seen");
         turns.note_other_holder(at(0));
         assert!(!turns.released(looking, false, at(999)));
-        // A little less than the 2 ms that it was told.
-        assert_eq!((left(&turns, 999), left(&turns, 1_001)), (Some(1), None));
+        assert_eq!((left(&turns, 999), left(&turns, 1_001)), (Some(1), None), "less than the 2 ms that it was told");
         turns.acquired(at(1_001));
         assert!(turns.released(looking, false, at(1_002)), "that is long ago");
     }
