@@ -12,15 +12,12 @@ use crate::world::Moment;
 const MARGIN: Duration = Duration::from_millis(50);
 
 impl Engine {
-    /// The clock of the server where a name lives now. It is to be asked for before a command is sent: the reply to that tells
-    /// the time of this server, wherever the name lives by then.
+    /// The clock of the server where a name lives now. What a reply tells is another matter: it is about the server that gave
+    /// it ([`Answered::clock`]).
+    ///
+    /// [`Answered::clock`]: crate::topology::Answered
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
         self.topology.clock(name)
-    }
-
-    /// The last moment of a command about a name that is sent now and may take as long as any, in the time of its server.
-    pub(crate) fn last_ms(&self, name: &LockName) -> i64 {
-        self.clock(name).last(self.now(), self.options.command_timeout)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::protocol::Renewed;
 use crate::engine::renewal::at_positions;
 use crate::engine::replies::too_late;
 use crate::error::{Error, Result};
-use crate::topology::{MemberClock, Placement};
+use crate::topology::{Answered, MemberClock, Placement, ServerClock};
 use crate::transport::Reply;
 use crate::world::{Moment, nanos};
 
@@ -31,7 +31,7 @@ const MOVES: u32 = 3;
 struct Asked {
     /// Where the name lived.
     placement: Placement,
-    /// The clock of the server there.
+    /// The clock of the server that answered.
     clock: MemberClock,
     /// The holds that were named, that of the guard first: the answer tells by their places.
     numbers: Vec<u64>,
@@ -104,7 +104,6 @@ impl Extension {
             let (others, all) = (book.until_others(level), book.until_in_server());
             (Moment::from_nanos(others), Moment::from_nanos(all), book.is_watched_without(level), numbers)
         };
-        let clock = engine.clock(hold.name());
         let sent = engine.now();
         let armed = lease.max(lease_until(sent, others));
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
@@ -124,16 +123,19 @@ impl Extension {
         // Where every hold has a lease of its own, the lock's may be longer than any of them.
         let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
         let armed_until = sent + armed;
-        let (armed, last_ms, holds) = if cuts {
+        let (armed, holds) = if cuts {
             let n = hold.book().next_cut();
-            let last_ms = clock.last(sent, engine.options.command_timeout);
-            (-millis(armed), last_ms, engine.hold_ids_cut(&hold.owner, &numbers, n))
+            (-millis(armed), engine.hold_ids_cut(&hold.owner, &numbers, n))
         } else {
-            (millis(armed), 0, engine.hold_ids(&hold.owner, &numbers))
+            (millis(armed), engine.hold_ids(&hold.owner, &numbers))
         };
-        let each = Renewed { name: hold.name(), owner: &hold.owner, holds, extend: true };
-        let call = hold.protocol.nature().renewal.call(armed, last_ms, std::iter::once(each));
-        let (reply, placement) = engine.topology.run_placed(hold.name(), call).await.map_err(|fault| {
+        let call = |clock: &ServerClock| {
+            let last_ms = if cuts { clock.last(sent, engine.options.command_timeout) } else { 0 };
+            let each = Renewed { name: hold.name(), owner: &hold.owner, holds: holds.clone(), extend: true };
+            hold.protocol.nature().renewal.call(armed, last_ms, std::iter::once(each))
+        };
+        let answered = engine.topology.run_timed(hold.name(), call).await;
+        let Answered { reply, placement, clock } = answered.map_err(|fault| {
             if fault.in_doubt() {
                 let mut book = hold.book();
                 book.note_unseen(armed_until.as_nanos());

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::names::LockName;
+use crate::topology::{Answered, ServerClock};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
@@ -19,17 +20,17 @@ pub(crate) async fn probe(engine: &Engine) {
 }
 
 async fn probe_at(engine: &Engine, probe: &LockName) {
-    let clock = engine.clock(probe);
-    let words = [probe.key.clone(), engine.topology.publish(probe), probe.channel.clone()].map(Arg::Text).into();
-    let reply = engine.topology.run(probe, Call { script: &PREFLIGHT, keys: 1, words }).await;
+    let words = Vec::from([probe.key.clone(), engine.topology.publish(probe), probe.channel.clone()].map(Arg::Text));
+    let call = |_: &ServerClock| Call { script: &PREFLIGHT, keys: 1, words: words.clone() };
+    let answered = engine.topology.run_timed(probe, call).await;
     let refused = |reason: &str| {
         tracing::warn!(
             reason,
             "this login may not do all that locks need (probed on a key beginning with the name prefix): see docs/acl.md"
         );
     };
-    match reply {
-        Ok(Reply::List(parts)) => {
+    match answered {
+        Ok(Answered { reply: Reply::List(parts), clock, .. }) => {
             for part in parts {
                 match part {
                     Reply::Text(reason) => refused(&String::from_utf8_lossy(&reason)),

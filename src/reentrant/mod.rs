@@ -44,8 +44,8 @@ macro_rules! script {
 pub(crate) use script;
 
 pub(crate) static ACQUIRE: Script = Script::step("reentrant/acquire", script!("acquire"), &MANY, 1);
-pub(crate) static RELEASE: Script = Script::step("reentrant/release", script!("release"), &MANY, 2);
-pub(crate) static FORCE: Script = Script::new("reentrant/force", script!("force"));
+pub(crate) static RELEASE: Script = Script::step("reentrant/release", script!("release"), &MANY, 2).announcing();
+pub(crate) static FORCE: Script = Script::new("reentrant/force", script!("force")).announcing();
 
 static KIND: Kind = Kind {
     nature: Nature { in_batch: true, ..Nature::simple("reentrant", &HASH_RENEWAL) },

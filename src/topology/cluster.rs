@@ -4,6 +4,8 @@
 
 mod channels;
 mod start;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::HashMap;
@@ -15,15 +17,17 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use super::Placement;
 use super::address::Address;
+use super::clock::ServerClock;
 use super::member::{Member, MemberId, MemberListener};
 use super::redirect::Redirect;
 use super::slots::map::{Changes, SlotMap};
+use super::{Answered, MemberClock, Placement};
 use crate::names::LockName;
 use crate::transport::connector::{Connector, Purpose};
-use crate::transport::{Call, Fault, FaultKind, Reply};
-use crate::world::World;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
+use crate::world::{Moment, World};
 use channels::Subscribed;
 pub(crate) use start::{ClusterUrl, Settings};
 
@@ -34,8 +38,14 @@ const MOST_REDIRECTS: u32 = 8;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// For so long a server without slots is kept after the last command that was led there by an `ASK`.
+const GUEST_STAYS: Duration = Duration::from_secs(10);
+
 /// Commands that are under way at a server that has lost all its slots have so long to be answered.
 const FAREWELL: Duration = Duration::from_millis(100);
+
+/// Tells the subscribers of a channel that is a slot's own.
+static SPUBLISH: Script = Script::bare("cluster/announce", "SPUBLISH");
 
 /// The primaries of a cluster.
 pub(crate) struct Cluster {
@@ -111,8 +121,8 @@ impl Cluster {
         &self,
         world: &dyn World,
         name: &LockName,
-        call: Call,
-    ) -> Result<(Reply, Placement), Fault> {
+        call: &(dyn Fn(&ServerClock) -> Call + Send + Sync),
+    ) -> Result<Answered, Fault> {
         let (slot, until) = (name.slot(), Instant::now() + self.settings.command_timeout);
         let (mut redirects, mut pause) = (0, SHORTEST_PAUSE);
         loop {
@@ -122,8 +132,8 @@ impl Cluster {
                 state.at(slot).ok().map(|(member, placement)| (Arc::clone(member), placement, host.unwrap_or_default()))
             };
             let (fault, placement, host) = match at {
-                Some((member, placement, host)) => match member.run(world, call.clone()).await {
-                    Ok(reply) => return Ok((reply, placement)),
+                Some((member, placement, host)) => match member.run(world, call(member.clock())).await {
+                    Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
                     Err(fault) => (fault, Some(placement), host),
                 },
                 None => (unowned(slot), None, String::new()),
@@ -154,11 +164,11 @@ impl Cluster {
                     self.moved(slot, seen, &to).await;
                     continue;
                 }
-                (_, Redirect::Ask { slot: told, to: Some(to) })
-                    if told == slot && call.keys == 1 && !call.script.reaches_beyond =>
-                {
-                    if let Some(reply) = self.ask(&to, &call).await? {
-                        return Ok((reply, placement.unwrap_or(Placement::NOWHERE)));
+                (_, Redirect::Ask { slot: told, to: Some(to) }) if told == slot => {
+                    if let Some((reply, member)) = self.ask(world, &to, call).await? {
+                        self.announce_at_source(name, &member, call);
+                        let placement = placement.unwrap_or(Placement::NOWHERE);
+                        return Ok(Answered { reply, placement, clock: MemberClock(member) });
                     }
                 }
                 (_, Redirect::Moved { .. } | Redirect::Down | Redirect::Demoted | Redirect::NonLocal)
@@ -180,13 +190,24 @@ impl Cluster {
         }
     }
 
-    /// Runs a call at a server that the slot is being moved to. None where that does not let it in.
-    async fn ask(&self, to: &Address, call: &Call) -> Result<Option<Reply>, Fault> {
+    /// Runs a call at a server that the slot is being moved to. None where that does not let it in, and for a call of more than
+    /// one key, of which only some may be there.
+    async fn ask(
+        &self,
+        world: &dyn World,
+        to: &Address,
+        call: &(dyn Fn(&ServerClock) -> Call + Send + Sync),
+    ) -> Result<Option<(Reply, Arc<Member>)>, Fault> {
+        let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
         // It may have no slot yet, and is asked for the next key as well.
         let member = Arc::clone(self.state.write().members.entry(to.clone()).or_insert(member));
-        match member.ask(&*self.connector, to, call.clone()).await {
-            Ok(reply) => Ok(Some(reply)),
+        let call = call(member.clock());
+        if call.keys != 1 || call.script.reaches_beyond {
+            return Ok(None);
+        }
+        match member.ask(world, &*self.connector, to, call).await {
+            Ok(reply) => Ok(Some((reply, member))),
             Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),
             Err(fault) => match (fault.kind, Redirect::of(&fault.message, to.host())) {
                 (FaultKind::Refused | FaultKind::Elsewhere, redirect) if redirect != Redirect::None => Ok(None),
@@ -195,8 +216,21 @@ impl Cluster {
         }
     }
 
+    /// Where channels are a slot's own, subscribers stay at the server that a slot is moved away from until that is done, and do
+    /// not hear what a script announces at the other one.
+    fn announce_at_source(&self, name: &LockName, asked: &Member, call: &(dyn Fn(&ServerClock) -> Call + Send + Sync)) {
+        if !self.is_sharded || !call(asked.clock()).script.announces {
+            return;
+        }
+        let source = self.member(name);
+        let words = vec![Arg::Text(name.channel.clone()), Arg::Int(0)];
+        // Nobody waits for it: who is not told looks when the lease that was seen ends.
+        tokio::spawn(async move { source.transport().run(Call { script: &SPUBLISH, keys: 0, words }).await });
+    }
+
     /// A server has said that a slot has moved.
     async fn moved(&self, slot: u16, seen: usize, to: &Address) {
+        let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return };
         let Ok(seen) = u32::try_from(seen) else { return };
         let changes = {
@@ -230,6 +264,20 @@ impl Cluster {
                 None
             }
         }
+    }
+
+    /// Takes leave of members that have no slot, and that no `ASK` has led to for a while: the slot that they were to get stays
+    /// where it was.
+    fn forget_guests(&self, now: Moment) {
+        let guests: Vec<_> = {
+            let mut state = self.state.write();
+            let addresses = state.slots.addresses();
+            let is_guest = |address: &Address, member: &Member| {
+                !addresses.contains(address) && !member.is_asked_since(now - GUEST_STAYS)
+            };
+            state.members.extract_if(|address, member| is_guest(address, member)).map(|(_, member)| member).collect()
+        };
+        self.changed((Changes::default(), guests));
     }
 
     /// A member that is closed has no place in the map, whoever put it back there: a new one is made with the next look.

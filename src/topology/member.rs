@@ -1,7 +1,12 @@
 //! One server of a topology.
 
+use std::future::{Future as _, poll_fn};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::Poll;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::address::Address;
 use super::clock::ServerClock;
@@ -51,8 +56,19 @@ pub(super) struct Member {
     liveness: Liveness,
     clock: ServerClock,
     listener: OnceLock<Weak<dyn MemberListener>>,
-    /// For commands behind an `ASKING`, once there was one: a line on which nothing comes between the two.
-    asking: tokio::sync::Mutex<Option<Arc<dyn Transport>>>,
+    asking: Asking,
+}
+
+/// The line to a server for commands behind an `ASKING`.
+#[derive(Default)]
+struct Asking {
+    /// Once there was such a command.
+    line: tokio::sync::OnceCell<Arc<dyn Transport>>,
+    /// Held while the two of a pair are sent, so that nothing comes in between.
+    order: Mutex<()>,
+    /// When the last pair was sent, in ns of the local clock.
+    last: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 /// Lets the next command on its connection see a slot that is being moved there.
@@ -72,7 +88,7 @@ impl Member {
             liveness: Liveness::default(),
             clock: ServerClock::default(),
             listener: OnceLock::new(),
-            asking: tokio::sync::Mutex::default(),
+            asking: Asking::default(),
         })
     }
 
@@ -109,29 +125,51 @@ impl Member {
         outcome
     }
 
-    /// As `run`, for a slot that is being moved to this server: one such command at a time. [`FaultKind::NotSent`] where the
-    /// server was not asked.
-    pub(super) async fn ask(&self, connector: &dyn Connector, address: &Address, call: Call) -> Result<Reply, Fault> {
-        let mut asking = self.asking.lock().await;
-        let line = match &*asking {
-            Some(line) => Arc::clone(line),
-            None => {
-                let line = connector.connect(&address.to_string(), Purpose::Asking).await;
-                let line = line.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
-                Arc::clone(asking.insert(line))
-            }
+    /// As `run`, for a slot that is being moved to this server. [`FaultKind::NotSent`] where the server was not asked.
+    pub(super) async fn ask(
+        &self,
+        world: &dyn World,
+        connector: &dyn Connector,
+        address: &Address,
+        call: Call,
+    ) -> Result<Reply, Fault> {
+        let Asking { line, order, last, is_closed } = &self.asking;
+        last.store(world.now().as_nanos(), Ordering::Relaxed);
+        let connect = || async { connector.connect(&address.to_string(), Purpose::Asking).await };
+        let line = line.get_or_try_init(connect).await;
+        let line = line.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
+        if is_closed.load(Ordering::Acquire) {
+            line.close(Duration::ZERO).await;
+            return Err(Fault::new(FaultKind::NotSent, "the server has left the cluster"));
+        }
+        // A command that comes there without its announcement, because the connection broke in between, is sent away again.
+        let announced = line.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
+        let mut pair = std::pin::pin!(futures::future::join(announced, line.run(call)));
+        let first = poll_fn(|context| {
+            let _order = order.lock();
+            Poll::Ready(pair.as_mut().poll(context))
+        });
+        let (_, outcome) = match first.await {
+            Poll::Ready(outcomes) => outcomes,
+            Poll::Pending => pair.await,
         };
-        let announced = line.run(Call { script: &ASKING, keys: 0, words: Vec::new() }).await;
-        announced.map_err(|fault| Fault { kind: FaultKind::NotSent, ..fault })?;
-        line.run(call).await
+        outcome
+    }
+
+    /// True when a command was led here by an `ASK` since that moment.
+    pub(super) fn is_asked_since(&self, moment: Moment) -> bool {
+        self.asking.last.load(Ordering::Relaxed) > moment.as_nanos()
     }
 
     /// Ends the connections to it.
     pub(super) async fn close(&self, within: Duration) {
-        self.transport.close(within).await;
-        if let Some(line) = self.asking.lock().await.take() {
-            line.close(within).await;
-        }
+        self.asking.is_closed.store(true, Ordering::Release);
+        let line = async {
+            if let Some(line) = self.asking.line.get() {
+                line.close(within).await;
+            }
+        };
+        futures::future::join(self.transport.close(within), line).await;
     }
 
     /// True when answers were due at that moment, and none had come for longer than they take.

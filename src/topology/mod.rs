@@ -70,6 +70,16 @@ enum Rule {
     LastDigit(Arc<std::sync::atomic::AtomicUsize>),
 }
 
+/// What a server answered.
+pub(crate) struct Answered {
+    pub(crate) reply: Reply,
+    /// Where the name lived when it was asked for, by the client's map. A server that the name is just being moved to answers
+    /// for that one.
+    pub(crate) placement: Placement,
+    /// The clock of the server that answered.
+    pub(crate) clock: MemberClock,
+}
+
 /// The clock of one server.
 pub(crate) struct MemberClock(Arc<Member>);
 
@@ -184,7 +194,27 @@ impl Topology {
                 let reply = members[placement.member.index()].run(&*self.world, call).await?;
                 Ok((reply, placement))
             }
-            Servers::Cluster(cluster) => cluster.run(&*self.world, name, call).await,
+            Servers::Cluster(cluster) => {
+                let answered = cluster.run(&*self.world, name, &|_| call.clone()).await?;
+                Ok((answered.reply, answered.placement))
+            }
+        }
+    }
+
+    /// As `run_placed`, for a call that tells a moment in its server's time: it is made anew for each server that it is sent to.
+    pub(crate) async fn run_timed(
+        &self,
+        name: &LockName,
+        call: impl Fn(&ServerClock) -> Call + Send + Sync,
+    ) -> Result<Answered, Fault> {
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                let placement = self.placement(name);
+                let member = &members[placement.member.index()];
+                let reply = member.run(&*self.world, call(member.clock())).await?;
+                Ok(Answered { reply, placement, clock: MemberClock(Arc::clone(member)) })
+            }
+            Servers::Cluster(cluster) => cluster.run(&*self.world, name, &call).await,
         }
     }
 

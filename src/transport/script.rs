@@ -24,13 +24,24 @@ pub struct Script {
     pub(crate) work: usize,
     /// True where it touches keys of its name's slot that it does not declare.
     pub(crate) reaches_beyond: bool,
+    /// True where it may end with a message that the lock is free.
+    pub(crate) announces: bool,
     sha: OnceLock<Bytes>,
 }
 
 impl Script {
     /// A script of this name and text.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
-        Self { name, source, command: None, many: None, work: 1, reaches_beyond: false, sha: OnceLock::new() }
+        Self {
+            name,
+            source,
+            command: None,
+            many: None,
+            work: 1,
+            reaches_beyond: false,
+            announces: false,
+            sha: OnceLock::new(),
+        }
     }
 
     /// As `new`, for a script that is step `number` of `many`.
@@ -42,6 +53,7 @@ impl Script {
             many: Some((many, number)),
             work: 1,
             reaches_beyond: false,
+            announces: false,
             sha: OnceLock::new(),
         }
     }
@@ -61,6 +73,7 @@ impl Script {
             many: Some((many, number)),
             work: 1,
             reaches_beyond: false,
+            announces: false,
             sha: OnceLock::new(),
         }
     }
@@ -74,6 +87,7 @@ impl Script {
             many: None,
             work: 1,
             reaches_beyond: false,
+            announces: false,
             sha: OnceLock::new(),
         }
     }
@@ -81,6 +95,12 @@ impl Script {
     /// The same script, which touches keys that it does not declare.
     pub(crate) const fn reaching_beyond(mut self) -> Self {
         self.reaches_beyond = true;
+        self
+    }
+
+    /// The same script, which may end with a message that the lock is free.
+    pub(crate) const fn announcing(mut self) -> Self {
+        self.announces = true;
         self
     }
 

@@ -20,6 +20,7 @@ use crate::error::{Deadlock, Error, Result, Step};
 use crate::names::LockName;
 use crate::runtime::home::EndsWithRuntime;
 use crate::runtime::reaper::Finished;
+use crate::topology::{Answered, ServerClock};
 use crate::world::Moment;
 
 /// What one attempt brought.
@@ -317,24 +318,26 @@ impl Attempt {
         let waits_in_queue = self.manner.queueing != Queueing::Ask && protocol.queue().is_some();
         let mut refusals = Refusals::default();
         loop {
-            let clock = engine.clock(protocol.name());
             let sent = engine.now();
             let armed = if comes_in { lease.max(lease_until(sent, before.until)) } else { lease };
-            let call = protocol.acquire(&Ask {
-                owner: &hold.owner,
-                lease_ms: millis(armed),
-                hold: &hold_id,
-                earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
-                last_ms: if is_limited { clock.last(sent, engine.options.command_timeout) } else { 0 },
-                // Nobody else has a hold of an owner that is used again, unless they read the owner in Redis.
-                alone: self.not_reentrant || self.used_again,
-                queueing: self.manner.queueing,
-                gives_way: self.manner.gives_way,
-                looks: self.manner.looks,
-                nonce: &self.target.nonce,
-                publish: engine.topology.publish(protocol.name()),
-            });
-            let (reply, placement) = engine.topology.run_placed(protocol.name(), call).await.map_err(|fault| {
+            let call = |clock: &ServerClock| {
+                protocol.acquire(&Ask {
+                    owner: &hold.owner,
+                    lease_ms: millis(armed),
+                    hold: &hold_id,
+                    earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
+                    last_ms: if is_limited { clock.last(sent, engine.options.command_timeout) } else { 0 },
+                    // Nobody else has a hold of an owner that is used again, unless they read the owner in Redis.
+                    alone: self.not_reentrant || self.used_again,
+                    queueing: self.manner.queueing,
+                    gives_way: self.manner.gives_way,
+                    looks: self.manner.looks,
+                    nonce: &self.target.nonce,
+                    publish: engine.topology.publish(protocol.name()),
+                })
+            };
+            let answered = engine.topology.run_timed(protocol.name(), call).await;
+            let Answered { reply, placement, clock } = answered.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
                 Failed { doubt, ..fault.to_error(&protocol.name().as_written).into() }
             })?;

@@ -16,6 +16,7 @@ use crate::error::{Error, NotHeld, Result};
 use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
 use crate::state::Released;
+use crate::topology::ServerClock;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
@@ -82,7 +83,7 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let until = engine.now() + engine.options.watchdog;
         let words =
             vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
-        let call = || Call { script: &DISOWN, keys: 1, words: words.clone() };
+        let call = |_: &ServerClock| Call { script: &DISOWN, keys: 1, words: words.clone() };
         let (reply, _) = until_answered(engine, hold.name(), until, call).await;
         look();
         if let Err(fault) = reply {

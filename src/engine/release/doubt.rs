@@ -14,6 +14,7 @@ use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::{Giving, LeaseLeft, Protocol, Release};
 use crate::error::Result;
+use crate::topology::ServerClock;
 use crate::world::Moment;
 
 /// Undoes an acquire that may have happened unseen: gives back its hold, and its queue entry.
@@ -53,7 +54,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
 async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = &**target;
     let id = target.id();
-    let call = || {
+    let call = |_: &ServerClock| {
         let waiter = (!engine.queues.is_marked_by_another(target)).then_some(nonce);
         let publish = engine.topology.publish(hold.name());
         let giving =

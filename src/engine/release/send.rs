@@ -13,6 +13,7 @@ use crate::engine::ledger::{Book, Entry as _};
 use crate::engine::protocol::{Giving, HoldId, LeaseLeft, Protocol, Release};
 use crate::error::Result;
 use crate::names::LockName;
+use crate::topology::ServerClock;
 use crate::transport::{Call, Fault, Reply};
 use crate::world::{Moment, nanos};
 
@@ -43,8 +44,8 @@ pub(super) struct Sent {
 pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    let sent = send_release(engine, &hold.protocol, until, || {
-        let last_ms = if mine.is_empty() { 0 } else { engine.last_ms(hold.name()) };
+    let sent = send_release(engine, &hold.protocol, until, |clock| {
+        let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
         let publish = engine.topology.publish(hold.name());
         hold.protocol.release(&Giving {
             owner,
@@ -70,7 +71,7 @@ pub(super) async fn send_release(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
     until: Moment,
-    call: impl Fn() -> Call,
+    call: impl Fn(&ServerClock) -> Call + Send + Sync,
 ) -> Sent {
     let (reply, doubted) = until_answered(engine, protocol.name(), until, call).await;
     let outcome = match reply {
@@ -91,12 +92,12 @@ pub(super) async fn until_answered(
     engine: &Engine,
     name: &LockName,
     until: Moment,
-    call: impl Fn() -> Call,
+    call: impl Fn(&ServerClock) -> Call + Send + Sync,
 ) -> (Result<Reply, Fault>, bool) {
     let (mut failures, mut doubted) = (0, false);
     loop {
-        let fault = match engine.topology.run(name, call()).await {
-            Ok(reply) => return (Ok(reply), doubted),
+        let fault = match engine.topology.run_timed(name, &call).await {
+            Ok(answered) => return (Ok(answered.reply), doubted),
             Err(fault) => fault,
         };
         doubted |= fault.in_doubt();
@@ -116,20 +117,20 @@ pub(super) async fn until_answered(
 pub(super) async fn in_time<T>(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
-    call: impl Fn(i64) -> Call,
+    call: impl Fn(i64) -> Call + Send + Sync,
     read: impl Fn(Reply) -> Result<T>,
     too_late: impl Fn(&T) -> Option<i64>,
 ) -> Result<T> {
     let until = engine.now() + engine.patience();
     let (mut failures, mut refusals) = (0, Refusals::default());
     loop {
-        let clock = engine.clock(protocol.name());
-        let last_ms = clock.last(engine.now(), engine.options.command_timeout);
-        match engine.topology.run(protocol.name(), call(last_ms)).await {
-            Ok(reply) => {
-                let outcome = read(reply)?;
+        let sent = engine.now();
+        let timed = |clock: &ServerClock| call(clock.last(sent, engine.options.command_timeout));
+        match engine.topology.run_timed(protocol.name(), timed).await {
+            Ok(answered) => {
+                let outcome = read(answered.reply)?;
                 let Some(at) = too_late(&outcome) else { return Ok(outcome) };
-                refusals.add(&clock, at, engine.now())?;
+                refusals.add(&answered.clock, at, engine.now())?;
             }
             Err(fault) => {
                 let error = fault.to_error(&protocol.name().as_written);

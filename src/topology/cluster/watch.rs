@@ -86,6 +86,7 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             // Of many reasons that come one after the other one is enough.
             tokio::time::sleep_until(asked + SUSPICIOUS).await;
             let is_sound = this.refresh().await;
+            this.forget_guests(this.nobody.transport().world().now());
             asked = Instant::now();
             if !is_sound {
                 doubted_until = Instant::now() + QUIET;

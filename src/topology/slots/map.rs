@@ -104,6 +104,12 @@ impl SlotMap {
         &self.known
     }
 
+    /// An address as views have it, where it is another one of a node that they know.
+    pub(crate) fn as_known(&self, address: &Address) -> Address {
+        let peer = self.known.iter().find(|peer| peer.is_at(address));
+        peer.and_then(|peer| peer.address.as_ref()).unwrap_or(address).clone()
+    }
+
     /// Takes over what a view knows better. Nothing where it is of another cluster, of which a node may have got the address of
     /// one of ours: none of its nodes is known here, and its epochs mean nothing. When all of ours are gone for good, and such a
     /// cluster stands in their place, it takes a new map.

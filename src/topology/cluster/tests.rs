@@ -1,0 +1,221 @@
+//! The router over servers that answer as they are told.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+
+use super::{Cluster, GUEST_STAYS, Settings};
+use crate::config::Sharded;
+use crate::error::Result;
+use crate::names::LockName;
+use crate::topology::Topology;
+use crate::topology::address::Address;
+use crate::topology::clock::ServerClock;
+use crate::transport::connector::{Connector, Purpose};
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::world::{Machine, World};
+
+static ACQUIRE: Script = Script::new("test/acquire", "");
+static RELEASE: Script = Script::new("test/release", "").announcing();
+
+/// What a server says to a script: what it is told to, else 1.
+#[derive(Debug, Default)]
+struct Server {
+    nodes: Mutex<String>,
+    says: Mutex<Option<Result<Reply, String>>>,
+    /// The commands and scripts that came, each with its last word.
+    log: Mutex<Vec<(String, Option<Arg>)>>,
+    closed: Mutex<usize>,
+}
+
+/// The servers of a cluster by their addresses, and one connection to one of them.
+#[derive(Clone, Debug, Default)]
+struct Net(Arc<HashMap<String, Arc<Server>>>);
+
+#[derive(Debug)]
+struct Line(Arc<Server>, Purpose);
+
+impl Connector for Net {
+    fn connect(&self, address: &str, purpose: Purpose) -> BoxFuture<'static, Result<Arc<dyn Transport>>> {
+        let line: Arc<dyn Transport> = Arc::new(Line(Arc::clone(&self.0[address]), purpose));
+        Box::pin(std::future::ready(Ok(line)))
+    }
+}
+
+impl Transport for Line {
+    fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
+        let (server, purpose) = (Arc::clone(&self.0), self.1);
+        Box::pin(async move {
+            let name = call.script.command.unwrap_or(call.script.name);
+            if name == "CLUSTER" {
+                return Ok(Reply::Text(Bytes::from(server.nodes.lock().clone())));
+            }
+            server.log.lock().push((name.to_owned(), call.words.last().cloned()));
+            // On its way for a moment, as everything is.
+            tokio::task::yield_now().await;
+            let says = server.says.lock().clone().filter(|_| call.script.command.is_none());
+            match says.unwrap_or(Ok(Reply::Int(1))) {
+                // Whoever asks first is let in.
+                Err(text) if purpose == Purpose::Asking && text.starts_with("MOVED") => Ok(Reply::Int(1)),
+                Err(text) => Err(Fault::new(FaultKind::Elsewhere, text)),
+                Ok(reply) => Ok(reply),
+            }
+        })
+    }
+
+    fn subscribe(&self, _channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn unsubscribe(&self, _channel: Bytes) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn listen(&self, _listener: Weak<dyn Listener>) {}
+
+    fn address(&self) -> &str {
+        "somewhere"
+    }
+
+    fn world(&self) -> Arc<dyn World> {
+        Arc::new(Machine)
+    }
+
+    fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
+        *self.0.closed.lock() += 1;
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A cluster in which the first of two servers has all slots.
+struct Rig {
+    cluster: Arc<Cluster>,
+    topology: Topology,
+    servers: [Arc<Server>; 2],
+}
+
+const HOSTS: [&str; 2] = ["10.0.0.1:1", "10.0.0.2:2"];
+
+impl Rig {
+    async fn start() -> Self {
+        let servers = [(); 2].map(|()| Arc::<Server>::default());
+        for (server, [one, two]) in servers.iter().zip([["myself,", ""], ["", "myself,"]]) {
+            *server.nodes.lock() = format!(
+                "a 10.0.0.1:1@11,one.example {one}master - 0 0 1 connected 0-16383\n\
+                 b 10.0.0.2:2@12,two.example {two}master - 0 0 2 connected\n"
+            );
+        }
+        let net = Net(Arc::new(HOSTS.map(str::to_owned).into_iter().zip(servers.clone()).collect()));
+        let settings = Settings {
+            seeds: vec![Address::new("10.0.0.1", 1).unwrap()],
+            command_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(3),
+            scan_interval: Duration::from_secs(5),
+            sharded: Sharded::On,
+        };
+        let cluster = Cluster::start(settings, Arc::new(net), Arc::new(Machine)).await.unwrap();
+        let topology = Topology::cluster(Arc::clone(&cluster), Arc::new(Machine));
+        Self { cluster, topology, servers }
+    }
+
+    fn says(&self, server: usize, text: String) {
+        *self.servers[server].says.lock() = Some(Err(text));
+    }
+
+    fn log(&self, server: usize) -> Vec<(String, Option<Arg>)> {
+        std::mem::take(&mut *self.servers[server].log.lock())
+    }
+
+    fn names(&self, server: usize) -> Vec<String> {
+        self.log(server).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Runs a script with this name and the last moment that it has by its server's clock. Returns the clock that answered.
+    async fn run(&self, name: &LockName, script: &'static Script) -> crate::topology::MemberClock {
+        let call = |clock: &ServerClock| {
+            let last = clock.last(Machine.now(), Duration::ZERO);
+            Call { script, keys: 1, words: vec![Arg::Text(name.key.clone()), Arg::Int(last)] }
+        };
+        self.topology.run_timed(name, call).await.unwrap().clock
+    }
+}
+
+fn name() -> Arc<LockName> {
+    LockName::new("", "orders:42")
+}
+
+#[tokio::test]
+async fn a_moment_is_told_in_the_time_of_the_server_that_a_command_is_led_to() {
+    for redirect in ["ASK", "MOVED"] {
+        let rig = Rig::start().await;
+        let name = name();
+        rig.says(0, format!("{redirect} {} {}", name.slot(), HOSTS[1]));
+        rig.topology.clock(&name).learn(1_000_000, Machine.now());
+        let answered = rig.run(&name, &ACQUIRE).await;
+        let [at_source, at_target] = [0, 1].map(|server| rig.log(server).pop().unwrap().1);
+        assert!(matches!(at_source, Some(Arg::Int(1_000_000..1_010_000))), "{redirect}: {at_source:?}");
+        assert_eq!(at_target, Some(Arg::Int(1)), "{redirect}: of that one's clock nothing is known");
+        // What it says of its clock is learnt of that one alone.
+        answered.learn(7_000_000, Machine.now());
+        let again = rig.run(&name, &ACQUIRE).await;
+        let at_target = rig.log(1).pop().unwrap().1;
+        assert!(matches!(at_target, Some(Arg::Int(7_000_000..7_010_000))), "{redirect}: {at_target:?}");
+        drop(again);
+        if redirect == "ASK" {
+            let at_source = rig.log(0).pop().unwrap().1;
+            assert!(matches!(at_source, Some(Arg::Int(1_000_000..1_010_000))), "{at_source:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_comes_between_a_command_and_its_announcement_and_none_waits_for_another() {
+    let rig = Rig::start().await;
+    let name = name();
+    rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
+    let all = (0..100).map(|_| rig.run(&name, &ACQUIRE));
+    futures::future::join_all(all).await;
+    let log = rig.names(1);
+    assert_eq!(log.len(), 200);
+    assert!(log.chunks(2).all(|pair| pair == ["ASKING", "test/acquire"]), "{log:?}");
+    // A line that waits for each answer would have had them one after the other; this is but one connection more.
+    assert_eq!(rig.cluster.members().len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_released_where_a_slot_is_moved_to_is_announced_where_its_subscribers_are() {
+    let rig = Rig::start().await;
+    let name = name();
+    rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
+    rig.run(&name, &ACQUIRE).await;
+    rig.run(&name, &RELEASE).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(rig.names(1), ["ASKING", "test/acquire", "ASKING", "test/release"]);
+    assert_eq!(rig.names(0), ["test/acquire", "test/release", "SPUBLISH"]);
+}
+
+#[tokio::test]
+async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
+    let rig = Rig::start().await;
+    let name = name();
+    rig.says(0, format!("ASK {} {}", name.slot(), "two.example:2"));
+    rig.run(&name, &ACQUIRE).await;
+    assert_eq!(rig.cluster.members().len(), 2, "by the address under which it is known");
+    rig.cluster.forget_guests(Machine.now());
+    assert_eq!(rig.cluster.members().len(), 2, "another key may follow");
+    rig.cluster.forget_guests(Machine.now() + GUEST_STAYS + Duration::from_secs(1));
+    assert_eq!(rig.cluster.members().len(), 1);
+    while *rig.servers[1].closed.lock() < 2 {
+        tokio::task::yield_now().await;
+    }
+    // It is found again when it is needed.
+    rig.run(&name, &ACQUIRE).await;
+    assert_eq!(rig.cluster.members().len(), 2);
+}
