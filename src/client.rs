@@ -16,7 +16,6 @@ use crate::topology::Topology;
 use crate::topology::cluster::{Cluster, ClusterUrl, Settings};
 use crate::transport::Transport;
 use crate::transport::connector::Dial;
-#[cfg(feature = "direct")]
 use crate::transport::direct::Direct;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
@@ -55,7 +54,6 @@ impl Client {
             target: Endpoint { url: Secret(url.to_owned()), ..Endpoint::default() },
             options: Options::default(),
             address_map: Arc::default(),
-            #[cfg(feature = "direct")]
             direct: false,
         }
     }
@@ -195,7 +193,6 @@ pub struct Builder {
     target: Endpoint,
     options: Options,
     address_map: Arc<HashMap<String, String>>,
-    #[cfg(feature = "direct")]
     direct: bool,
 }
 
@@ -291,15 +288,13 @@ impl Builder {
 
     /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a command,
     /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS
-    /// (`rediss://`) it is fred all the same. Defaults to false. (Feature `direct`.)
-    #[cfg(feature = "direct")]
+    /// (`rediss://`) it is fred all the same. Defaults to false.
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
     }
 
     async fn transport(&self, lazily: bool) -> Result<Arc<dyn Transport>> {
-        #[cfg(feature = "direct")]
         if self.direct
             && let Some(target) = self.target.direct()?
         {
@@ -321,7 +316,6 @@ impl Builder {
             password: login.1,
             options: self.options.clone(),
             address_map: Arc::clone(&self.address_map),
-            #[cfg(feature = "direct")]
             direct: self.direct,
         };
         let settings = Settings {

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::clock::ServerClock;
-use super::member::{Member, MemberId, MemberListener};
+use super::member::{Member, MemberId, MemberListener, Subscriber};
 use super::redirect::Redirect;
 use super::slots::map::{Changes, SlotMap};
 use super::{Answered, MemberClock, Placement};
@@ -49,6 +49,7 @@ static SPUBLISH: Script = Script::bare("cluster/announce", "SPUBLISH");
 
 /// The primaries of a cluster.
 pub(crate) struct Cluster {
+    this: Weak<Self>,
     settings: Settings,
     connector: Arc<dyn Connector>,
     state: RwLock<State>,
@@ -161,6 +162,7 @@ impl Cluster {
                     redirects += 1;
                     self.suspicion.raise();
                     let seen = placement.map_or(0, |placement| placement.generation);
+                    let seen = u32::try_from(seen).unwrap_or(u32::MAX);
                     self.moved(slot, seen, &to).await;
                     continue;
                 }
@@ -229,10 +231,9 @@ impl Cluster {
     }
 
     /// A server has said that a slot has moved.
-    async fn moved(&self, slot: u16, seen: usize, to: &Address) {
+    async fn moved(&self, slot: u16, seen: u32, to: &Address) {
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return };
-        let Ok(seen) = u32::try_from(seen) else { return };
         let changes = {
             let mut state = self.state.write();
             let changes = state.slots.patch(slot, seen, to);
@@ -254,6 +255,8 @@ impl Cluster {
         match self.connector.connect(&address.to_string(), purpose).await {
             Ok(transport) => {
                 let member = Member::new(MemberId::new(self.next.fetch_add(1, Ordering::Relaxed)), transport);
+                let this: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
+                member.report_ends(this);
                 if let Some(listener) = self.listener.get() {
                     member.listen(Weak::clone(listener));
                 }
@@ -301,7 +304,7 @@ impl Cluster {
             return;
         }
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
-        self.suspicion.moved();
+        self.suspicion.moved(changes.slots.iter().copied());
         let gained: Vec<MemberId> = {
             let state = self.state.read();
             let mut gained: Vec<_> =
@@ -317,6 +320,7 @@ impl Cluster {
     pub(super) async fn close(&self, within: Duration) {
         self.closed.store(true, Ordering::Relaxed);
         self.suspicion.raise();
+        self.suspicion.moved([]);
         let members: Vec<_> = self.state.write().members.drain().map(|(_, member)| member).collect();
         futures::future::join_all(members.iter().map(|member| member.close(within))).await;
     }

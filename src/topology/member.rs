@@ -49,6 +49,12 @@ pub(crate) trait MemberListener: Send + Sync {
     fn moved(&self, channel: &[u8]);
 }
 
+/// Who keeps the subscriptions of a topology.
+pub(super) trait Subscriber: Send + Sync {
+    /// A server has ended the subscription to a channel, which nobody asked for.
+    fn ended(&self, member: MemberId, channel: &[u8]);
+}
+
 /// One server: the way to it, and whether it answers.
 pub(super) struct Member {
     id: MemberId,
@@ -56,6 +62,7 @@ pub(super) struct Member {
     liveness: Liveness,
     clock: ServerClock,
     listener: OnceLock<Weak<dyn MemberListener>>,
+    subscriber: OnceLock<Weak<dyn Subscriber>>,
     asking: Asking,
 }
 
@@ -88,6 +95,7 @@ impl Member {
             liveness: Liveness::default(),
             clock: ServerClock::default(),
             listener: OnceLock::new(),
+            subscriber: OnceLock::new(),
             asking: Asking::default(),
         })
     }
@@ -110,6 +118,11 @@ impl Member {
         let _ = self.listener.set(listener);
         let this: Arc<dyn Listener> = Arc::<Self>::clone(self);
         self.transport.listen(Arc::downgrade(&this));
+    }
+
+    /// Sets who is told of subscriptions that this server ends. Called once, before the first of them.
+    pub(super) fn report_ends(&self, subscriber: Weak<dyn Subscriber>) {
+        let _ = self.subscriber.set(subscriber);
     }
 
     /// As [`Transport::run`]; whether an answer came is noted.
@@ -187,6 +200,13 @@ impl Member {
 impl Listener for Member {
     fn message(&self, channel: &[u8], payload: &[u8]) {
         self.notify(|listener| listener.message(channel, payload));
+    }
+
+    fn ended(&self, channel: &[u8]) {
+        match self.subscriber.get().and_then(Weak::upgrade) {
+            Some(subscriber) => subscriber.ended(self.id, channel),
+            None => self.missed(),
+        }
     }
 
     fn missed(&self) {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::Transport;
-#[cfg(feature = "direct")]
 use super::direct::Direct;
 use super::node::Node;
 use super::node::connect::Endpoint;
@@ -44,7 +43,6 @@ pub(crate) struct Dial {
     pub(crate) options: Options,
     /// Where servers are reached that call themselves otherwise.
     pub(crate) address_map: Arc<HashMap<String, String>>,
-    #[cfg(feature = "direct")]
     pub(crate) direct: bool,
 }
 
@@ -64,10 +62,8 @@ impl Connector for Dial {
         // The word that lets a command in is used up by one that the server does not know by its hash.
         options.script_cache &= purpose != Purpose::Asking;
         let (lazily, sharded) = (purpose != Purpose::Seed, purpose == Purpose::Names { sharded: true });
-        #[cfg(feature = "direct")]
         let direct = self.direct;
         Box::pin(async move {
-            #[cfg(feature = "direct")]
             if direct && let Some(target) = endpoint.direct()? {
                 let transport = Direct::connect(target, &options, lazily, sharded).await?;
                 return Ok(Arc::new(transport) as Arc<dyn Transport>);

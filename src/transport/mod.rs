@@ -21,7 +21,6 @@ use futures::future::BoxFuture;
 
 pub(crate) mod coalesce;
 pub(crate) mod connector;
-#[cfg(feature = "direct")]
 pub(crate) mod direct;
 pub(crate) mod node;
 pub(crate) mod script;
@@ -159,6 +158,11 @@ pub fn deterministic_tables() {
 pub trait Listener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
+
+    /// The server has ended the subscription to `channel` by itself.
+    fn ended(&self, _channel: &[u8]) {
+        self.missed();
+    }
 
     /// Messages may have been missed: every waiter has to look for itself once.
     fn missed(&self);

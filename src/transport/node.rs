@@ -4,7 +4,6 @@
 //! `custom`, at most once; a subscription is confirmed by a `PING` behind it; silent connections are noticed by counting
 //! timeouts; connections are closed by hand.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,24 +12,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::ClientLike as _;
-use fred::types::{ConnectHandle, Value};
+use fred::types::ConnectHandle;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::slim::slim_set;
+use crate::transport::direct::MessageLine;
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
-use fault::fault;
-use messages::{subscribe_to, text, unsubscribe_from};
-use together::Together;
+use subscriptions::Subscriptions;
 
 pub(crate) mod connect;
 mod connection;
 mod fault;
 mod messages;
+mod subscriptions;
 #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
 mod tls;
 mod together;
@@ -39,19 +37,28 @@ mod together;
 pub(crate) struct Node {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    subscriber: Client,
-    channels: Arc<Mutex<HashSet<Bytes>>>,
+    messages: Messages,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     connect_tasks: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
     script_cache: bool,
-    /// True where channels are a slot's own.
-    sharded: bool,
-    subscribe_timeout: Duration,
-    subscribing: Arc<Together>,
-    unsubscribing: Arc<Together>,
     address: String,
+}
+
+/// Where messages come in.
+enum Messages {
+    Fred(Subscriptions),
+    /// A connection of our own, which hears when a server has ended a subscription. fred does not pass that on.
+    Own(MessageLine),
+}
+
+impl Node {
+    /// All connections that are fred's.
+    fn clients(&self) -> impl Iterator<Item = &Client> {
+        let subscriber = if let Messages::Fred(messages) = &self.messages { Some(&messages.subscriber) } else { None };
+        self.connections.iter().map(|connection| &connection.client).chain(subscriber)
+    }
 }
 
 impl fmt::Debug for Node {
@@ -85,63 +92,30 @@ impl Transport for Node {
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
-        self.channels.lock().insert(channel.clone());
-        let (subscriber, limit, sharded) = (self.subscriber.clone(), self.subscribe_timeout, self.sharded);
-        let subscribe = move |channels: Vec<Bytes>| {
-            let subscriber = subscriber.clone();
-            async move {
-                let confirmed = async {
-                    subscribe_to(&subscriber, sharded, channels.iter().map(text).collect()).await?;
-                    // fred is done when the command is queued; the reply to a PING behind it says that it took effect.
-                    subscriber.ping::<Value>(None).await
-                };
-                match tokio::time::timeout(limit, confirmed).await {
-                    Ok(Ok(_)) => Ok(()),
-                    Ok(Err(error)) => Err(fault(error)),
-                    Err(_) => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
-                }
-            }
-        };
-        let subscribing = Arc::clone(&self.subscribing);
-        Box::pin(async move {
-            // The wait for those who come before it included.
-            let joined = tokio::time::timeout(limit, subscribing.join(channel, subscribe)).await;
-            joined
-                .unwrap_or_else(|_| Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")))
-        })
+        match &self.messages {
+            Messages::Fred(messages) => messages.subscribe(channel),
+            Messages::Own(line) => line.subscribe(channel),
+        }
     }
 
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
-        {
-            let mut channels = self.channels.lock();
-            channels.remove(&channel);
-            slim_set(&mut channels);
+        match &self.messages {
+            Messages::Fred(messages) => messages.unsubscribe(channel),
+            Messages::Own(line) => line.unsubscribe(channel),
         }
-        let (subscriber, limit, sharded) = (self.subscriber.clone(), self.subscribe_timeout, self.sharded);
-        let unsubscribe = move |channels: Vec<Bytes>| {
-            let subscriber = subscriber.clone();
-            async move {
-                let done = async {
-                    unsubscribe_from(&subscriber, sharded, channels.iter().map(text).collect()).await?;
-                    subscriber.ping::<Value>(None).await
-                };
-                // A failure means a broken connection, and with it the subscription is gone.
-                let _ = tokio::time::timeout(limit, done).await;
-                Ok(())
-            }
-        };
-        let unsubscribing = Arc::clone(&self.unsubscribing);
-        Box::pin(async move {
-            let joined = tokio::time::timeout(limit, unsubscribing.join(channel, unsubscribe)).await;
-            joined.unwrap_or(Ok(())).unwrap_or(());
-        })
     }
 
     fn forget(&self, channel: &Bytes) {
-        self.channels.lock().remove(channel);
+        match &self.messages {
+            Messages::Fred(messages) => messages.forget(channel),
+            Messages::Own(line) => line.forget(channel),
+        }
     }
 
     fn listen(&self, listener: Weak<dyn Listener>) {
+        if let Messages::Own(line) = &self.messages {
+            line.listen(Weak::clone(&listener));
+        }
         // Set once, by the engine that owns this node.
         let _ = self.listener.set(listener);
     }
@@ -159,12 +133,8 @@ impl Transport for Node {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        let clients: Vec<_> = self
-            .connections
-            .iter()
-            .map(|connection| connection.client.clone())
-            .chain([self.subscriber.clone()])
-            .collect();
+        let clients: Vec<_> = self.clients().cloned().collect();
+        let line = if let Messages::Own(line) = &self.messages { line.end() } else { None };
         let connect_tasks = std::mem::take(&mut *self.connect_tasks.lock());
         Box::pin(async move {
             let until = tokio::time::Instant::now() + within.min(Duration::from_secs(1));
@@ -178,6 +148,9 @@ impl Transport for Node {
                 }
             });
             futures::future::join_all(ended).await;
+            if let Some(line) = line {
+                let _ = tokio::time::timeout_at(until, line).await;
+            }
         })
     }
 }

@@ -29,32 +29,38 @@ async fn what_is_held_moves_along() {
     end(other).await;
 }
 
-/// Who waits is woken by a release at the slot's new place.
+/// Who waits is woken by a release at the slot's new place, be it right behind the move.
 #[tokio::test]
 async fn who_waits_is_woken_where_the_slot_is_now() {
+    const ROUNDS: usize = 7;
     let cluster = primaries(2).await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Plain] {
-        let name = format!("waited:{flavour}");
-        let guard = lock(&one, flavour, &name).lock().await.unwrap();
-        let waiter = lock(&other, flavour, &name);
-        let waiting = tokio::spawn(async move { waiter.lock().await.map(|guard| (Instant::now(), guard)) });
-        while other.stats().waiting == 0 || other.stats().under_way > 0 {
-            tokio::time::sleep(ms(5)).await;
+        let mut woken_after = Vec::new();
+        for round in 0..ROUNDS {
+            let name = format!("waited:{round}:{flavour}");
+            let guard = lock(&one, flavour, &name).lock().await.unwrap();
+            let waiter = lock(&other, flavour, &name);
+            let waiting = tokio::spawn(async move { waiter.lock().await.map(|guard| (Instant::now(), guard)) });
+            while other.stats().waiting == 0 || other.stats().under_way > 0 {
+                tokio::time::sleep(ms(5)).await;
+            }
+            let from = cluster.primary_of(&name).await;
+            let to = cluster.other_primary(from).await;
+            cluster.move_slot(slot_of(&name), to).await;
+            let released = Instant::now();
+            guard.unlock().await.unwrap();
+            let (at, guard) = waiting.await.unwrap().unwrap();
+            woken_after.push(at - released);
+            guard.unlock().await.unwrap();
         }
-        let from = cluster.primary_of(&name).await;
-        let to = cluster.other_primary(from).await;
-        cluster.move_slot(slot_of(&name), to).await;
-        // Its holder asks there, and learns of the move.
-        kept(&one, 1).await;
-        let released = Instant::now();
-        guard.unlock().await.unwrap();
-        let (at, guard) = waiting.await.unwrap().unwrap();
-        // The server says so when a slot goes; fred does not pass that on, and looks at the map each 5 s.
-        let most = if bed::is_direct() { secs(2) } else { secs(8) };
-        assert!(at - released < most, "{flavour}: woken after {:?}", at - released);
-        println!("{flavour}: woken {:?} after the release", at - released);
-        guard.unlock().await.unwrap();
+        woken_after.sort_unstable();
+        println!("{flavour}: woken after {woken_after:?}");
+        // Plain locks have no messages. Of the others none waits for a look at the map, which comes each 5 s; that the machine
+        // is away for a while may happen to a few of them.
+        let typical = woken_after[ROUNDS / 2];
+        assert!(typical < if flavour == Flavour::Plain { secs(2) } else { ms(50) }, "{flavour}: {woken_after:?}");
+        assert!(woken_after[ROUNDS - 1] < secs(3), "{flavour}: {woken_after:?}");
     }
     end(one).await;
     end(other).await;

@@ -1,119 +1,234 @@
 //! Subscriptions in a cluster: each is at the primary of its channel's slot, and moves with it.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 
+use super::watch::SUSPICIOUS;
 use super::{Cluster, MOST_REDIRECTS};
 use crate::names::LockName;
-use crate::topology::member::Member;
+use crate::topology::address::Address;
+use crate::topology::member::{Member, MemberId, Subscriber};
 use crate::topology::redirect::Redirect;
 use crate::topology::slots::slot_of;
 use crate::transport::Fault;
 
-/// The channels that are wanted, each with the member that was asked for it last.
-pub(super) type Subscribed = HashMap<Bytes, Arc<Member>>;
+/// The channels that are wanted, by slot.
+#[derive(Default)]
+pub(super) struct Subscribed(BTreeMap<(u16, Bytes), Place>);
+
+/// Where a channel is subscribed to.
+struct Place {
+    /// The member that was asked last, and has not refused.
+    at: Arc<Member>,
+    /// It does not deliver any more, or never did.
+    is_ended: bool,
+    /// The member to which the subscription is being taken.
+    to: Option<MemberId>,
+}
+
+/// A subscription on its way to the member that has its slot.
+struct Move {
+    slot: u16,
+    channel: Bytes,
+    from: Arc<Member>,
+    to: Arc<Member>,
+    /// How often the slot had moved, and the host of its primary, for what a refusal says.
+    generation: u32,
+    host: String,
+}
+
+impl Subscribed {
+    /// True when the channel is to be delivered by this member, now or soon.
+    fn is_wanted_at(&self, slot: u16, channel: &Bytes, member: MemberId) -> bool {
+        let place = self.0.get(&(slot, channel.clone()));
+        place.is_some_and(|place| place.at.id() == member || place.to == Some(member))
+    }
+
+    /// Those of a slot that are not, or not for certain, at its primary, and are not on their way there.
+    fn astray<'a>(&'a mut self, slot: u16, primary: &'a Member) -> impl Iterator<Item = (&'a Bytes, &'a mut Place)> {
+        let of_slot = self.0.range_mut((slot, Bytes::new())..(slot + 1, Bytes::new()));
+        let all = of_slot.map(|((_, channel), place)| (channel, place));
+        all.filter(|(_, place)| place.to != Some(primary.id()))
+            .filter(|(_, place)| place.is_ended || place.at.id() != primary.id())
+    }
+}
 
 impl Cluster {
+    /// Where a slot is now: its member, how often it has moved, and the host of its primary.
+    fn slot_now(&self, slot: u16) -> Option<(Arc<Member>, u32, String)> {
+        let state = self.state.read();
+        let (member, _) = state.at(slot).ok()?;
+        let host = state.slots.primary(slot).map_or_else(String::new, |address| address.host().to_owned());
+        Some((Arc::clone(member), state.slots.generation(slot), host))
+    }
+
+    /// Subscribes to a name's channel. One at a time of `subscribe` and `unsubscribe` for each channel.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
-        let mut redirects = 0;
+        let (slot, mut redirects) = (name.slot(), 0);
         loop {
-            let (member, generation, host) = {
-                let state = self.state.read();
-                let host = state.slots.primary(name.slot()).map(|address| address.host().to_owned());
-                let generation = usize::try_from(state.slots.generation(name.slot())).unwrap_or(usize::MAX);
-                let member =
-                    state.at(name.slot()).map_or_else(|_| Arc::clone(&self.nobody), |(member, _)| Arc::clone(member));
-                (member, generation, host.unwrap_or_default())
-            };
+            let nobody = || (Arc::clone(&self.nobody), 0, String::new());
+            let (member, generation, host) = self.slot_now(slot).unwrap_or_else(nobody);
             // Wanted from here on: a slot that moves meanwhile takes it along.
-            self.subscribed.lock().insert(name.channel.clone(), Arc::clone(&member));
+            let place = Place { at: Arc::clone(&member), is_ended: false, to: None };
+            self.subscribed.lock().0.insert((slot, name.channel.clone()), place);
             let fault = match member.transport().subscribe(name.channel.clone()).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    // The slot may have moved before this one was among those that are taken along.
+                    if self.slot_now(slot).is_none_or(|(now, ..)| now.id() != member.id()) {
+                        self.suspicion.moved([slot]);
+                    }
+                    return Ok(());
+                }
                 Err(fault) => fault,
             };
             self.suspicion.raise();
             redirects += 1;
             member.transport().forget(&name.channel);
-            match Redirect::of(&fault.message, &host) {
-                Redirect::Moved { slot, to: Some(to) } if slot == name.slot() && redirects <= MOST_REDIRECTS => {
-                    self.moved(slot, generation, &to).await;
-                }
+            match self.told(&fault, &host, slot) {
+                Some(to) if redirects <= MOST_REDIRECTS => self.moved(slot, generation, &to).await,
                 _ => return Err(fault),
             }
         }
     }
 
+    /// Where the slot is by what a server said that refused.
+    fn told(&self, fault: &Fault, host: &str, slot: u16) -> Option<Address> {
+        match Redirect::of(&fault.message, host) {
+            Redirect::Moved { slot: told, to } if told == slot => to,
+            _ => None,
+        }
+    }
+
     pub(in crate::topology) async fn unsubscribe(&self, name: &LockName) {
-        let member = {
-            let mut subscribed = self.subscribed.lock();
-            let member = subscribed.remove(&name.channel);
-            crate::slim::slim(&mut subscribed);
-            member
-        };
-        if let Some(member) = member {
-            member.transport().unsubscribe(name.channel.clone()).await;
+        let place = self.subscribed.lock().0.remove(&(name.slot(), name.channel.clone()));
+        if let Some(place) = place {
+            place.at.transport().unsubscribe(name.channel.clone()).await;
         }
     }
 
-    /// Subscribes at their new places to the channels whose slots have moved; whoever waits there looks once that is confirmed.
-    /// False where some could not be, and have to be tried again.
-    pub(super) async fn follow_slots(&self) -> bool {
-        let moved: Vec<(Bytes, Arc<Member>, Arc<Member>)> = {
-            let subscribed = self.subscribed.lock();
-            let state = self.state.read();
-            let moved = subscribed.iter().filter_map(|(channel, before)| {
-                let (member, _) = state.at(slot_of(channel)).ok()?;
-                (member.id() != before.id()).then(|| (channel.clone(), Arc::clone(before), Arc::clone(member)))
-            });
-            moved.collect()
-        };
-        let mut under_way: FuturesUnordered<_> =
-            moved.into_iter().map(|(channel, before, member)| self.follow(channel, before, member)).collect();
-        let mut is_done = true;
-        while let Some(followed) = under_way.next().await {
-            is_done &= followed;
-        }
-        is_done
-    }
-
-    async fn follow(&self, channel: Bytes, before: Arc<Member>, member: Arc<Member>) -> bool {
-        let outcome = member.transport().subscribe(channel.clone()).await;
-        let is_wanted = {
+    /// Subscribes at their new places to the channels of slots that have moved, and anew to those whose server has ended them;
+    /// whoever waits there looks once that is confirmed. What could not be done is tried again a little later.
+    async fn follow(self: Arc<Self>, slots: BTreeSet<u16>) {
+        let moves: Vec<Move> = {
             let mut subscribed = self.subscribed.lock();
-            let wanted = subscribed.get_mut(&channel).filter(|known| known.id() == before.id());
-            match (&outcome, wanted) {
-                (Ok(()), Some(known)) => {
-                    *known = Arc::clone(&member);
-                    true
+            let mut moves = Vec::new();
+            for slot in slots {
+                let Some((to, generation, host)) = self.slot_now(slot) else { continue };
+                for (channel, place) in subscribed.astray(slot, &to) {
+                    (place.to, place.is_ended) = (Some(to.id()), false);
+                    let (channel, from, to) = (channel.clone(), Arc::clone(&place.at), Arc::clone(&to));
+                    moves.push(Move { slot, channel, from, to, generation, host: host.clone() });
                 }
-                (_, wanted) => wanted.is_some(),
             }
+            moves
         };
-        if self.is_sharded {
-            // The server has ended it with the slot, and refuses to be told so.
-            before.transport().forget(&channel);
-        } else {
-            // Nobody waits for it: that server may be away.
-            let (before, channel) = (Arc::clone(&before), channel.clone());
-            tokio::spawn(async move { before.transport().unsubscribe(channel).await });
+        let mut under_way: FuturesUnordered<_> = moves.into_iter().map(|moving| self.carry_out(moving)).collect();
+        let mut failed = BTreeSet::new();
+        while let Some(again) = under_way.next().await {
+            failed.extend(again);
         }
-        if !is_wanted {
-            // Ended meanwhile, or taken elsewhere by another: that one is not told of this.
-            let is_there = self.subscribed.lock().get(&channel).is_some_and(|known| known.id() == member.id());
-            if !is_there {
-                member.transport().unsubscribe(channel).await;
+        if !failed.is_empty() {
+            tokio::time::sleep(SUSPICIOUS).await;
+            self.suspicion.moved(failed);
+        }
+    }
+
+    /// Returns the slot where that has to be tried again.
+    async fn carry_out(self: &Arc<Self>, moving: Move) -> Option<u16> {
+        let Move { slot, channel, from, to, generation, host } = moving;
+        let outcome = to.transport().subscribe(channel.clone()).await;
+        let is_ours = {
+            let mut subscribed = self.subscribed.lock();
+            let place = subscribed.0.get_mut(&(slot, channel.clone())).filter(|place| place.to == Some(to.id()));
+            place.map(|place| {
+                place.to = None;
+                place.is_ended |= outcome.is_err();
+                if outcome.is_ok() {
+                    place.at = Arc::clone(&to);
+                }
+            })
+        };
+        if from.id() != to.id() {
+            if self.is_sharded {
+                // The server has ended it with the slot, and refuses to be told so.
+                from.transport().forget(&channel);
+            } else {
+                // Nobody waits for it: that server may be away.
+                tokio::spawn(Arc::clone(self).leave(slot, channel.clone(), from));
             }
-            return true;
         }
-        if let Err(fault) = &outcome {
-            member.transport().forget(&channel);
+        if is_ours.is_none() {
+            // Ended meanwhile, or begun anew.
+            if !self.subscribed.lock().is_wanted_at(slot, &channel, to.id()) {
+                Arc::clone(self).leave(slot, channel, to).await;
+            }
+            return None;
+        }
+        let again = outcome.err().map(|fault| {
+            to.transport().forget(&channel);
             tracing::debug!(?fault, "cannot subscribe where a slot is now: tried again");
-        }
+            fault
+        });
         // A release may have been announced where nobody listened any more.
         self.notify(|listener| listener.moved(&channel));
-        outcome.is_ok()
+        let fault = again?;
+        self.suspicion.raise();
+        if let Some(address) = self.told(&fault, &host, slot) {
+            // That has the subscription follow at once.
+            self.moved(slot, generation, &address).await;
+        }
+        Some(slot)
+    }
+
+    /// Ends a subscription at a member that does not have its slot. Begun there anew meanwhile, it is made once more, because
+    /// that may have been ended.
+    async fn leave(self: Arc<Self>, slot: u16, channel: Bytes, member: Arc<Member>) {
+        member.transport().unsubscribe(channel.clone()).await;
+        self.ended(member.id(), &channel, slot);
+    }
+
+    /// True while a name's subscription is taken to another member, or made anew.
+    #[cfg(test)]
+    pub(super) fn is_under_way(&self, name: &LockName) -> bool {
+        let subscribed = self.subscribed.lock();
+        subscribed.0.get(&(name.slot(), name.channel.clone())).is_some_and(|place| place.to.is_some())
+    }
+
+    fn ended(&self, member: MemberId, channel: &Bytes, slot: u16) {
+        {
+            let mut subscribed = self.subscribed.lock();
+            let place = subscribed.0.get_mut(&(slot, channel.clone()));
+            let Some(place) = place.filter(|place| place.at.id() == member || place.to == Some(member)) else { return };
+            place.is_ended = true;
+            // What is under way was asked for before.
+            place.to = place.to.filter(|to| *to != member);
+        }
+        self.suspicion.moved([slot]);
+    }
+}
+
+impl Subscriber for Cluster {
+    fn ended(&self, member: MemberId, channel: &[u8]) {
+        self.ended(member, &Bytes::copy_from_slice(channel), slot_of(channel));
+        self.suspicion.raise();
+    }
+}
+
+/// Has subscriptions follow their slots until the cluster is closed or forgotten.
+pub(super) async fn run(cluster: Weak<Cluster>) {
+    loop {
+        // The cluster is not held while nothing is to be done.
+        let Some(suspicion) = cluster.upgrade().map(|this| Arc::clone(&this.suspicion)) else { return };
+        let slots = suspicion.slots_moved().await;
+        let Some(this) = cluster.upgrade() else { return };
+        if this.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        // None waits for those before it: a server that is away may keep them for long.
+        tokio::spawn(this.follow(slots));
     }
 }

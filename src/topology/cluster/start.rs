@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::{Mutex, RwLock};
 
-use super::{Cluster, State, watch};
+use super::{Cluster, State, channels, watch};
 use crate::config::Sharded;
 use crate::error::{Error, Result};
 use crate::topology::address::Address;
@@ -121,7 +121,8 @@ impl Cluster {
     ) -> Result<Arc<Self>> {
         let (view, is_sharded) = first_view(&settings, &*connector).await?;
         let identity = view.peers().iter().map(|peer| &*peer.id).min().unwrap_or_default().to_owned();
-        let cluster = Arc::new(Self {
+        let cluster = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             connector,
             state: RwLock::new(State { members: HashMap::new(), ..State::default() }),
             nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world))),
@@ -140,6 +141,7 @@ impl Cluster {
             return Err(Error::Connection { message, outcome_unknown: false, source: None });
         }
         tokio::spawn(watch::run(Arc::downgrade(&cluster), cluster.settings.scan_interval));
+        tokio::spawn(channels::run(Arc::downgrade(&cluster)));
         Ok(cluster)
     }
 

@@ -1,20 +1,22 @@
 //! The router over servers that answer as they are told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use super::{Cluster, GUEST_STAYS, Settings};
 use crate::config::Sharded;
 use crate::error::Result;
 use crate::names::LockName;
-use crate::topology::Topology;
 use crate::topology::address::Address;
 use crate::topology::clock::ServerClock;
+use crate::topology::{MemberClock, MemberId, MemberListener, Topology};
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
@@ -24,13 +26,26 @@ static ACQUIRE: Script = Script::new("test/acquire", "");
 static RELEASE: Script = Script::new("test/release", "").announcing();
 
 /// What a server says to a script: what it is told to, else 1.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Server {
     nodes: Mutex<String>,
     says: Mutex<Option<Result<Reply, String>>>,
     /// The commands and scripts that came, each with its last word.
     log: Mutex<Vec<(String, Option<Arg>)>>,
     closed: Mutex<usize>,
+    listener: Mutex<Option<Weak<dyn Listener>>>,
+    /// The channels that are subscribed to.
+    subscribed: Mutex<HashSet<Bytes>>,
+    /// How subscribing fails.
+    refuses: Mutex<Option<String>>,
+    /// Where it waits for a permit each.
+    gate: Mutex<Option<Arc<Semaphore>>>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Server")
+    }
 }
 
 /// The servers of a cluster by their addresses, and one connection to one of them.
@@ -68,15 +83,31 @@ impl Transport for Line {
         })
     }
 
-    fn subscribe(&self, _channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
-        Box::pin(std::future::ready(Ok(())))
+    fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+        let server = Arc::clone(&self.0);
+        Box::pin(async move {
+            let gate = server.gate.lock().clone();
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            if let Some(text) = server.refuses.lock().clone() {
+                return Err(Fault::new(FaultKind::Refused, text));
+            }
+            server.subscribed.lock().insert(channel);
+            Ok(())
+        })
     }
 
-    fn unsubscribe(&self, _channel: Bytes) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
+    fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+        let server = Arc::clone(&self.0);
+        Box::pin(async move {
+            server.subscribed.lock().remove(&channel);
+        })
     }
 
-    fn listen(&self, _listener: Weak<dyn Listener>) {}
+    fn listen(&self, listener: Weak<dyn Listener>) {
+        *self.0.listener.lock() = Some(listener);
+    }
 
     fn address(&self) -> &str {
         "somewhere"
@@ -136,7 +167,7 @@ impl Rig {
     }
 
     /// Runs a script with this name and the last moment that it has by its server's clock. Returns the clock that answered.
-    async fn run(&self, name: &LockName, script: &'static Script) -> crate::topology::MemberClock {
+    async fn run(&self, name: &LockName, script: &'static Script) -> MemberClock {
         let call = |clock: &ServerClock| {
             let last = clock.last(Machine.now(), Duration::ZERO);
             Call { script, keys: 1, words: vec![Arg::Text(name.key.clone()), Arg::Int(last)] }
@@ -218,4 +249,105 @@ async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
     // It is found again when it is needed.
     rig.run(&name, &ACQUIRE).await;
     assert_eq!(rig.cluster.members().len(), 2);
+}
+
+/// Counts the channels whose waiters are to look.
+#[derive(Default)]
+struct Looks(Mutex<Vec<Bytes>>);
+
+impl MemberListener for Looks {
+    fn message(&self, _channel: &[u8], _payload: &[u8]) {}
+
+    fn missed(&self, _member: MemberId) {}
+
+    fn reconnected(&self, _member: MemberId) {}
+
+    fn slots_moved(&self, _slots: &[u16], _to: &[MemberId]) {}
+
+    fn moved(&self, channel: &[u8]) {
+        self.0.lock().push(Bytes::copy_from_slice(channel));
+    }
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let reached = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reached).await.expect("within a minute");
+}
+
+impl Rig {
+    fn listen(&self) -> Arc<Looks> {
+        let looks: Arc<Looks> = Arc::default();
+        let listener: Arc<dyn MemberListener> = Arc::<Looks>::clone(&looks);
+        self.topology.listen(&Arc::downgrade(&listener));
+        looks
+    }
+
+    fn is_subscribed(&self, server: usize, name: &LockName) -> bool {
+        self.servers[server].subscribed.lock().contains(&name.channel)
+    }
+
+    /// The server ends a subscription, as it does when a slot leaves it.
+    fn end(&self, server: usize, name: &LockName) {
+        assert!(self.servers[server].subscribed.lock().remove(&name.channel));
+        let listener = self.servers[server].listener.lock().clone().and_then(|listener| listener.upgrade());
+        listener.unwrap().ended(&name.channel);
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_is_ended_is_made_anew_though_the_slot_is_where_it_was() {
+    // Between two looks at the map it left and came back.
+    let (rig, name) = (Rig::start().await, name());
+    let looks = rig.listen();
+    rig.topology.subscribe(&name).await.unwrap();
+    rig.end(0, &name);
+    until(|| rig.is_subscribed(0, &name)).await;
+    until(|| *looks.0.lock() == [name.channel.clone()]).await;
+    rig.topology.unsubscribe(&name).await;
+    assert!(!rig.is_subscribed(0, &name));
+}
+
+#[tokio::test]
+async fn a_subscription_follows_what_the_server_says_that_has_ended_it() {
+    let (rig, name) = (Rig::start().await, name());
+    let looks = rig.listen();
+    rig.topology.subscribe(&name).await.unwrap();
+    *rig.servers[0].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[1]));
+    rig.end(0, &name);
+    until(|| rig.is_subscribed(1, &name)).await;
+    until(|| !looks.0.lock().is_empty()).await;
+    // The view that comes after that has the slot at the first one again, which takes it now.
+    *rig.servers[0].refuses.lock() = None;
+    until(|| rig.is_subscribed(0, &name)).await;
+}
+
+#[tokio::test]
+async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begins_anew_stands() {
+    for begins_anew in [false, true] {
+        let (rig, name) = (Rig::start().await, name());
+        let _looks = rig.listen();
+        rig.topology.subscribe(&name).await.unwrap();
+        let gate = Arc::new(Semaphore::new(0));
+        *rig.servers[0].gate.lock() = Some(Arc::clone(&gate));
+        // It is made anew, and waits at the gate.
+        rig.end(0, &name);
+        until(|| rig.cluster.is_under_way(&name)).await;
+        rig.topology.unsubscribe(&name).await;
+        let begun = async {
+            if begins_anew {
+                rig.topology.subscribe(&name).await.unwrap();
+            }
+        };
+        let ((), ()) = tokio::join!(begun, async { gate.add_permits(2) });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        until(|| rig.is_subscribed(0, &name) == begins_anew).await;
+        rig.topology.unsubscribe(&name).await;
+        until(|| !rig.is_subscribed(0, &name)).await;
+    }
 }

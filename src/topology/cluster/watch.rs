@@ -1,10 +1,12 @@
 //! Keeping the map of slots: from time to time, and often while there is a reason to doubt it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
 use rand::seq::SliceRandom as _;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -20,7 +22,7 @@ use crate::transport::{Arg, Call, Reply, Transport};
 static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 
 /// How often the servers are asked while the map is in doubt, and for how long it has to be whole and quiet to be believed again.
-const SUSPICIOUS: Duration = Duration::from_millis(200);
+pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
 
 /// How long a server may take to tell, and how many are asked at a time.
@@ -31,8 +33,10 @@ const ASKED: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     is_raised: AtomicBool,
-    has_moved: AtomicBool,
     notify: Notify,
+    /// The slots whose subscriptions have to follow.
+    moved: Mutex<BTreeSet<u16>>,
+    has_moved: Notify,
 }
 
 impl Suspicion {
@@ -44,9 +48,15 @@ impl Suspicion {
     }
 
     /// Slots have moved: their subscriptions follow.
-    pub(super) fn moved(&self) {
-        self.has_moved.store(true, Ordering::Release);
-        self.notify.notify_one();
+    pub(super) fn moved(&self, slots: impl IntoIterator<Item = u16>) {
+        self.moved.lock().extend(slots);
+        self.has_moved.notify_one();
+    }
+
+    /// The slots that have moved since this was asked last, once there are any, or the cluster is closed.
+    pub(super) async fn slots_moved(&self) -> BTreeSet<u16> {
+        self.has_moved.notified().await;
+        std::mem::take(&mut *self.moved.lock())
     }
 }
 
@@ -91,15 +101,6 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             if !is_sound {
                 doubted_until = Instant::now() + QUIET;
             }
-        }
-        if suspicion.has_moved.swap(false, Ordering::AcqRel) {
-            // The map does not wait for subscriptions, which a server that is away may keep for long.
-            tokio::spawn(async move {
-                if !this.follow_slots().await {
-                    tokio::time::sleep(SUSPICIOUS).await;
-                    this.suspicion.moved();
-                }
-            });
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::link::{Place, Reader, Writer, connect};
 use super::wire::{Answer, Incoming, Input, write_words};
-use crate::config::Secret;
+use crate::config::{Options, Secret};
 use crate::error::{Error, Step};
 
 /// Where to connect, and as whom.
@@ -26,6 +26,16 @@ pub(super) struct Dialer {
     pub(super) target: Target,
     pub(super) within: Duration,
     pub(super) user_timeout: Duration,
+}
+
+/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
+const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
+
+impl Dialer {
+    pub(super) fn new(target: Target, options: &Options) -> Self {
+        let user_timeout = (options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE);
+        Self { target, within: options.connect_timeout, user_timeout }
+    }
 }
 
 /// A connection that stands.

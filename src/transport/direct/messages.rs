@@ -299,10 +299,10 @@ impl Standing {
                 }
                 continue;
             }
-            if self.is_ended(&answer, channels) {
-                // The slot of the channel has left this server: whoever waits has to look, and subscribes where it is now.
+            if let Some(channel) = self.ended(&answer, channels) {
+                // The slot of the channel has left this server.
                 if let Some(listener) = listener.get().and_then(Weak::upgrade) {
-                    listener.missed();
+                    listener.ended(&channel);
                 }
                 continue;
             }
@@ -316,16 +316,19 @@ impl Standing {
         }
     }
 
-    /// Has the server ended a subscription that nobody asked it to end? It does when it loses the slot.
-    fn is_ended(&self, answer: &Answer, channels: &mut Channels) -> bool {
-        let Ok(Reply::List(parts)) = answer else { return false };
-        let [Reply::Text(kind), Reply::Text(channel), _] = parts.as_slice() else { return false };
+    /// The channel whose subscription the server has ended although nobody asked it to: it does when it loses the slot. Where
+    /// somebody has asked meanwhile, the answer to that is taken for this one.
+    fn ended(&self, answer: &Answer, channels: &mut Channels) -> Option<Bytes> {
+        let Ok(Reply::List(parts)) = answer else { return None };
+        let [Reply::Text(kind), Reply::Text(channel), _] = parts.as_slice() else { return None };
         let is_asked = matches!(self.expected.front(), Some(Expected::Unsubscribed(asked, _)) if asked == channel);
-        let is_ended = self.kind.subscribed == SHARDED.subscribed && kind == self.kind.unsubscribed && !is_asked;
-        if is_ended {
+        if self.kind.subscribed != SHARDED.subscribed || kind != self.kind.unsubscribed || is_asked {
+            return None;
+        }
+        if !self.subscribing.contains_key(channel) {
             channels.wanted.remove(channel);
         }
-        is_ended
+        Some(channel.clone())
     }
 
     /// Takes what is no message for the answer to what was asked first.

@@ -1,35 +1,32 @@
-//! One Redis server over connections of this crate's own: a pool of them for commands, one for messages. With the feature `direct`.
+//! One Redis server over connections of this crate's own: a pool of them for commands, one for messages.
 //!
 //! A command goes from its caller's task straight into the socket, and its reply from the connection's task straight to whoever
 //! waits: no queue, no channel and no timer of its own in between. What has never left is told apart from what is in doubt byte
 //! by byte (`pipeline.rs`).
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::config::Options;
 use crate::error::Result;
-use crate::runtime::standstill::within;
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
 use dial::{Dialer, open_all};
-use messages::{Change, Messages};
 
 mod bounds;
 mod connection;
 mod dial;
 mod driver;
 mod exchange;
+mod line;
 mod link;
 mod messages;
 mod pipeline;
@@ -39,21 +36,16 @@ mod tests;
 mod wire;
 
 pub(crate) use dial::Target;
+pub(crate) use line::MessageLine;
 pub(crate) use link::Place;
-
-/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
-const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// One server.
 pub(crate) struct Direct {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    changes: mpsc::UnboundedSender<Change>,
-    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    messages: MessageLine,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    closed: AtomicBool,
     script_cache: bool,
-    subscribe_timeout: Duration,
     address: String,
 }
 
@@ -66,12 +58,11 @@ impl Direct {
             Place::Unix(path) => format!("unix:{}", path.display()),
         };
         let address = format!("{server}/{}", target.database);
-        let user_timeout = (options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE);
-        let dialer = Arc::new(Dialer { target, within: options.connect_timeout, user_timeout });
+        let dialer = Arc::new(Dialer::new(target, options));
         let first = if lazily { Vec::new() } else { open_all(&dialer, options.pool_size + 1).await? };
         let mut first = first.into_iter();
         let listener = Arc::new(OnceLock::new());
-        let mut tasks = Vec::with_capacity(options.pool_size + 1);
+        let mut tasks = Vec::with_capacity(options.pool_size);
         let connections: Box<[_]> = (0..options.pool_size)
             .map(|_| {
                 let connection = Connection::new(options.command_timeout);
@@ -80,35 +71,15 @@ impl Direct {
                 connection
             })
             .collect();
-        let (changes, changed) = mpsc::unbounded_channel();
-        let messages = Messages {
-            dialer,
-            listener: Arc::clone(&listener),
-            ping_interval: options.ping_interval,
-            ping_timeout: options.command_timeout,
-            sharded,
-            changes: changed,
-        };
-        tasks.push(tokio::spawn(messages.run(first.next())));
+        let messages = MessageLine::over(dialer, options, sharded, listener, first.next());
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),
-            changes,
-            listener,
+            messages,
             tasks: Mutex::new(tasks),
-            closed: AtomicBool::new(false),
             script_cache: options.script_cache,
-            subscribe_timeout: options.subscribe_timeout,
             address,
         })
-    }
-
-    fn gone(&self) -> Fault {
-        if self.closed.load(Ordering::Relaxed) {
-            Fault::new(FaultKind::Closed, "the client is shut down")
-        } else {
-            Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")
-        }
     }
 }
 
@@ -128,42 +99,19 @@ impl Transport for Direct {
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
-        let (done, confirmed) = oneshot::channel();
-        if self.changes.send(Change::Subscribe(channel.clone(), done)).is_err() {
-            return std::future::ready(Err(self.gone())).boxed();
-        }
-        let (changes, limit) = (self.changes.clone(), self.subscribe_timeout);
-        Box::pin(async move {
-            match within(limit, confirmed).await {
-                Some(Ok(outcome)) => outcome,
-                Some(Err(_)) => Err(Fault::new(FaultKind::Lost, "the connection for messages is gone")),
-                None => {
-                    // Nobody counts on it.
-                    let _ = changes.send(Change::Unsubscribe(channel, None));
-                    Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time"))
-                }
-            }
-        })
+        self.messages.subscribe(channel)
     }
 
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
-        let (done, confirmed) = oneshot::channel();
-        // Refused when the connection is gone for good, and the subscription with it.
-        let _ = self.changes.send(Change::Unsubscribe(channel, Some(done)));
-        let limit = self.subscribe_timeout;
-        Box::pin(async move {
-            let _ = within(limit, confirmed).await;
-        })
+        self.messages.unsubscribe(channel)
     }
 
     fn forget(&self, channel: &Bytes) {
-        // Refused when the connection is gone for good.
-        let _ = self.changes.send(Change::Forget(channel.clone()));
+        self.messages.forget(channel);
     }
 
     fn listen(&self, listener: Weak<dyn Listener>) {
-        // Set once, by the engine that owns this transport.
-        let _ = self.listener.set(listener);
+        self.messages.listen(listener);
     }
 
     fn address(&self) -> &str {
@@ -179,14 +127,14 @@ impl Transport for Direct {
     }
 
     fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
-        self.closed.store(true, Ordering::Relaxed);
         for connection in &self.connections {
             connection.end(FaultKind::Closed);
         }
-        let tasks = std::mem::take(&mut *self.tasks.lock());
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
         for task in &tasks {
             task.abort();
         }
+        tasks.extend(self.messages.end());
         Box::pin(async move {
             // They end at their next poll, and their sockets with them.
             let _ = tokio::time::timeout(within.min(Duration::from_secs(1)), futures::future::join_all(tasks)).await;

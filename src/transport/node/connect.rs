@@ -15,14 +15,13 @@ use fred::types::config::{
 use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::Node;
 use super::connection::{Connection, ErrorReceiver, keep_connection};
 use super::messages::{dispatch, keep_listening};
-use super::together::Together;
+use super::subscriptions::Subscriptions;
+use super::{Messages, Node};
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
-#[cfg(feature = "direct")]
-use crate::transport::direct::{Place, Target};
+use crate::transport::direct::{MessageLine, Place, Target};
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -126,7 +125,6 @@ impl Endpoint {
     }
 
     /// Where a connection without fred leads to. None over TLS, which is fred's.
-    #[cfg(feature = "direct")]
     pub(crate) fn direct(&self) -> Result<Option<Target>> {
         let config = self.plain_config()?;
         let is_tls = ["rediss://", "valkeys://"].iter().any(|scheme| self.url.0.starts_with(scheme));
@@ -202,21 +200,18 @@ impl Node {
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
-            subscriber: make(MESSAGES),
-            channels: Arc::default(),
+            messages: match target.direct()?.filter(|_| sharded) {
+                Some(place) => Messages::Own(MessageLine::to(place, options, sharded)),
+                None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
+            },
             listener: Arc::clone(&listener),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
             script_cache: options.script_cache,
-            sharded,
-            subscribe_timeout: options.subscribe_timeout,
-            subscribing: Arc::new(Together::new()),
-            unsubscribing: Arc::new(Together::new()),
             address,
         };
-        let clients: Vec<_> =
-            node.connections.iter().map(|connection| &connection.client).chain([&node.subscriber]).collect();
+        let clients: Vec<_> = node.clients().collect();
         for client in &clients {
             node.connect_tasks.lock().push(client.connect());
         }
@@ -249,15 +244,17 @@ impl Node {
         {
             // Each hears from here on, whenever its task comes to run: what came before that would be lost.
             let mut tasks = node.tasks.lock();
-            tasks.push(tokio::spawn(dispatch(node.subscriber.message_rx(), Arc::clone(&listener))));
-            tasks.push(tokio::spawn(keep_listening(
-                node.subscriber.clone(),
-                node.subscriber.reconnect_rx(),
-                Arc::clone(&node.channels),
-                Arc::clone(&listener),
-                options.ping_interval,
-                sharded,
-            )));
+            if let Messages::Fred(Subscriptions { subscriber, channels, .. }) = &node.messages {
+                tasks.push(tokio::spawn(dispatch(subscriber.message_rx(), Arc::clone(&listener))));
+                tasks.push(tokio::spawn(keep_listening(
+                    subscriber.clone(),
+                    subscriber.reconnect_rx(),
+                    Arc::clone(channels),
+                    Arc::clone(&listener),
+                    options.ping_interval,
+                    sharded,
+                )));
+            }
             for connection in &node.connections {
                 let (reconnects, errors) = (connection.client.reconnect_rx(), connection.client.error_rx());
                 tasks.push(tokio::spawn(keep_connection(

@@ -1,0 +1,125 @@
+//! The connection for messages, as those see it who subscribe.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::dial::{Dialer, Opened, Target};
+use super::messages::{Change, Messages};
+use crate::config::Options;
+use crate::runtime::standstill::within;
+use crate::transport::{Fault, FaultKind, Listener};
+
+/// The connection to one server for messages: it comes to stand when it can, and is kept.
+pub(crate) struct MessageLine {
+    changes: mpsc::UnboundedSender<Change>,
+    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+    subscribe_timeout: Duration,
+}
+
+impl MessageLine {
+    /// `sharded`: its channels are a slot's own.
+    pub(crate) fn to(target: Target, options: &Options, sharded: bool) -> Self {
+        Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None)
+    }
+
+    /// `first`: a connection that stands already.
+    pub(super) fn over(
+        dialer: Arc<Dialer>,
+        options: &Options,
+        sharded: bool,
+        listener: Arc<OnceLock<Weak<dyn Listener>>>,
+        first: Option<Opened>,
+    ) -> Self {
+        let (changes, changed) = mpsc::unbounded_channel();
+        let messages = Messages {
+            dialer,
+            listener: Arc::clone(&listener),
+            ping_interval: options.ping_interval,
+            ping_timeout: options.command_timeout,
+            sharded,
+            changes: changed,
+        };
+        let task = Mutex::new(Some(tokio::spawn(messages.run(first))));
+        Self { changes, listener, task, subscribe_timeout: options.subscribe_timeout }
+    }
+
+    /// As [`Transport::subscribe`].
+    ///
+    /// [`Transport::subscribe`]: crate::transport::Transport::subscribe
+    pub(crate) fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+        let (done, confirmed) = oneshot::channel();
+        if self.changes.send(Change::Subscribe(channel.clone(), done)).is_err() {
+            return std::future::ready(Err(self.gone())).boxed();
+        }
+        let (changes, limit) = (self.changes.clone(), self.subscribe_timeout);
+        Box::pin(async move {
+            match within(limit, confirmed).await {
+                Some(Ok(outcome)) => outcome,
+                Some(Err(_)) => Err(Fault::new(FaultKind::Lost, "the connection for messages is gone")),
+                None => {
+                    // Nobody counts on it.
+                    let _ = changes.send(Change::Unsubscribe(channel, None));
+                    Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time"))
+                }
+            }
+        })
+    }
+
+    /// As [`Transport::unsubscribe`].
+    ///
+    /// [`Transport::unsubscribe`]: crate::transport::Transport::unsubscribe
+    pub(crate) fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+        let (done, confirmed) = oneshot::channel();
+        // Refused when the connection is gone for good, and the subscription with it.
+        let _ = self.changes.send(Change::Unsubscribe(channel, Some(done)));
+        let limit = self.subscribe_timeout;
+        Box::pin(async move {
+            let _ = within(limit, confirmed).await;
+        })
+    }
+
+    /// As [`Transport::forget`].
+    ///
+    /// [`Transport::forget`]: crate::transport::Transport::forget
+    pub(crate) fn forget(&self, channel: &Bytes) {
+        // Refused when the connection is gone for good.
+        let _ = self.changes.send(Change::Forget(channel.clone()));
+    }
+
+    /// Sets who hears messages. Called once, before the first subscription.
+    pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// Ends it. Its socket is gone when the task is that this returns.
+    pub(crate) fn end(&self) -> Option<JoinHandle<()>> {
+        let task = self.task.lock().take();
+        if let Some(task) = &task {
+            task.abort();
+        }
+        task
+    }
+
+    fn gone(&self) -> Fault {
+        if self.task.lock().is_none() {
+            Fault::new(FaultKind::Closed, "the client is shut down")
+        } else {
+            Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")
+        }
+    }
+}
+
+impl Drop for MessageLine {
+    fn drop(&mut self) {
+        // Closed by the engine in every case but one: the runtime was gone before. Then this is gone as well.
+        self.end();
+    }
+}
