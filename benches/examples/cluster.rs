@@ -1,0 +1,108 @@
+//! A cluster of three primaries beside a single server, by turns in one run: pairs of acquire and release each second, and a
+//! round of renewal of many holds. Lines of `docs/performance.md` come from it.
+//!
+//! `cluster [fred|direct] [TASKS] [HOLDS] [ROUNDS]`
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::Client;
+use distlock_support::{Cluster, ClusterOptions, RedisServer};
+
+/// How long pairs are counted.
+const SPELL: Duration = Duration::from_secs(2);
+
+/// So many acquires at a time while holds are made.
+const AT_ONCE: usize = 256;
+
+async fn client(url: &str, direct: bool) -> Client {
+    Client::builder(url).direct(direct).connect().await.expect("a client")
+}
+
+/// Pairs each second by so many tasks, each on names of its own.
+async fn pairs(client: &Client, tasks: usize) -> f64 {
+    let (ended, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let began = Instant::now();
+    let running: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (client, ended, count) = (client.clone(), Arc::clone(&ended), Arc::clone(&count));
+            tokio::spawn(async move {
+                let lock = client.reentrant(&format!("pairs:{task}"));
+                while !ended.load(Ordering::Relaxed) {
+                    lock.lock().await.expect("a free lock").unlock().await.expect("a release");
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(SPELL).await;
+    ended.store(true, Ordering::Relaxed);
+    for task in running {
+        task.await.expect("a task");
+    }
+    count.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
+}
+
+/// The rounds of renewal of so many holds, in ms.
+async fn renewals(client: &Client, holds: usize, rounds: usize) -> Vec<u128> {
+    let mut guards = Vec::with_capacity(holds);
+    let names: Vec<usize> = (0..holds).collect();
+    for some in names.chunks(AT_ONCE) {
+        let all = some.iter().map(|n| {
+            let lock = client.reentrant(&format!("held:{n}"));
+            async move { lock.lock().await.expect("a free lock") }
+        });
+        guards.extend(futures::future::join_all(all).await);
+    }
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let began = Instant::now();
+        let round = client.renew_now().await;
+        times.push(began.elapsed().as_millis());
+        assert_eq!((round.failed, round.lost), (0, 0), "every hold is renewed");
+        assert_eq!(round.renewed, holds);
+    }
+    while !guards.is_empty() {
+        let some = guards.split_off(guards.len().saturating_sub(AT_ONCE));
+        for released in futures::future::join_all(some.into_iter().map(distlock::Guard::unlock)).await {
+            released.expect("a release");
+        }
+    }
+    times
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let word = |at: usize, otherwise: &str| words.get(at).cloned().unwrap_or_else(|| otherwise.to_owned());
+    let number = |at: usize, otherwise: &str| word(at, otherwise).parse::<usize>().expect("a number");
+    let (direct, tasks, holds, rounds) = (word(0, "fred") == "direct", number(1, "64"), number(2, "100000"), number(3, "5"));
+
+    let server = RedisServer::start();
+    let cluster = Cluster::start(ClusterOptions::default().primaries(3)).await;
+    let (single, several) = (client(&server.url(), direct).await, client(&cluster.url(), direct).await);
+    let (mut of_one, mut of_three, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (one, three) = (pairs(&single, tasks).await, pairs(&several, tasks).await);
+        of_one.push(one);
+        of_three.push(three);
+        ratios.push(three / one);
+    }
+    println!(
+        "{tasks} tasks: {:.0} pairs/s through one server, {:.0} through three primaries; ratio {:.2} (median of {rounds} by turns)",
+        median(of_one),
+        median(of_three),
+        median(ratios)
+    );
+    println!("{holds} holds at one server: rounds of renewal in ms {:?}", renewals(&single, holds, rounds).await);
+    println!("{holds} holds over three primaries: rounds of renewal in ms {:?}", renewals(&several, holds, rounds).await);
+    for client in [single, several] {
+        client.shutdown(Duration::from_secs(1)).await.expect("an end");
+    }
+}
