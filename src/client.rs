@@ -66,9 +66,9 @@ impl Client {
     }
 
     /// A client of a cluster, on the current runtime.
-    fn of_cluster(options: Options, cluster: Arc<Cluster>, world: Arc<dyn World>) -> Self {
+    fn of_cluster(options: Options, cluster: Arc<Cluster>, world: Arc<dyn World>, reaper: Reaper) -> Self {
         let topology = Topology::cluster(cluster, world);
-        Self(Handle::new(Engine::start_over(topology, options, Reaper::start())))
+        Self(Handle::new(Engine::start_over(topology, options, reaper)))
     }
 
     #[cfg(test)]
@@ -303,8 +303,8 @@ impl Builder {
         Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
     }
 
-    /// Finds the cluster that the URL is of; None where it is one server's.
-    async fn cluster(&self) -> Result<Option<Arc<Cluster>>> {
+    /// A client of the cluster that the URL is of; None where it is one server's.
+    async fn cluster(&self) -> Result<Option<Client>> {
         let Some(url) = ClusterUrl::read(&self.target.url.0)? else { return Ok(None) };
         if self.target.database.is_some_and(|database| database != 0) {
             return Err(Error::config("a cluster has database 0 alone: set no other"));
@@ -318,14 +318,17 @@ impl Builder {
             address_map: Arc::clone(&self.address_map),
             direct: self.direct,
         };
+        let reaper = Reaper::start();
         let settings = Settings {
             seeds: url.seeds,
             command_timeout: self.options.command_timeout,
             connect_timeout: self.options.connect_timeout,
             scan_interval: self.options.scan_interval,
             sharded: self.options.sharded,
+            coalesce: self.options.coalesce.then(|| (self.options.clone(), reaper.clone())),
         };
-        Cluster::start(settings, Arc::new(dial), Arc::new(Machine)).await.map(Some)
+        let cluster = Cluster::start(settings, Arc::new(dial), Arc::new(Machine)).await?;
+        Ok(Some(Client::of_cluster(self.options.clone(), cluster, Arc::new(Machine), reaper)))
     }
 
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
@@ -339,8 +342,8 @@ impl Builder {
     pub async fn connect_lazily(self) -> Result<Client> {
         self.options.validate()?;
         Home::here()?;
-        if let Some(cluster) = self.cluster().await? {
-            return Ok(Client::of_cluster(self.options, cluster, Arc::new(Machine)));
+        if let Some(client) = self.cluster().await? {
+            return Ok(client);
         }
         let transport = self.transport(true).await?;
         Client::over(self.options, transport)
@@ -352,7 +355,7 @@ impl Builder {
         Home::here()?;
         let preflight = self.options.preflight;
         let client = match self.cluster().await? {
-            Some(cluster) => Client::of_cluster(self.options, cluster, Arc::new(Machine)),
+            Some(client) => client,
             None => {
                 let transport = self.transport(false).await?;
                 Client::over(self.options, transport)?

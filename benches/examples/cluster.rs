@@ -82,7 +82,8 @@ async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let word = |at: usize, otherwise: &str| words.get(at).cloned().unwrap_or_else(|| otherwise.to_owned());
     let number = |at: usize, otherwise: &str| word(at, otherwise).parse::<usize>().expect("a number");
-    let (direct, tasks, holds, rounds) = (word(0, "fred") == "direct", number(1, "64"), number(2, "100000"), number(3, "5"));
+    let (direct, tasks, holds, rounds) =
+        (word(0, "fred") == "direct", number(1, "64"), number(2, "100000"), number(3, "5"));
 
     let server = RedisServer::start();
     let cluster = Cluster::start(ClusterOptions::default().primaries(3)).await;
@@ -101,7 +102,10 @@ async fn main() {
         median(ratios)
     );
     println!("{holds} holds at one server: rounds of renewal in ms {:?}", renewals(&single, holds, rounds).await);
-    println!("{holds} holds over three primaries: rounds of renewal in ms {:?}", renewals(&several, holds, rounds).await);
+    println!(
+        "{holds} holds over three primaries: rounds of renewal in ms {:?}",
+        renewals(&several, holds, rounds).await
+    );
     for client in [single, several] {
         client.shutdown(Duration::from_secs(1)).await.expect("an end");
     }

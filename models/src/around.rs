@@ -172,7 +172,7 @@ pub(crate) mod topology {
         fn message(&self, channel: &[u8], payload: &[u8]);
         fn missed(&self, member: MemberId);
         fn reconnected(&self, member: MemberId);
-        fn slots_moved(&self, slots: &[u16], to: &[MemberId]);
+        fn slots_moved(&self, slots: &[u16]);
         fn moved(&self, channel: &[u8]);
     }
 

@@ -70,5 +70,7 @@ pub(crate) mod renewal {
 
     impl Kick {
         pub(crate) fn renew_at(&self, _: MemberId) {}
+
+        pub(crate) fn renew_slots(&self, _: &[u16]) {}
     }
 }

@@ -57,6 +57,7 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) topology: Topology,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) kick: Arc<Kick>,
     pub(crate) queues: Arc<Queues>,
     /// Limits how many attempts of waiters are under way.
     pub(crate) attempts: Arc<Admission>,
@@ -133,6 +134,7 @@ impl Engine {
             options,
             topology,
             registry,
+            kick: Arc::clone(&kick),
             queues: Arc::clone(&queues),
             holds: Holds::new(SHARDS),
             reaper,

@@ -19,13 +19,15 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::clock::ServerClock;
-use super::member::{Member, MemberId, MemberListener, Subscriber};
+use super::member::{Member, MemberId, MemberListener, Subscriber, tells_of_keys_elsewhere};
 use super::redirect::Redirect;
 use super::slots::map::{Changes, SlotMap};
 use super::{Answered, MemberClock, Placement};
 use crate::names::LockName;
+use crate::transport::coalesce::Coalesced;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
+use crate::transport::undeclared::Undeclared;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 use crate::world::{Moment, World};
 use channels::Subscribed;
@@ -89,6 +91,10 @@ impl Cluster {
         self.state.read().at(name.slot()).map_or_else(|_| Arc::clone(&self.nobody), |(member, _)| Arc::clone(member))
     }
 
+    pub(super) fn at(&self, member: MemberId) -> Option<Arc<Member>> {
+        self.state.read().members.values().find(|known| known.id() == member).cloned()
+    }
+
     pub(super) fn members(&self) -> Vec<MemberId> {
         let mut members: Vec<MemberId> = self.state.read().members.values().map(|member| member.id()).collect();
         members.sort_unstable();
@@ -129,20 +135,20 @@ impl Cluster {
         loop {
             let at = {
                 let state = self.state.read();
-                let host = state.slots.primary(slot).map(|address| address.host().to_owned());
-                state.at(slot).ok().map(|(member, placement)| (Arc::clone(member), placement, host.unwrap_or_default()))
+                state.at(slot).ok().map(|(member, placement)| (Arc::clone(member), placement))
             };
-            let (fault, placement, host) = match at {
-                Some((member, placement, host)) => match member.run(world, call(member.clock())).await {
+            let (fault, at) = match at {
+                Some((member, placement)) => match member.run(world, call(member.clock())).await {
                     Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
-                    Err(fault) => (fault, Some(placement), host),
+                    Err(fault) => (fault, Some((member, placement))),
                 },
-                None => (unowned(slot), None, String::new()),
+                None => (unowned(slot), None),
             };
             if self.closed.load(Ordering::Relaxed) {
                 return Err(fault);
             }
-            let redirect = Redirect::of(&fault.message, &host);
+            let (host, placement) = at.as_ref().map_or(("", None), |(member, at)| (member.host(), Some(*at)));
+            let redirect = Redirect::of(&fault.message, host);
             let is_open = matches!(redirect, Redirect::Ask { .. } | Redirect::Again);
             let is_disputed = matches!(redirect, Redirect::Moved { .. });
             match (fault.kind, redirect) {
@@ -254,7 +260,15 @@ impl Cluster {
         let purpose = Purpose::Names { sharded: self.is_sharded };
         match self.connector.connect(&address.to_string(), purpose).await {
             Ok(transport) => {
-                let member = Member::new(MemberId::new(self.next.fetch_add(1, Ordering::Relaxed)), transport);
+                let id = MemberId::new(self.next.fetch_add(1, Ordering::Relaxed));
+                let undeclared = Arc::new(Undeclared::new(tells_of_keys_elsewhere));
+                let transport = match &self.settings.coalesce {
+                    Some((options, reaper)) => {
+                        Coalesced::over_member(transport, Arc::clone(&undeclared), options, reaper.clone())
+                    }
+                    None => transport,
+                };
+                let member = Member::of_cluster(id, address.host(), transport, undeclared);
                 let this: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
                 member.report_ends(this);
                 if let Some(listener) = self.listener.get() {
@@ -305,16 +319,8 @@ impl Cluster {
         }
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
         self.suspicion.moved(changes.slots.iter().copied());
-        let gained: Vec<MemberId> = {
-            let state = self.state.read();
-            let mut gained: Vec<_> =
-                changes.slots.iter().filter_map(|slot| Some(state.at(*slot).ok()?.0.id())).collect();
-            gained.sort_unstable();
-            gained.dedup();
-            gained
-        };
         // What is held there is confirmed: only the new primary can say that it is not.
-        self.notify(|listener| listener.slots_moved(&changes.slots, &gained));
+        self.notify(|listener| listener.slots_moved(&changes.slots));
     }
 
     pub(super) async fn close(&self, within: Duration) {

@@ -11,8 +11,10 @@ use parking_lot::Mutex;
 use super::address::Address;
 use super::clock::ServerClock;
 use super::liveness::{Liveness, UnderWay};
+use super::redirect::Redirect;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
+use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
@@ -41,9 +43,9 @@ pub(crate) trait MemberListener: Send + Sync {
     /// The connection for commands to this server is back after a break: whatever is held there should be confirmed now.
     fn reconnected(&self, member: MemberId);
 
-    /// These slots, in order, have come to these servers: whatever is held there should be confirmed now, and whoever waits for a
+    /// These slots, in order, have come to other servers: whatever is held there should be confirmed now, and whoever waits for a
     /// name there has to look for itself once.
-    fn slots_moved(&self, slots: &[u16], to: &[MemberId]);
+    fn slots_moved(&self, slots: &[u16]);
 
     /// The subscription to a channel has moved with its slot: messages in between were missed.
     fn moved(&self, channel: &[u8]);
@@ -58,9 +60,12 @@ pub(super) trait Subscriber: Send + Sync {
 /// One server: the way to it, and whether it answers.
 pub(super) struct Member {
     id: MemberId,
+    /// What stands for its host in redirects that name none.
+    host: Box<str>,
     transport: Arc<dyn Transport>,
     liveness: Liveness,
     clock: ServerClock,
+    undeclared: Arc<Undeclared>,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     asking: Asking,
@@ -78,6 +83,11 @@ struct Asking {
     is_closed: AtomicBool,
 }
 
+/// True for the error of a script's command about a key that is not at this server, or is just being moved.
+pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
+    Redirect::of(error, "") == Redirect::NonLocal
+}
+
 /// Lets the next command on its connection see a slot that is being moved there.
 static ASKING: Script = Script::bare("cluster/asking", "ASKING");
 
@@ -89,11 +99,23 @@ impl std::fmt::Debug for Member {
 
 impl Member {
     pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>) -> Arc<Self> {
+        Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)))
+    }
+
+    /// As `new`; `undeclared`: what the transport too finds out about the server.
+    pub(super) fn of_cluster(
+        id: MemberId,
+        host: &str,
+        transport: Arc<dyn Transport>,
+        undeclared: Arc<Undeclared>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
+            host: host.into(),
             transport,
             liveness: Liveness::default(),
             clock: ServerClock::default(),
+            undeclared,
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
             asking: Asking::default(),
@@ -104,8 +126,17 @@ impl Member {
         self.id
     }
 
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
+    }
+
+    /// Whether it runs scripts without declared keys.
+    pub(super) fn undeclared(&self) -> &Arc<Undeclared> {
+        &self.undeclared
     }
 
     /// What is known of its time of day.

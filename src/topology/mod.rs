@@ -24,7 +24,8 @@ pub(crate) use slots::{hash_tag, slot_of};
 
 use crate::error::Result;
 use crate::names::LockName;
-use crate::transport::{Call, Fault, Reply, Transport};
+use crate::transport::undeclared::Undeclared;
+use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
 use crate::world::{Moment, World};
 
 /// The servers of a client.
@@ -167,9 +168,13 @@ impl Topology {
         }
     }
 
-    /// True when these are all there are.
-    pub(crate) fn is_all(&self, members: &[MemberId]) -> bool {
-        self.members().iter().all(|member| members.contains(member))
+    /// Every server that names live on now, and that of names that live nowhere, where there may be such.
+    pub(crate) fn homes(&self) -> Vec<MemberId> {
+        let mut homes = self.members();
+        if let Servers::Cluster(_) = &self.servers {
+            homes.push(Placement::NOWHERE.member);
+        }
+        homes
     }
 
     /// The clock of the server where a name lives now.
@@ -198,6 +203,26 @@ impl Topology {
                 let answered = cluster.run(&*self.world, name, &|_| call.clone()).await?;
                 Ok((answered.reply, answered.placement))
             }
+        }
+    }
+
+    /// Whether the server of this placement runs scripts without declared keys; None where there is but one server, or it is gone.
+    pub(crate) fn undeclared(&self, placement: Placement) -> Option<Arc<Undeclared>> {
+        let member = self.at(placement)?;
+        Some(Arc::clone(member.undeclared())).filter(|undeclared| undeclared.is_taken())
+    }
+
+    /// Runs a call at the server of this placement, whatever has become of the name by now.
+    pub(crate) async fn run_at(&self, placement: Placement, call: Call) -> Result<Reply, Fault> {
+        let gone = || Fault::new(FaultKind::NotSent, "the server is no part of the cluster any more");
+        self.at(placement).ok_or_else(gone)?.run(&*self.world, call).await
+    }
+
+    /// The server of this placement in a cluster.
+    fn at(&self, placement: Placement) -> Option<Arc<Member>> {
+        match &self.servers {
+            Servers::Cluster(cluster) => cluster.at(placement.member),
+            Servers::Fixed { .. } => None,
         }
     }
 

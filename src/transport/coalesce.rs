@@ -19,6 +19,7 @@ use crate::config::Options;
 use crate::runtime::reaper::Reaper;
 use crate::runtime::standstill::within;
 use crate::transport::script::Script;
+use crate::transport::undeclared::Undeclared;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::World;
 
@@ -48,6 +49,8 @@ pub(crate) struct Coalesced {
 
 struct Core {
     inner: Arc<dyn Transport>,
+    /// What is known of a server of a cluster. There the calls of a command are in several slots.
+    undeclared: Option<Arc<Undeclared>>,
     reaper: Reaper,
     window: usize,
     timeout: Duration,
@@ -73,8 +76,28 @@ struct Queued {
 
 impl Coalesced {
     pub(crate) fn over(inner: Arc<dyn Transport>, options: &Options, reaper: Reaper) -> Arc<dyn Transport> {
+        Self::of(inner, None, options, reaper)
+    }
+
+    /// As `over`, for a server of a cluster.
+    pub(crate) fn over_member(
+        inner: Arc<dyn Transport>,
+        undeclared: Arc<Undeclared>,
+        options: &Options,
+        reaper: Reaper,
+    ) -> Arc<dyn Transport> {
+        Self::of(inner, Some(undeclared), options, reaper)
+    }
+
+    fn of(
+        inner: Arc<dyn Transport>,
+        undeclared: Option<Arc<Undeclared>>,
+        options: &Options,
+        reaper: Reaper,
+    ) -> Arc<dyn Transport> {
         let core = Core {
             inner,
+            undeclared,
             reaper,
             window: WINDOW * options.pool_size,
             timeout: options.command_timeout,
@@ -161,17 +184,13 @@ impl Core {
 
     async fn run(&self, batch: Vec<Queued>) {
         if batch.len() == 1 || self.refused.load(Ordering::Relaxed) {
-            return self.run_singly(batch).await;
+            self.run_singly(batch).await;
+            return;
         }
         let Some(many) = batch.first().map(|first| first.many) else { return };
-        let outcome = self.inner.run(together(many, &batch)).await;
+        let outcome = self.inner.run(together(many, &batch, self.undeclared.is_none())).await;
         match outcome {
-            Ok(Reply::List(replies)) if replies.len() == batch.len() => {
-                for (queued, reply) in batch.into_iter().zip(replies) {
-                    // Refused when nobody waits any more.
-                    let _ = queued.answer.send(outcome_of_step(reply));
-                }
-            }
+            Ok(Reply::List(replies)) if replies.len() == batch.len() => self.answer(batch, replies).await,
             // Before any of it ran: names of several slots, which stays so, or one key or command that this login may not use.
             Err(fault)
                 if fault.kind == FaultKind::Refused
@@ -181,6 +200,15 @@ impl Core {
                     self.refused.store(true, Ordering::Relaxed);
                 }
                 self.run_singly(batch).await;
+            }
+            Err(fault)
+                if let Some(undeclared) = &self.undeclared
+                    && matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) =>
+            {
+                // Before any of it ran: perhaps as it declares no keys.
+                if self.run_singly(batch).await > 0 {
+                    undeclared.was_in_vain();
+                }
             }
             outcome => {
                 let fault = outcome
@@ -193,12 +221,47 @@ impl Core {
         }
     }
 
-    async fn run_singly(&self, batch: Vec<Queued>) {
+    /// Hands out the answers to the steps of a command. One whose keys are not here, or not let in, is sent alone, for an
+    /// answer that says where they are.
+    async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
+        let mut elsewhere = Vec::new();
+        for (queued, reply) in batch.into_iter().zip(replies) {
+            match (outcome_of_step(reply), &self.undeclared) {
+                (Err(fault), Some(undeclared)) if undeclared.is_elsewhere(&fault.message) => elsewhere.push(queued),
+                (outcome, undeclared) => {
+                    if let Some(undeclared) = undeclared {
+                        undeclared.worked();
+                    }
+                    // Refused when nobody waits any more.
+                    let _ = queued.answer.send(outcome);
+                }
+            }
+        }
+        if elsewhere.is_empty() {
+            return;
+        }
+        let were_here = self.run_singly(elsewhere).await;
+        if let Some(undeclared) = self.undeclared.as_ref().filter(|_| were_here > 0) {
+            undeclared.was_in_vain();
+        }
+    }
+
+    /// Returns how many the server carried out.
+    async fn run_singly(&self, batch: Vec<Queued>) -> usize {
         let all = batch.into_iter().map(|queued| async move {
             let outcome = self.inner.run(queued.call).await;
+            let is_done = outcome.is_ok();
             let _ = queued.answer.send(outcome);
+            is_done
         });
-        futures::future::join_all(all).await;
+        futures::future::join_all(all).await.into_iter().filter(|is_done| *is_done).count()
+    }
+
+    /// True for a call that others may share a command with.
+    fn is_shared(&self, call: &Call) -> bool {
+        // In a cluster only such calls as the servers' half-moved slots can do no harm to when their keys are not declared.
+        let is_of_one_key = call.keys == 1 && !call.script.reaches_beyond;
+        self.undeclared.as_ref().is_none_or(|undeclared| is_of_one_key && undeclared.is_taken())
     }
 }
 
@@ -208,19 +271,19 @@ fn work(call: &Call) -> usize {
     call.script.work + bytes.sum::<usize>() / BYTES
 }
 
-/// One call that runs all of `batch`.
-fn together(many: &'static Script, batch: &[Queued]) -> Call {
-    let keys = batch.iter().map(|queued| queued.call.keys).sum();
+/// One call that runs all of `batch`; `declared`: it says which keys it touches.
+fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
+    let keys = if declared { batch.iter().map(|queued| queued.call.keys).sum() } else { 0 };
     let all: usize = batch.iter().map(|queued| queued.call.words.len() + 3).sum();
     let mut words = Vec::with_capacity(all);
-    for Queued { call, .. } in batch {
+    for Queued { call, .. } in batch.iter().filter(|_| declared) {
         words.extend(call.words[..call.keys].iter().cloned());
     }
     let int = |count: usize| Arg::Int(i64::try_from(count).unwrap_or(i64::MAX));
     for Queued { call, .. } in batch {
         let number = call.script.many.map_or(0, |(_, number)| number);
         words.extend([Arg::Int(number), int(call.keys), int(call.words.len() - call.keys)]);
-        words.extend(call.words[call.keys..].iter().cloned());
+        words.extend(call.words[if declared { call.keys } else { 0 }..].iter().cloned());
     }
     Call { script: many, keys, words }
 }
@@ -241,7 +304,8 @@ fn outcome_of_step(reply: Reply) -> Outcome {
 impl Transport for Coalesced {
     fn run(&self, call: Call) -> BoxFuture<'static, Outcome> {
         let stays_bare = call.script.command.is_some() && self.core.inner.prefers_bare_commands();
-        let Some((many, _)) = call.script.many.filter(|_| !stays_bare) else { return self.core.inner.run(call) };
+        let is_shared = !stays_bare && self.core.is_shared(&call);
+        let Some((many, _)) = call.script.many.filter(|_| is_shared) else { return self.core.inner.run(call) };
         let core = Arc::clone(&self.core);
         {
             let mut state = core.state.lock();

@@ -24,6 +24,7 @@ pub(crate) mod connector;
 pub(crate) mod direct;
 pub(crate) mod node;
 pub(crate) mod script;
+pub(crate) mod undeclared;
 
 pub use script::Script;
 

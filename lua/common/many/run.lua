@@ -2,14 +2,16 @@
 end
 
 -- One table each for all steps, without what an earlier one left behind a step's own.
-local out, keys, args, key, arg = {}, {}, {}, 0, 1
+local out, keys, args, key, arg, declared = {}, {}, {}, 0, 1, #KEYS > 0
 while arg <= #ARGV do
   local step, nkeys, nargs = steps[tonumber(ARGV[arg])], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  for i = 1, nkeys do keys[i] = KEYS[key + i] end
+  arg = arg + 2
+  for i = 1, nkeys do keys[i] = declared and KEYS[key + i] or ARGV[arg + i] end
   for i = #keys, nkeys + 1, -1 do keys[i] = nil end
-  for i = 1, nargs do args[i] = ARGV[arg + 2 + i] end
+  if declared then key = key + nkeys else arg = arg + nkeys end
+  for i = 1, nargs do args[i] = ARGV[arg + i] end
   for i = #args, nargs + 1, -1 do args[i] = nil end
-  key, arg = key + nkeys, arg + 3 + nargs
+  arg = arg + nargs + 1
 
   local ok, reply = pcall(step, keys, args)
   if type(reply) == 'table' and reply.err then

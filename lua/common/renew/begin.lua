@@ -1,6 +1,15 @@
 -- What the scripts that renew begin with, put in front of each of them at build time, so that none forgets its last moment.
+-- KEYS   none = for keys in several slots of a cluster's server: how many there are, and they, stand before all else in ARGV
 -- ARGV   1 lease in ms; negative = `exactly`: to be set even where it is longer now
 --        2 last moment in ms of the server's time; 0 = none
+
+local KEYS, ARGV = KEYS, ARGV
+if #KEYS == 0 then
+  local count, keys, args = tonumber(ARGV[1]), {}, {}
+  for i = 1, count do keys[i] = ARGV[i + 1] end
+  for i = count + 2, #ARGV do args[i - count - 1] = ARGV[i] end
+  KEYS, ARGV = keys, args
+end
 
 -- The same as text, too: a number costs more to hand over.
 local lease, lease_text = tonumber(ARGV[1]), ARGV[1]

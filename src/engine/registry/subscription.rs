@@ -209,8 +209,8 @@ impl MemberListener for Registry {
         self.missed(member);
     }
 
-    fn slots_moved(&self, slots: &[u16], to: &[MemberId]) {
-        to.iter().for_each(|member| self.kick.renew_at(*member));
+    fn slots_moved(&self, slots: &[u16]) {
+        self.kick.renew_slots(slots);
         self.wake_where(|name| slots.binary_search(&name.slot()).is_ok());
     }
 

@@ -36,9 +36,8 @@ struct Move {
     channel: Bytes,
     from: Arc<Member>,
     to: Arc<Member>,
-    /// How often the slot had moved, and the host of its primary, for what a refusal says.
+    /// How often the slot had moved, for what a refusal says.
     generation: u32,
-    host: String,
 }
 
 impl Subscribed {
@@ -58,20 +57,19 @@ impl Subscribed {
 }
 
 impl Cluster {
-    /// Where a slot is now: its member, how often it has moved, and the host of its primary.
-    fn slot_now(&self, slot: u16) -> Option<(Arc<Member>, u32, String)> {
+    /// Where a slot is now: its member, and how often it has moved.
+    fn slot_now(&self, slot: u16) -> Option<(Arc<Member>, u32)> {
         let state = self.state.read();
         let (member, _) = state.at(slot).ok()?;
-        let host = state.slots.primary(slot).map_or_else(String::new, |address| address.host().to_owned());
-        Some((Arc::clone(member), state.slots.generation(slot), host))
+        Some((Arc::clone(member), state.slots.generation(slot)))
     }
 
     /// Subscribes to a name's channel. One at a time of `subscribe` and `unsubscribe` for each channel.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let (slot, mut redirects) = (name.slot(), 0);
         loop {
-            let nobody = || (Arc::clone(&self.nobody), 0, String::new());
-            let (member, generation, host) = self.slot_now(slot).unwrap_or_else(nobody);
+            let nobody = || (Arc::clone(&self.nobody), 0);
+            let (member, generation) = self.slot_now(slot).unwrap_or_else(nobody);
             // Wanted from here on: a slot that moves meanwhile takes it along.
             let place = Place { at: Arc::clone(&member), is_ended: false, to: None };
             self.subscribed.lock().0.insert((slot, name.channel.clone()), place);
@@ -88,18 +86,10 @@ impl Cluster {
             self.suspicion.raise();
             redirects += 1;
             member.transport().forget(&name.channel);
-            match self.told(&fault, &host, slot) {
+            match told(&fault, &member, slot) {
                 Some(to) if redirects <= MOST_REDIRECTS => self.moved(slot, generation, &to).await,
                 _ => return Err(fault),
             }
-        }
-    }
-
-    /// Where the slot is by what a server said that refused.
-    fn told(&self, fault: &Fault, host: &str, slot: u16) -> Option<Address> {
-        match Redirect::of(&fault.message, host) {
-            Redirect::Moved { slot: told, to } if told == slot => to,
-            _ => None,
         }
     }
 
@@ -117,11 +107,11 @@ impl Cluster {
             let mut subscribed = self.subscribed.lock();
             let mut moves = Vec::new();
             for slot in slots {
-                let Some((to, generation, host)) = self.slot_now(slot) else { continue };
+                let Some((to, generation)) = self.slot_now(slot) else { continue };
                 for (channel, place) in subscribed.astray(slot, &to) {
                     (place.to, place.is_ended) = (Some(to.id()), false);
                     let (channel, from, to) = (channel.clone(), Arc::clone(&place.at), Arc::clone(&to));
-                    moves.push(Move { slot, channel, from, to, generation, host: host.clone() });
+                    moves.push(Move { slot, channel, from, to, generation });
                 }
             }
             moves
@@ -139,7 +129,7 @@ impl Cluster {
 
     /// Returns the slot where that has to be tried again.
     async fn carry_out(self: &Arc<Self>, moving: Move) -> Option<u16> {
-        let Move { slot, channel, from, to, generation, host } = moving;
+        let Move { slot, channel, from, to, generation } = moving;
         let outcome = to.transport().subscribe(channel.clone()).await;
         let is_ours = {
             let mut subscribed = self.subscribed.lock();
@@ -177,7 +167,7 @@ impl Cluster {
         self.notify(|listener| listener.moved(&channel));
         let fault = again?;
         self.suspicion.raise();
-        if let Some(address) = self.told(&fault, &host, slot) {
+        if let Some(address) = told(&fault, &to, slot) {
             // That has the subscription follow at once.
             self.moved(slot, generation, &address).await;
         }
@@ -208,6 +198,14 @@ impl Cluster {
             place.to = place.to.filter(|to| *to != member);
         }
         self.suspicion.moved([slot]);
+    }
+}
+
+/// Where a slot is by what a member said that refused.
+fn told(fault: &Fault, member: &Member, slot: u16) -> Option<Address> {
+    match Redirect::of(&fault.message, member.host()) {
+        Redirect::Moved { slot: told, to } if told == slot => to,
+        _ => None,
     }
 }
 

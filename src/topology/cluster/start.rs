@@ -10,8 +10,9 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::{Mutex, RwLock};
 
 use super::{Cluster, State, channels, watch};
-use crate::config::Sharded;
+use crate::config::{Options, Sharded};
 use crate::error::{Error, Result};
+use crate::runtime::reaper::Reaper;
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId};
 use crate::topology::slots::view::SlotView;
@@ -24,13 +25,14 @@ use crate::world::World;
 static PUBSUB: Script = Script::bare("cluster/sharded", "PUBSUB");
 
 /// How a cluster's client looks after its map.
-#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) seeds: Vec<Address>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) scan_interval: Duration,
     pub(crate) sharded: Sharded,
+    /// How calls share commands, and who carries these. None: they do not.
+    pub(crate) coalesce: Option<(Options, Reaper)>,
 }
 
 /// What stands in the URL of a cluster, but for the login.

@@ -148,6 +148,7 @@ impl Rig {
             connect_timeout: Duration::from_secs(3),
             scan_interval: Duration::from_secs(5),
             sharded: Sharded::On,
+            coalesce: None,
         };
         let cluster = Cluster::start(settings, Arc::new(net), Arc::new(Machine)).await.unwrap();
         let topology = Topology::cluster(Arc::clone(&cluster), Arc::new(Machine));
@@ -262,7 +263,7 @@ impl MemberListener for Looks {
 
     fn reconnected(&self, _member: MemberId) {}
 
-    fn slots_moved(&self, _slots: &[u16], _to: &[MemberId]) {}
+    fn slots_moved(&self, _slots: &[u16]) {}
 
     fn moved(&self, channel: &[u8]) {
         self.0.lock().push(Bytes::copy_from_slice(channel));

@@ -1,0 +1,266 @@
+//! A round at one server: its commands, each for many holds of one kind, and what their answers mean.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+
+use super::{Placed, Round};
+use crate::config::millis;
+use crate::engine::Engine;
+use crate::engine::hold::{Hold, valid_until};
+use crate::engine::ledger::Entry as _;
+use crate::engine::metrics;
+use crate::engine::protocol::{Renewal, Renewed};
+use crate::error::Error;
+use crate::owner::Owner;
+use crate::transport::undeclared::{Undeclared, undeclared};
+use crate::transport::{Call, FaultKind, Reply};
+use crate::world::Moment;
+
+/// Renews holds whose locks live at one server.
+pub(super) async fn renew(engine: &Arc<Engine>, mut placed: Vec<Placed>) -> Round {
+    let mut round = Round { lost: placed.iter().map(|placed| engine.expire(&placed.hold)).sum(), ..Round::default() };
+    placed.retain(|Placed { hold, .. }| {
+        let book = hold.book();
+        book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle()
+    });
+    // A command renews holds of one kind.
+    let kind = |placed: &Placed| std::ptr::from_ref(renewal(placed)) as usize;
+    placed.sort_by_key(|placed| (kind(placed), placed.placement));
+    let mut batches = FuturesUnordered::new();
+    for same in placed.chunk_by(|a, b| kind(a) == kind(b)) {
+        // In a cluster, and of one slot, where keys have to be declared.
+        let undeclared = same.first().and_then(|first| engine.topology.undeclared(first.placement));
+        let undeclared = undeclared.filter(|_| !renewal(&same[0]).script.reaches_beyond);
+        let is_together = |a: &Placed, b: &Placed| undeclared.is_some() || a.placement == b.placement;
+        for together in same.chunk_by(is_together) {
+            for chunk in together.chunks(engine.options.watchdog_batch) {
+                batches.push(batch(engine, chunk, undeclared.clone()));
+            }
+        }
+    }
+    while let Some(part) = batches.next().await {
+        round += part;
+    }
+    metrics::renewed(round.renewed, round.failed);
+    if round.failed > 0 {
+        tracing::warn!(?round, "some locks could not be renewed yet");
+    }
+    round
+}
+
+fn renewal(placed: &Placed) -> &'static Renewal {
+    placed.hold.protocol.nature().renewal
+}
+
+async fn batch(engine: &Arc<Engine>, placed: &[Placed], undeclared: Option<Arc<Undeclared>>) -> Round {
+    let is_of_one_slot = placed.windows(2).all(|two| two[0].placement == two[1].placement);
+    if let Some(undeclared) = undeclared.filter(|_| !is_of_one_slot) {
+        return over_slots(engine, placed, &undeclared).await;
+    }
+    let part = of_one_slot(engine, placed).await;
+    let Err(error) = part else { return part.unwrap_or_default() };
+    if placed.len() > 1 && error.crosses_slots() {
+        // A cluster behind a proxy: names of several slots do not go together.
+        return singly(engine, placed.chunks(1)).await;
+    }
+    tracing::debug!(locks = placed.len(), %error, "a renewal failed");
+    Round { failed: placed.len(), ..Round::default() }
+}
+
+/// Each of these by a command of its own.
+async fn singly<'a>(engine: &Arc<Engine>, parts: impl Iterator<Item = &'a [Placed]>) -> Round {
+    let mut singles: FuturesUnordered<_> =
+        parts.map(|part| async { (part.len(), of_one_slot(engine, part).await) }).collect();
+    let mut round = Round::default();
+    while let Some((failed, part)) = singles.next().await {
+        round += part.unwrap_or(Round { failed, ..Round::default() });
+    }
+    round
+}
+
+/// Renews holds of several slots of a server by one command, which declares none of its keys. What is not there, or not let in,
+/// is asked for slot by slot, for an answer that says where it is.
+async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undeclared) -> Round {
+    let asking = Asking::of(engine, placed);
+    let outcome = engine.topology.run_at(placed[0].placement, undeclared(asking.call(engine))).await;
+    let entries = match outcome {
+        Ok(Reply::List(entries)) if entries.len() == placed.len() => entries,
+        Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) => {
+            return declared(engine, placed.iter().collect(), knowledge).await;
+        }
+        outcome => {
+            tracing::debug!(locks = placed.len(), ?outcome, "a renewal over slots failed");
+            return Round { failed: placed.len(), ..Round::default() };
+        }
+    };
+    let mut round = Round::default();
+    let mut elsewhere = Vec::new();
+    for ((placed, asked), entry) in placed.iter().zip(&asking.asked).zip(entries) {
+        match entry {
+            Reply::Text(text) if knowledge.is_elsewhere(&String::from_utf8_lossy(&text)) => elsewhere.push(placed),
+            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            _ if engine.topology.placement(placed.hold.name()) != placed.placement => moved(engine, placed, &mut round),
+            entry => {
+                knowledge.worked();
+                asked.book_answer(engine, &placed.hold, entry, asking.sent, &mut round);
+            }
+        }
+    }
+    if !elsewhere.is_empty() {
+        round += declared(engine, elsewhere, knowledge).await;
+    }
+    round
+}
+
+/// Renews what a server has refused as long as its keys were not declared, slot by slot.
+async fn declared(engine: &Arc<Engine>, refused: Vec<&Placed>, knowledge: &Undeclared) -> Round {
+    let placement = |placed: &Placed| engine.topology.placement(placed.hold.name());
+    let again: Vec<Placed> =
+        refused.iter().map(|placed| Placed { placement: placement(placed), hold: Arc::clone(&placed.hold) }).collect();
+    let round = singly(engine, again.chunk_by(|a, b| a.placement == b.placement)).await;
+    if round.renewed > 0 && refused.iter().all(|placed| placement(placed) == placed.placement) {
+        knowledge.was_in_vain();
+    }
+    round
+}
+
+/// Renews holds whose locks are in one slot, or all at one server that is no cluster's.
+async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, Error> {
+    let Some(first) = placed.first() else { return Ok(Round::default()) };
+    let asking = Asking::of(engine, placed);
+    let outcome = engine.topology.run_placed(first.hold.name(), asking.call(engine)).await;
+    let (reply, asked_at) = outcome.map_err(|fault| fault.to_error(&first.hold.name().as_written))?;
+    let entries = match reply {
+        Reply::List(entries) if entries.len() == placed.len() => entries,
+        odd => return Err(Error::odd_reply(renewal(first).script.name, &odd)),
+    };
+    let mut round = Round::default();
+    for ((placed, asked), entry) in placed.iter().zip(&asking.asked).zip(entries) {
+        if engine.topology.placement(placed.hold.name()) != asked_at {
+            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            moved(engine, placed, &mut round);
+            continue;
+        }
+        asked.book_answer(engine, &placed.hold, entry, asking.sent, &mut round);
+    }
+    Ok(round)
+}
+
+/// A hold has moved while it was asked for: it is asked for where it is now, at once.
+fn moved(engine: &Engine, placed: &Placed, round: &mut Round) {
+    round.failed += 1;
+    engine.kick.renew_at(engine.topology.placement(placed.hold.name()).member);
+}
+
+/// A command for many holds.
+struct Asking<'a> {
+    placed: &'a [Placed],
+    /// What an answer of "not held" is about: by the time it comes some holds may have been released, and acquired anew.
+    asked: Vec<Asked>,
+    sent: Moment,
+}
+
+impl<'a> Asking<'a> {
+    fn of(engine: &Engine, placed: &'a [Placed]) -> Self {
+        let asked = placed.iter().map(|placed| Asked::of(&placed.hold)).collect();
+        Self { placed, asked, sent: engine.now() }
+    }
+
+    fn call(&self, engine: &Engine) -> Call {
+        let each = self.placed.iter().zip(&self.asked).map(|(Placed { hold, .. }, asked)| Renewed {
+            name: hold.name(),
+            owner: &hold.owner,
+            holds: asked.ids(engine, &hold.owner),
+            extend: asked.watched,
+        });
+        renewal(&self.placed[0]).call(millis(engine.options.watchdog), 0, each)
+    }
+}
+
+/// What an answer is about: by then some of it may have been released, and acquired anew.
+struct Asked {
+    tenure: u32,
+    watched: bool,
+    /// The holds that are relied on.
+    numbers: Vec<u64>,
+    /// True when the command names them by their owner alone, which has no others.
+    only: bool,
+}
+
+impl Asked {
+    fn of(hold: &Hold) -> Self {
+        let book = hold.book();
+        let numbers: Vec<u64> = book.holds().collect();
+        let only = !hold.owner.is_known() && numbers.iter().all(|number| *number == 0);
+        Self { tenure: book.tenure(), watched: book.is_watched(), numbers, only }
+    }
+
+    /// Books what the server said of one hold.
+    fn book_answer(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, entry: Reply, sent: Moment, round: &mut Round) {
+        let entry = match entry {
+            // Somebody else gave back some of these holds.
+            Reply::List(gone) => {
+                round.lost += self.lose(engine, hold, &at_positions(&self.numbers, &gone));
+                Reply::Int(1)
+            }
+            entry => entry,
+        };
+        match entry {
+            Reply::Int(1) => {
+                let mut book = hold.book();
+                let now = engine.now().as_nanos();
+                // The hold was released meanwhile, or has ended; or it was asked to be kept up only, and another guard is
+                // watched by now.
+                if !self.watched || !book.is_watched() {
+                    return;
+                }
+                let until = valid_until(sent, engine.options.watchdog).as_nanos();
+                let in_time = book.renewed(now, sent.as_nanos(), until);
+                drop(book);
+                if in_time {
+                    round.renewed += 1;
+                    hold.changed.notify_waiters();
+                } else {
+                    round.lost += engine.expire(hold);
+                }
+            }
+            Reply::Int(0) => round.lost += self.all_gone(engine, hold),
+            Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {
+                round.lost += engine.refuted(hold, self.tenure);
+            }
+            odd => {
+                tracing::warn!(lock.name = %hold.name().as_written, reply = ?odd, "the server refused to renew this lock");
+                round.failed += 1;
+            }
+        }
+    }
+
+    fn ids(&self, engine: &Engine, owner: &Owner) -> Bytes {
+        if self.only { Bytes::new() } else { engine.hold_ids(owner, &self.numbers) }
+    }
+
+    /// The server has none of them. What the owner has acquired since is another matter. How many guards that concerns.
+    fn all_gone(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> usize {
+        self.lose(engine, hold, &self.numbers)
+    }
+
+    /// Ends those that the server says are gone. How many guards that concerns.
+    fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[u64]) -> usize {
+        if hold.book().tenure() != self.tenure {
+            return 0;
+        }
+        engine.lose_holds(hold, gone)
+    }
+}
+
+/// The entries of a list at these positions, counted from 1: so the answer to a renewal names the holds that are gone.
+pub(crate) fn at_positions(numbers: &[u64], positions: &[Reply]) -> Vec<u64> {
+    let at = |position: &Reply| match position {
+        Reply::Int(position) => numbers.get(usize::try_from(*position).ok()?.checked_sub(1)?).copied(),
+        _ => None,
+    };
+    positions.iter().filter_map(at).collect()
+}
