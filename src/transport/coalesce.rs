@@ -26,6 +26,10 @@ use crate::world::World;
 /// Commands under way at a time before calls collect, for each connection.
 const WINDOW: usize = 3;
 
+/// From so many calls in a command on a server of a cluster gets one at a time: what share of the calls comes to it is smaller, and
+/// many small commands cost more than a few large ones.
+const CROWD: usize = 4;
+
 /// The most work in a command, in calls of the reentrant lock: a script blocks the server for as long as it runs, some 4 to 10 µs
 /// a call.
 const MOST: usize = 64;
@@ -64,6 +68,9 @@ struct State {
     /// The numbers of the commands in flight.
     in_flight: Vec<u64>,
     sent: u64,
+    /// The last command was of many calls.
+    is_crowded: bool,
+
     queue: VecDeque<Queued>,
 }
 
@@ -148,9 +155,17 @@ impl Core {
         sent
     }
 
+    fn has_room(&self, state: &State) -> bool {
+        state.in_flight.len() < if self.is_crowded(state) { 1 } else { self.window }
+    }
+
+    fn is_crowded(&self, state: &State) -> bool {
+        self.undeclared.is_some() && state.is_crowded
+    }
+
     /// What goes out next, if there is room for it. Calls whose callers went away before they were sent never are.
     fn next(&self, state: &mut State) -> Option<(u64, Vec<Queued>)> {
-        if state.in_flight.len() >= self.window {
+        if !self.has_room(state) {
             return None;
         }
         let (mut batch, mut work): (Vec<Queued>, usize) = (Vec::new(), 0);
@@ -170,6 +185,7 @@ impl Core {
         if batch.is_empty() {
             return None;
         }
+        state.is_crowded = batch.len() >= CROWD;
         Some((state.admit(), batch))
     }
 
@@ -309,7 +325,8 @@ impl Transport for Coalesced {
         let core = Arc::clone(&self.core);
         {
             let mut state = core.state.lock();
-            if state.in_flight.len() < core.window && state.queue.is_empty() {
+            if core.has_room(&state) && state.queue.is_empty() {
+                state.is_crowded = false;
                 let number = state.admit();
                 drop(state);
                 let in_flight = InFlight { core: Arc::clone(&core), number };
