@@ -4,6 +4,7 @@ mod errors;
 mod failover;
 mod flavours;
 mod leaks;
+mod load;
 mod moves;
 
 use std::time::Duration;

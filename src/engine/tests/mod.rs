@@ -19,6 +19,7 @@ mod members;
 mod notes;
 mod on_time;
 mod order;
+mod over_slots;
 mod promise;
 mod readers;
 mod registry;

@@ -1,0 +1,93 @@
+//! Commands for several slots of a cluster's server, which declare no keys: what becomes of a call whose keys are not there, and of
+//! a server that takes no such commands.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::join_all;
+
+use super::fake::{Fake, Fate};
+use super::{done, settle};
+use crate::engine::Engine;
+use crate::runtime::reaper::Reaper;
+use crate::topology::Topology;
+use crate::transport::coalesce::Coalesced;
+use crate::transport::undeclared::Undeclared;
+use crate::transport::{Reply, Transport};
+use crate::{Client, Guard, Options, Result};
+
+const ELSEWHERE: &str = "ERR Script attempted to access a non local key in a cluster node";
+
+/// A client of one server as the primary of a cluster is reached.
+fn client() -> (Client, Arc<Fake>) {
+    let fake = Fake::new();
+    let (options, reaper) = (Options { preflight: false, ..Options::default() }, Reaper::start());
+    let node: Arc<dyn Transport> = Arc::new(Arc::clone(&fake));
+    let (world, undeclared) = (node.world(), Arc::new(Undeclared::new(|error| error == ELSEWHERE)));
+    let member = Coalesced::over_member(node, undeclared, &options, reaper.clone());
+    (Client::of(Engine::start_over(Topology::single(member, world), options, reaper)), fake)
+}
+
+/// Asks for so many locks at once: three go out as they come, the others in one command. All are had.
+async fn ask(client: &Client, locks: usize) -> Vec<Guard> {
+    let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
+    let got: Result<Vec<Option<Guard>>> =
+        join_all(locks.iter().map(|lock| lock.try_lock())).await.into_iter().collect();
+    got.unwrap().into_iter().map(|guard| guard.expect("a free lock")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_command_declares_no_keys_and_does_the_same() {
+    let (client, fake) = client();
+    let guards = ask(&client, 8).await;
+    assert_eq!(fake.sent("many").iter().map(|sent| sent.keys).collect::<Vec<_>>(), [0]);
+    assert_eq!(fake.sent("reentrant/acquire").len(), 3);
+    assert_eq!(fake.held().len(), 8);
+    join_all(guards.into_iter().map(Guard::unlock)).await;
+    assert_eq!(fake.held().len(), 0);
+    done(client, &fake).await;
+}
+
+/// Alone, its keys declared, it brings an answer that says where they are.
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_keys_are_not_there_is_sent_alone() {
+    let (client, fake) = client();
+    let elsewhere =
+        Reply::List([&b"!"[..], ELSEWHERE.as_bytes()].map(|text| Reply::Text(Bytes::from_static(text))).to_vec());
+    fake.next("many", Fate::Answer(Reply::List(vec![elsewhere.clone(), elsewhere])));
+    let guards = ask(&client, 5).await;
+    assert_eq!((fake.sent("many").len(), fake.sent("reentrant/acquire").len()), (1, 5));
+    drop(guards);
+    settle().await;
+    done(client, &fake).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_no_such_commands_is_spared_them() {
+    let (client, fake) = client();
+    for _ in 0..20 {
+        fake.next("many", Fate::Refused("ERR wrong number of arguments"));
+    }
+    for _ in 0..20 {
+        let guards = ask(&client, 5).await;
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    }
+    assert_eq!(fake.sent("many").len(), 8);
+    fake.calm();
+    done(client, &fake).await;
+}
+
+/// They have keys beside that of the lock, which a slot that is half moved may have elsewhere.
+#[tokio::test(start_paused = true)]
+async fn calls_of_several_keys_go_alone() {
+    let (client, fake) = client();
+    let locks: Vec<_> = (0..8).map(|n| client.fenced(&n.to_string())).collect();
+    let guards = join_all(locks.iter().map(|lock| lock.lock())).await;
+    assert_eq!(fake.sent("many").len(), 0);
+    for guard in guards {
+        guard.unwrap().unlock().await.unwrap();
+    }
+    done(client, &fake).await;
+}
