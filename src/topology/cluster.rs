@@ -44,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const GUEST_STAYS: Duration = Duration::from_secs(10);
 
 /// Commands that are under way at a server that has lost all its slots have so long to be answered.
-const FAREWELL: Duration = Duration::from_millis(100);
+const FAREWELL: Duration = Duration::from_millis(50);
 
 /// Tells the subscribers of a channel that is a slot's own.
 static SPUBLISH: Script = Script::bare("cluster/announce", "SPUBLISH");
@@ -192,10 +192,16 @@ impl Cluster {
                     fault => fault,
                 });
             }
-            tokio::time::sleep(pause).await;
+            let seen = placement.map(|placement| placement.generation);
+            self.suspicion.pause(pause, || self.is_news(slot, seen)).await;
             redirects = 0;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// True where a slot has a primary that it did not have when this generation was seen, or when it had none.
+    fn is_news(&self, slot: u16, seen: Option<usize>) -> bool {
+        self.state.read().at(slot).is_ok_and(|(_, placement)| Some(placement.generation) != seen)
     }
 
     /// Runs a call at a server that the slot is being moved to. None where that does not let it in, and for a call of more than

@@ -25,9 +25,13 @@ static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How long a server may take to tell, and how many are asked at a time.
+/// How long a server may take to tell.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
-const ASKED: usize = 2;
+
+/// How long the others have once one has told.
+const OTHERS_WITHIN: Duration = Duration::from_millis(20);
+/// How many are asked at a time.
+const ASKED: usize = 3;
 
 /// A reason to doubt the map, and news of changes.
 #[derive(Debug, Default)]
@@ -37,6 +41,8 @@ pub(super) struct Suspicion {
     /// The slots whose subscriptions have to follow.
     moved: Mutex<BTreeSet<u16>>,
     has_moved: Notify,
+    /// For commands that wait for a place to run at.
+    map_changed: Notify,
 }
 
 impl Suspicion {
@@ -51,6 +57,21 @@ impl Suspicion {
     pub(super) fn moved(&self, slots: impl IntoIterator<Item = u16>) {
         self.moved.lock().extend(slots);
         self.has_moved.notify_one();
+        self.map_changed.notify_waiters();
+    }
+
+    /// Done when the map has changed for whoever pauses, or after so long.
+    pub(super) async fn pause(&self, most: Duration, is_news: impl Fn() -> bool) {
+        let changed = async {
+            loop {
+                let changed = self.map_changed.notified();
+                if is_news() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _ = tokio::time::timeout(most, changed).await;
     }
 
     /// The slots that have moved since this was asked last, once there are any, or the cluster is closed.
@@ -119,13 +140,24 @@ impl Cluster {
                 .iter()
                 .map(|(address, member)| async move { view_of(&**member.transport(), address.host()).await })
                 .collect();
-            while let Some(view) = asking.next().await {
+            let mut last = std::pin::pin!(tokio::time::sleep(ANSWERS_WITHIN));
+            loop {
+                let view = tokio::select! {
+                    biased;
+                    view = asking.next() => view,
+                    // One that is away holds up nobody.
+                    () = &mut last => break,
+                };
                 match view {
-                    Ok(view) => {
+                    Some(Ok(view)) => {
+                        if answered == 0 {
+                            last.set(tokio::time::sleep(OTHERS_WITHIN));
+                        }
                         answered += 1;
                         self.merge(&view).await;
                     }
-                    Err(error) => tracing::debug!(error, "a server of the cluster did not tell its nodes"),
+                    Some(Err(error)) => tracing::debug!(error, "a server of the cluster did not tell its nodes"),
+                    None => break,
                 }
             }
             if answered > 0 {
