@@ -290,8 +290,13 @@ impl Cluster {
     }
 
     /// Takes leave of members that have no slot, and that no `ASK` has led to for a while: the slot that they were to get stays
-    /// where it was.
+    /// where it was. Of the others, the lines for `ASK`.
     fn forget_guests(&self, now: Moment) {
+        let lines: Vec<_> =
+            self.state.read().members.values().filter_map(|member| member.slim(now - GUEST_STAYS)).collect();
+        for line in lines {
+            tokio::spawn(async move { line.close(FAREWELL).await });
+        }
         let guests: Vec<_> = {
             let mut state = self.state.write();
             let addresses = state.slots.addresses();

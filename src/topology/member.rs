@@ -74,8 +74,8 @@ pub(super) struct Member {
 /// The line to a server for commands behind an `ASKING`.
 #[derive(Default)]
 struct Asking {
-    /// Once there was such a command.
-    line: tokio::sync::OnceCell<Arc<dyn Transport>>,
+    /// Where there was such a command a while ago.
+    line: Mutex<Option<Arc<dyn Transport>>>,
     /// Held while the two of a pair are sent, so that nothing comes in between.
     order: Mutex<()>,
     /// When the last pair was sent, in ns of the local clock.
@@ -177,15 +177,9 @@ impl Member {
         address: &Address,
         call: Call,
     ) -> Result<Reply, Fault> {
-        let Asking { line, order, last, is_closed } = &self.asking;
+        let Asking { order, last, .. } = &self.asking;
         last.store(world.now().as_nanos(), Ordering::Relaxed);
-        let connect = || async { connector.connect(&address.to_string(), Purpose::Asking).await };
-        let line = line.get_or_try_init(connect).await;
-        let line = line.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
-        if is_closed.load(Ordering::Acquire) {
-            line.close(Duration::ZERO).await;
-            return Err(Fault::new(FaultKind::NotSent, "the server has left the cluster"));
-        }
+        let line = self.asking_line(connector, address).await?;
         // A command that comes there without its announcement, because the connection broke in between, is sent away again.
         let announced = line.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
         let mut pair = std::pin::pin!(futures::future::join(announced, line.run(call)));
@@ -200,6 +194,33 @@ impl Member {
         outcome
     }
 
+    async fn asking_line(&self, connector: &dyn Connector, address: &Address) -> Result<Arc<dyn Transport>, Fault> {
+        let known = self.asking.line.lock().clone();
+        if let Some(line) = known {
+            return Ok(line);
+        }
+        let made = connector.connect(&address.to_string(), Purpose::Asking).await;
+        let made = made.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
+        let line = {
+            let mut line = self.asking.line.lock();
+            let is_closed = self.asking.is_closed.load(Ordering::Acquire);
+            (!is_closed).then(|| Arc::clone(line.get_or_insert_with(|| Arc::clone(&made))))
+        };
+        match line {
+            Some(line) if Arc::ptr_eq(&line, &made) => Ok(line),
+            // Closed, or made by another at the same time.
+            line => {
+                made.close(Duration::ZERO).await;
+                line.ok_or_else(|| Fault::new(FaultKind::NotSent, "the server has left the cluster"))
+            }
+        }
+    }
+
+    /// Ends the line for commands behind an `ASKING` where none was led here since that moment.
+    pub(super) fn slim(&self, since: Moment) -> Option<Arc<dyn Transport>> {
+        if self.is_asked_since(since) { None } else { self.asking.line.lock().take() }
+    }
+
     /// True when a command was led here by an `ASK` since that moment.
     pub(super) fn is_asked_since(&self, moment: Moment) -> bool {
         self.asking.last.load(Ordering::Relaxed) > moment.as_nanos()
@@ -207,9 +228,13 @@ impl Member {
 
     /// Ends the connections to it.
     pub(super) async fn close(&self, within: Duration) {
-        self.asking.is_closed.store(true, Ordering::Release);
+        let line = {
+            let mut line = self.asking.line.lock();
+            self.asking.is_closed.store(true, Ordering::Release);
+            line.take()
+        };
         let line = async {
-            if let Some(line) = self.asking.line.get() {
+            if let Some(line) = line {
                 line.close(within).await;
             }
         };

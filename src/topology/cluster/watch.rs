@@ -1,6 +1,7 @@
 //! Keeping the map of slots: from time to time, and often while there is a reason to doubt it.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,6 +28,9 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// How long a server may take to tell.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long all of those may take that have to be connected to first.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long the others have once one has told.
 const OTHERS_WITHIN: Duration = Duration::from_millis(20);
@@ -136,30 +140,11 @@ impl Cluster {
         members.shuffle(&mut rand::thread_rng());
         let mut answered = 0;
         for some in members.chunks(ASKED) {
-            let mut asking: FuturesUnordered<_> = some
-                .iter()
-                .map(|(address, member)| async move { view_of(&**member.transport(), address.host()).await })
-                .collect();
-            let mut last = std::pin::pin!(tokio::time::sleep(ANSWERS_WITHIN));
-            loop {
-                let view = tokio::select! {
-                    biased;
-                    view = asking.next() => view,
-                    // One that is away holds up nobody.
-                    () = &mut last => break,
-                };
-                match view {
-                    Some(Ok(view)) => {
-                        if answered == 0 {
-                            last.set(tokio::time::sleep(OTHERS_WITHIN));
-                        }
-                        answered += 1;
-                        self.merge(&view).await;
-                    }
-                    Some(Err(error)) => tracing::debug!(error, "a server of the cluster did not tell its nodes"),
-                    None => break,
-                }
-            }
+            let asking = some.iter().map(|(address, member)| async move {
+                let view = view_of(&**member.transport(), address.host()).await;
+                view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
+            });
+            answered += self.merge_first(asking, ANSWERS_WITHIN).await;
             if answered > 0 {
                 break;
             }
@@ -178,12 +163,38 @@ impl Cluster {
         others.extend(self.settings.seeds.iter().cloned());
         others.sort_unstable();
         others.dedup();
-        let asking = others.into_iter().map(|address| async move {
-            if let Some(view) = self.view_at(&address).await {
-                self.merge(&view).await;
+        let asking = others.into_iter().map(|address| async move { self.view_at(&address).await });
+        self.merge_first(asking, CONNECTED_WITHIN).await;
+    }
+
+    /// Takes over the views that come in within that time, and soon after the first of them. How many that were.
+    async fn merge_first(
+        &self,
+        asking: impl Iterator<Item = impl Future<Output = Option<SlotView>>>,
+        most: Duration,
+    ) -> usize {
+        let mut asking: FuturesUnordered<_> = asking.collect();
+        let mut end = std::pin::pin!(tokio::time::sleep(most));
+        let mut answered = 0;
+        loop {
+            let view = tokio::select! {
+                biased;
+                view = asking.next() => view,
+                // One that is away holds up nobody.
+                () = &mut end => return answered,
+            };
+            match view {
+                Some(Some(view)) => {
+                    if answered == 0 {
+                        end.set(tokio::time::sleep(OTHERS_WITHIN));
+                    }
+                    answered += 1;
+                    self.merge(&view).await;
+                }
+                Some(None) => {}
+                None => return answered,
             }
-        });
-        futures::future::join_all(asking).await;
+        }
     }
 
     /// Takes over what a view knows better.
