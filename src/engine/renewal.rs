@@ -84,11 +84,25 @@ impl Kick {
         self.notify.notify_one();
     }
 
-    async fn kicked(&self) -> Kicked {
-        self.notify.notified().await;
-        std::mem::take(&mut *self.kicked.lock())
+    /// What there is to confirm, once there is something, and not before that moment.
+    async fn kicked(&self, not_before: Instant) -> Kicked {
+        loop {
+            let notified = self.notify.notified();
+            let is_empty = {
+                let kicked = self.kicked.lock();
+                kicked.members.is_empty() && kicked.slots.is_empty()
+            };
+            if !is_empty {
+                tokio::time::sleep_until(not_before).await;
+                return std::mem::take(&mut *self.kicked.lock());
+            }
+            notified.await;
+        }
     }
 }
+
+/// So long slots that move one after the other are gathered: all holds are looked through for those in them.
+const QUIET: Duration = Duration::from_millis(10);
 
 /// When the rounds of one server are.
 struct Rounds {
@@ -114,7 +128,7 @@ type UnderWay = FuturesUnordered<BoxFuture<'static, Done>>;
 pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watch::Receiver<bool>, watchdog: Duration) {
     let period = watchdog / 3;
     let mut members: HashMap<MemberId, Rounds> = HashMap::new();
-    let mut under_way = UnderWay::new();
+    let (mut under_way, mut quiet_until) = (UnderWay::new(), Instant::now());
     loop {
         let Some(this) = engine.upgrade() else { return };
         let homes = this.topology.homes();
@@ -129,7 +143,8 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => return,
-            kicked = kick.kicked() => {
+            kicked = kick.kicked(quiet_until) => {
+                quiet_until = Instant::now() + QUIET;
                 for member in kicked.members {
                     if let Some(rounds) = members.get_mut(&member) {
                         rounds.is_kicked = true;

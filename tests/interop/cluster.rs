@@ -431,9 +431,7 @@ pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
     let held = HeldByJava::at(&shared, from, slot, "java").await;
     shared.cluster.move_slot(slot, to).await;
     held.are_kept(&shared, to).await;
-    // What servers push at a move is lost in fred: over that, the map is looked at each 5 s.
-    let within = if bed::is_direct() { BUSY } else { ms(8000) };
-    held.are_handed_over(&what, within).await;
+    held.are_handed_over(&what, BUSY).await;
 
     let mut held = HeldByUs::at(&shared, to, slot, "rust").await;
     shared.cluster.move_slot(slot, from).await;
@@ -443,6 +441,6 @@ pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
     let what = format!("{what}, at once");
     let held = HeldByJava::at(&shared, from, slot, "java at once").await;
     shared.cluster.move_slot(slot, to).await;
-    held.are_handed_over(&what, within).await;
+    held.are_handed_over(&what, BUSY).await;
     shared.end().await;
 }

@@ -91,3 +91,30 @@ async fn an_owner_that_nobody_else_knows_is_renewed_as_a_whole() {
     guard.unlock().await.unwrap();
     done(client, &fake).await;
 }
+
+/// Others of the same server are not asked for, however many slots come one after the other.
+#[tokio::test(start_paused = true)]
+async fn what_slots_have_brought_is_confirmed_at_once_and_nothing_else() {
+    let (client, fake) = client(|_| ());
+    let guards = [client.reentrant("one").lock().await.unwrap(), client.reentrant("other").lock().await.unwrap()];
+    let slots = ["one", "other"].map(|name| crate::topology::slot_of(name.as_bytes()));
+    assert_ne!(slots[0], slots[1]);
+    client.engine().kick.renew_slots(&slots[..1]);
+    settle().await;
+    let renewed: Vec<_> = fake.sent("renew").iter().map(|sent| sent.words[0].clone()).collect();
+    assert_eq!(renewed, [crate::transport::Arg::Text("one".into())]);
+    // Those that come close together are gathered.
+    for _ in 0..100 {
+        client.engine().kick.renew_slots(&slots);
+        sleep(std::time::Duration::from_micros(200)).await;
+    }
+    settle().await;
+    assert!((2..=20).contains(&fake.sent("renew").len()), "{}", fake.sent("renew").len());
+    // The round of all comes when it would have come.
+    let before = fake.sent("renew").len();
+    sleep(ms(9_900)).await;
+    assert_eq!(fake.sent("renew").len(), before + 1);
+    drop(guards);
+    settle().await;
+    done(client, &fake).await;
+}
