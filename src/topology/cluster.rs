@@ -9,6 +9,7 @@ mod tests;
 mod watch;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -193,7 +194,8 @@ impl Cluster {
                 });
             }
             let seen = placement.map(|placement| placement.generation);
-            self.suspicion.pause(pause, || self.is_news(slot, seen)).await;
+            // News of a slot that servers send to each other for are of no use.
+            self.suspicion.pause(pause, || !is_disputed && self.is_news(slot, seen)).await;
             redirects = 0;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -215,7 +217,7 @@ impl Cluster {
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
         // It may have no slot yet, and is asked for the next key as well.
-        let member = Arc::clone(self.state.write().members.entry(to.clone()).or_insert(member));
+        let member = self.enter(&mut self.state.write(), to.clone(), member);
         let call = call(member.clock());
         if call.keys != 1 || call.script.reaches_beyond {
             return Ok(None);
@@ -249,9 +251,9 @@ impl Cluster {
         let changes = {
             let mut state = self.state.write();
             let changes = state.slots.patch(slot, seen, to);
-            // By the name under which views know it.
-            if let Some(address) = state.slots.primary(slot).cloned() {
-                state.members.entry(address).or_insert(member);
+            // Not where the redirect was older than the map.
+            if state.slots.primary(slot) == Some(to) {
+                self.enter(&mut state, to.clone(), member);
             }
             state.forget(&changes)
         };
@@ -306,6 +308,19 @@ impl Cluster {
             state.members.extract_if(|address, member| is_guest(address, member)).map(|(_, member)| member).collect()
         };
         self.changed((Changes::default(), guests));
+    }
+
+    /// Makes a member one of the cluster's, unless there is one at its address; or closes it, where the cluster is closed.
+    fn enter(&self, state: &mut State, address: Address, member: Arc<Member>) -> Arc<Member> {
+        if self.closed.load(Ordering::Relaxed) {
+            let late = Arc::clone(&member);
+            tokio::spawn(async move { late.close(FAREWELL).await });
+            return member;
+        }
+        match state.members.entry(address) {
+            Entry::Occupied(known) => Arc::clone(known.get()),
+            Entry::Vacant(place) => Arc::clone(place.insert(member)),
+        }
     }
 
     /// A member that is closed has no place in the map, whoever put it back there: a new one is made with the next look.

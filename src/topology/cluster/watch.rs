@@ -219,7 +219,7 @@ impl Cluster {
             let addresses = state.slots.addresses();
             for (address, member) in members {
                 if addresses.contains(&address) {
-                    state.members.entry(address).or_insert(member);
+                    self.enter(&mut state, address, member);
                 }
             }
             state.forget(&changes)
