@@ -161,6 +161,19 @@ pub async fn cluster_node() -> RedisServer {
     server
 }
 
+/// A name that is in one slot with all others of its kin, for what a cluster does together in a slot only.
+pub fn kin(name: &str) -> String {
+    if is_cluster() { format!("{{kin}}{name}") } else { name.to_owned() }
+}
+
+/// Names on each primary: one, where there is one server.
+pub fn on_each(name: &str) -> Vec<String> {
+    if !is_cluster() {
+        return vec![name.to_owned()];
+    }
+    [0, 8_000, 16_000].map(|slot| distlock_support::cluster::key_in(slot, name)).into()
+}
+
 /// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one.
 pub fn pings() -> u64 {
     u64::from(!is_direct())

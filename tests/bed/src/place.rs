@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// Its URL for clients.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         match self {
             Self::Three(three) => three.cluster.url(),
             Self::One(server) if is_cluster() => server.url().replace("redis://", "redis-cluster://"),
