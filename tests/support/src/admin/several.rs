@@ -14,9 +14,9 @@ use crate::{Cluster, RedisServer, slot_of};
 const IDS: u64 = 1 << 40;
 
 /// Commands that are about a server, and not about a key.
-const ABOUT_SERVERS: [&str; 15] = [
+const ABOUT_SERVERS: [&str; 14] = [
     "acl", "client", "cluster", "command", "config", "dbsize", "debug", "echo", "flushall", "info", "ping", "pubsub",
-    "scan", "script", "time",
+    "scan", "script",
 ];
 
 impl Admin {
@@ -63,6 +63,7 @@ impl Admin {
         let name = word(0).unwrap_or_default();
         let key = match &*name {
             "eval" | "evalsha" => 3,
+            "time" => return self.lines.first(),
             about if ABOUT_SERVERS.contains(&about) => return None,
             _ => 1,
         };
