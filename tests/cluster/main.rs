@@ -1,5 +1,6 @@
 //! Locks in a Redis Cluster: every flavour, wherever its slot is and goes.
 
+mod cost;
 mod errors;
 mod failover;
 mod flavours;
