@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard};
 
-use crate::{Bed, eventually, idle, is_cluster, on_each, secs};
+use crate::{Bed, eventually, idle, on_each, secs};
 
 /// What was sent since the last time, without the commands that only observe, or that scripts run inside.
 pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
@@ -119,11 +119,6 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
     let round = client.renew_now().await;
     assert_eq!((round.renewed, round.failed, round.lost), (guards.len(), 0, 0));
     assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "{} holds", guards.len());
-}
-
-/// So many commands at the most, where what is done at the same time is done together: not in a cluster, where each goes alone.
-pub fn shared(together: u64, alone: u64) -> u64 {
-    if is_cluster() { alone } else { together }
 }
 
 /// What it costs to hand a lock over fifty times inside a process.
