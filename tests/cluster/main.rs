@@ -7,6 +7,7 @@ mod flavours;
 mod leaks;
 mod load;
 mod moves;
+mod rights;
 
 use std::time::Duration;
 
