@@ -59,7 +59,8 @@ pub struct Capabilities {
     /// Whether the server knows scripts by their hash (`EVALSHA`). Without,
     /// [`Builder::script_cache`](crate::Builder::script_cache) has to be off.
     pub script_cache: Option<bool>,
-    /// Whether a script may touch keys that it does not declare, of several slots. Not looked into yet: `None`.
+    /// Whether a script may touch keys that it does not declare, of several slots. `None`: nobody has looked into that at the start;
+    /// a client of a cluster finds it out as it goes ([`guide::clusters`](crate::guide::clusters)).
     pub undeclared_keys: Option<bool>,
 }
 
