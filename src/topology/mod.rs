@@ -300,6 +300,11 @@ impl Topology {
         }
     }
 
+    /// True where names live by their slots.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
     /// Which servers these are, together: the same text wherever a name of theirs lives.
     pub(crate) fn identity(&self) -> &str {
         match &self.servers {

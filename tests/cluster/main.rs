@@ -1,11 +1,13 @@
 //! Locks in a Redis Cluster: every flavour, wherever its slot is and goes.
 
+mod cost;
 mod errors;
 mod failover;
 mod flavours;
 mod leaks;
 mod load;
 mod moves;
+mod rights;
 
 use std::time::Duration;
 

@@ -161,9 +161,8 @@ async fn asked(
     connector: &dyn Connector,
     limit: Duration,
 ) -> Result<(SlotView, Arc<dyn Transport>)> {
-    let connecting = connector.connect(&address.to_string(), Purpose::Seed);
-    let connected = tokio::time::timeout(limit, connecting).await;
-    let transport = connected.map_err(|_| Error::Timeout { step: crate::error::Step::Connect })??;
+    // It ends by itself after `connect_timeout`, and then says why.
+    let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
     match watch::view_of(&*transport, address.host()).await {
         Ok(view) => Ok((view, transport)),
         Err(why) => {
@@ -190,7 +189,7 @@ fn refused(address: &Address, why: &str) -> Error {
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(SlotView, bool)> {
     let mut asking: FuturesUnordered<_> =
         settings.seeds.iter().map(|seed| asked(seed, connector, settings.connect_timeout)).collect();
-    let mut last = Error::config("the URL of a cluster names no server");
+    let mut last = None;
     while let Some(outcome) = asking.next().await {
         match outcome {
             Ok((view, transport)) => {
@@ -202,12 +201,12 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                 transport.close(settings.connect_timeout).await;
                 return Ok((view, is_sharded));
             }
-            // Of several reasons the one that says most: a refusal, rather than that somebody is away.
-            Err(error) if matches!(last, Error::Server { .. }) => drop(error),
-            Err(error) => last = error,
+            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
+            Err(error) if matches!(last, Some(Error::Server { .. } | Error::Config { .. })) => drop(error),
+            Err(error) => last = Some(error),
         }
     }
-    Err(last)
+    Err(last.unwrap_or_else(|| Error::config("the URL of a cluster names no server")))
 }
 
 /// As Redisson finds it out.
