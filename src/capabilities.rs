@@ -59,8 +59,8 @@ pub struct Capabilities {
     /// Whether the server knows scripts by their hash (`EVALSHA`). Without,
     /// [`Builder::script_cache`](crate::Builder::script_cache) has to be off.
     pub script_cache: Option<bool>,
-    /// Whether a script may touch keys that it does not declare, of several slots. `None`: nobody has looked into that at the start;
-    /// a client of a cluster finds it out as it goes ([`guide::clusters`](crate::guide::clusters)).
+    /// Whether a script may touch keys that it does not declare, of several slots of a cluster's server. A client finds it out by the
+    /// first commands that many share ([`guide::clusters`](crate::guide::clusters)): `None` until then, and where there is no cluster.
     pub undeclared_keys: Option<bool>,
 }
 
@@ -164,7 +164,8 @@ impl Client {
                 }
                 Ok(found)
             });
-            found.await.cloned()
+            let undeclared_keys = engine.topology.undeclared_keys();
+            found.await.map(|found| Capabilities { undeclared_keys, ..found.clone() })
         };
         self.engine().home().spawn(asking).await
     }

@@ -23,6 +23,7 @@ use super::clock::ServerClock;
 use super::member::{Member, MemberId, MemberListener, Subscriber, tells_of_keys_elsewhere};
 use super::redirect::Redirect;
 use super::slots::map::{Changes, SlotMap};
+use super::slots::view::SlotView;
 use super::{Answered, MemberClock, Placement};
 use crate::names::LockName;
 use crate::transport::coalesce::Coalesced;
@@ -40,6 +41,9 @@ const MOST_REDIRECTS: u32 = 8;
 /// How long a command waits at first where its slot is being moved, or its server serves nobody, and at the most.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// After so long a node with slots that no other one lists has left the cluster.
+const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// For so long a server without slots is kept after the last command that was led there by an `ASK`.
 const GUEST_STAYS: Duration = Duration::from_secs(10);
@@ -73,6 +77,8 @@ struct State {
     slots: SlotMap,
     /// A member for each address that has a slot.
     members: HashMap<Address, Arc<Member>>,
+    /// The ids of those that have slots and that no view has listed since that moment.
+    missing: HashMap<Arc<str>, Moment>,
 }
 
 impl fmt::Debug for Cluster {
@@ -94,6 +100,10 @@ impl Cluster {
 
     pub(super) fn at(&self, member: MemberId) -> Option<Arc<Member>> {
         self.state.read().members.values().find(|known| known.id() == member).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Member>> {
+        self.state.read().members.values().cloned().collect()
     }
 
     pub(super) fn members(&self) -> Vec<MemberId> {
@@ -366,6 +376,22 @@ impl State {
         match member {
             Some(member) => Ok((member, Placement { member: member.id(), slot, generation })),
             None => Err(Placement { slot, generation, ..Placement::NOWHERE }),
+        }
+    }
+
+    /// Notes which nodes a view does not list. One that none has listed for so long has been told to leave, and its slots are whose
+    /// the others say. A node that is but behind the times lists all but the newest.
+    fn note_missing(&mut self, view: &SlotView, now: Moment) {
+        if !self.slots.is_kin(view) {
+            return;
+        }
+        let missing = self.slots.missing_in(view);
+        self.missing.retain(|id, _| missing.contains(id));
+        for id in missing {
+            let since = *self.missing.entry(Arc::clone(&id)).or_insert(now);
+            if since + GONE_AFTER <= now {
+                self.slots.orphan(&id);
+            }
         }
     }
 

@@ -1,6 +1,5 @@
 //! The start of a cluster's client: its URL, the first server that answers, and what that says.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -126,7 +125,7 @@ impl Cluster {
         let cluster = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             connector,
-            state: RwLock::new(State { members: HashMap::new(), ..State::default() }),
+            state: RwLock::new(State::default()),
             nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world))),
             next: AtomicUsize::new(0),
             listener: OnceLock::new(),
