@@ -176,6 +176,9 @@ fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record
         "  its own: the first lock {:.1?} after it is served, {after:.1?} of it ours; {failed} errors",
         first.saturating_duration_since(served)
     );
+    for failed in record.failed.iter().filter(|failed| failed.at > from && failed.at < to).take(5) {
+        println!("    {} at {:.1?}: {}", failed.shard, failed.at - from, failed.what);
+    }
     must(!replicated || after < SOON, format!("the first lock {after:?} after the promotion"));
     wrong
 }
