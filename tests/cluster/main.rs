@@ -7,6 +7,7 @@ mod leaks;
 mod load;
 mod moves;
 mod outage;
+mod silent;
 
 use std::time::Duration;
 
