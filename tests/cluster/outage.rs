@@ -67,9 +67,9 @@ async fn outages(replicas: usize, full_coverage: bool) {
     let _turn = TURN.lock().await;
     let options = ClusterOptions::default().replicas(replicas).require_full_coverage(full_coverage);
     let cluster = Cluster::start(options).await;
-    // Where everybody is refused, nobody can renew.
-    let watchdog = if full_coverage { secs(12) } else { secs(3) };
-    let connect = || bed::builder(&cluster.url()).watchdog(watchdog).command_timeout(secs(1)).connect();
+    // Where everybody is refused for 2 s, nobody can renew, and a command waits that out if it may take as long as by default.
+    let (watchdog, timeout) = if full_coverage { (secs(12), secs(3)) } else { (secs(3), secs(1)) };
+    let connect = || bed::builder(&cluster.url()).watchdog(watchdog).command_timeout(timeout).connect();
     let clients = [connect().await.unwrap(), connect().await.unwrap()];
     let load = Load::start(&cluster, &clients, &HEALTHY).await;
     let controls: Vec<Control> = join_all(HEALTHY.map(async |shard| {
@@ -91,7 +91,7 @@ async fn outages(replicas: usize, full_coverage: bool) {
     }
     let late = load.late();
     let record = load.end().await;
-    let seen: Vec<Seen> = controls.into_iter().map(Control::end).collect();
+    let seen = join_all(controls.into_iter().map(Control::end)).await;
     for client in clients {
         end(client).await;
     }
@@ -140,6 +140,9 @@ async fn outage(cluster: &Cluster, primary: &Node, how: How, replicated: bool, l
 /// Prints what was measured; what is wrong with it.
 fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record, seen: &[Seen]) -> Vec<String> {
     let Outage { how, from, to, served } = *outage;
+    // Over fred, which ends a connection that hears `CLUSTERDOWN`, all that is under way there is in doubt, and tried again after a
+    // pause of 1 s to 2 s.
+    let most = if full_coverage && !bed::is_direct() { secs(3) } else { MOST };
     let mut wrong = Vec::new();
     let mut must = |holds: bool, what: String| wrong.extend((!holds).then_some(what));
     println!(
@@ -150,35 +153,29 @@ fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record
     );
     for (shard, seen) in HEALTHY.into_iter().zip(seen) {
         let during = record.had.iter().filter(|had| had.shard == shard && had.ended > from && had.began < to);
-        let mut during: Vec<(Duration, &Had)> = during.map(|had| (ours(had.began, had.ended, seen), had)).collect();
-        during.sort_unstable_by_key(|(excess, _)| *excess);
-        let took = during.iter().map(|(_, had)| had.ended - had.began).collect();
-        let excess = p999(during.iter().map(|(excess, _)| *excess).collect());
+        let during: Vec<&Had> = during.collect();
+        let took = during.iter().map(|had| had.ended - had.began).collect();
+        let excess = p999(during.iter().map(|had| ours(had.began, had.ended, seen)).collect());
         let refused = seen.refused(from, to);
         println!(
             "  shard {shard}: {} acquires, p99.9 {:.1?}, {excess:.1?} of it ours; the cluster refused for {refused:.1?}",
             during.len(),
             p999(took),
         );
-        for (excess, had) in during.iter().rev().take(6) {
-            println!("    {} at {:.1?}: {:.1?}, {excess:.1?} of it ours", had.flavour, had.began.saturating_duration_since(from), had.ended - had.began);
-        }
         must(during.len() > 500, format!("shard {shard} with hardly any work says nothing: {}", during.len()));
         must((refused > Duration::ZERO) == full_coverage, format!("shard {shard} refused for {refused:?}"));
-        must(excess < MOST, format!("shard {shard}: {excess:?} more than the cluster refused"));
+        must(excess < most, format!("shard {shard}: {excess:?} more than the cluster refused"));
     }
     // Nothing is promoted before the node timeout of 1 s; what was under way then may have come through just so.
     let at_last = record.had.iter().filter(|had| had.shard == DEAD && had.ended > from + ms(500));
     let first = at_last.map(|had| had.ended).min().expect("its slots have had work");
     let after = seen.iter().map(|seen| ours(served.min(first), first, seen)).min().unwrap_or_default();
-    let failed = record.failed.iter().filter(|failed| failed.shard == DEAD && failed.at > from && failed.at < to).count();
+    let failed =
+        record.failed.iter().filter(|failed| failed.shard == DEAD && failed.at > from && failed.at < to).count();
     println!(
         "  its own: the first lock {:.1?} after it is served, {after:.1?} of it ours; {failed} errors",
         first.saturating_duration_since(served)
     );
-    for failed in record.failed.iter().filter(|failed| failed.at > from && failed.at < to).take(5) {
-        println!("    {} at {:.1?}: {}", failed.shard, failed.at - from, failed.what);
-    }
     must(!replicated || after < SOON, format!("the first lock {after:?} after the promotion"));
     wrong
 }

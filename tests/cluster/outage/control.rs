@@ -1,11 +1,12 @@
 //! A control beside the load: what the machine and the servers take of anybody's time.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// How often it asks.
 const EVERY: Duration = Duration::from_millis(2);
@@ -13,11 +14,10 @@ const EVERY: Duration = Duration::from_millis(2);
 /// From when to when.
 type Span = (Instant, Instant);
 
-/// A thread of its own with a connection of its own to one server, so that nothing that the client does to its runtime slows it:
-/// it reads a key every 2 ms.
+/// A connection of its own to one server, which reads a key there every 2 ms: what that takes on this machine, beside this load.
 pub(crate) struct Control {
-    stopped: Arc<AtomicBool>,
-    thread: JoinHandle<Seen>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Seen>,
 }
 
 /// When nobody could have done better.
@@ -32,30 +32,31 @@ pub(crate) struct Seen {
 impl Control {
     /// Begins to ask a server for a key that it serves.
     pub(crate) fn start(server: SocketAddr, key: &str) -> Self {
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (until, get) = (Arc::clone(&stopped), format!("GET {key}\r\n"));
-        let thread = std::thread::spawn(move || watch(server, &get, &until));
-        Self { stopped, thread }
+        let (stop, stopped) = oneshot::channel();
+        let get = format!("GET {key}\r\n");
+        let task = tokio::spawn(watch(server, get, stopped));
+        Self { stop, task }
     }
 
     /// What it has seen.
-    pub(crate) fn end(self) -> Seen {
-        self.stopped.store(true, Ordering::Relaxed);
-        self.thread.join().expect("a control ends well")
+    pub(crate) async fn end(self) -> Seen {
+        self.stop.send(()).expect("it runs until it is told to end");
+        self.task.await.expect("a healthy server answers")
     }
 }
 
-fn watch(server: SocketAddr, get: &str, until: &AtomicBool) -> Seen {
-    let mut stream = TcpStream::connect(server).expect("a healthy server");
-    stream.set_nodelay(true).expect("a socket");
-    let mut replies = BufReader::new(stream.try_clone().expect("a socket"));
+async fn watch(server: SocketAddr, get: String, mut stopped: oneshot::Receiver<()>) -> Seen {
+    let stream = TcpStream::connect(server).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (replies, mut commands) = stream.into_split();
+    let mut replies = BufReader::new(replies);
     let (mut seen, mut reply) = (Seen::default(), String::new());
     let (mut last, mut refused_since) = (Instant::now(), None);
-    while !until.load(Ordering::Relaxed) {
-        std::thread::sleep(EVERY);
-        stream.write_all(get.as_bytes()).expect("a healthy server");
+    while stopped.try_recv().is_err() {
+        tokio::time::sleep(EVERY).await;
+        commands.write_all(get.as_bytes()).await.unwrap();
         reply.clear();
-        replies.read_line(&mut reply).expect("a healthy server");
+        replies.read_line(&mut reply).await.unwrap();
         let now = Instant::now();
         match (reply.trim_end(), refused_since) {
             ("$-1", None) => {}
@@ -68,6 +69,7 @@ fn watch(server: SocketAddr, get: &str, until: &AtomicBool) -> Seen {
                 refused_since.get_or_insert(last);
             }
         }
+        // A timer's own step is 1 ms.
         if now - last > 2 * EVERY {
             seen.late.push((last + EVERY, now));
         }
@@ -95,7 +97,8 @@ impl Seen {
 
     /// For how long the cluster refused in this time, in all.
     pub(crate) fn refused(&self, from: Instant, to: Instant) -> Duration {
-        let spans = self.refused.iter().map(|(begin, end)| (*end).min(to).saturating_duration_since((*begin).max(from)));
+        let spans =
+            self.refused.iter().map(|(begin, end)| (*end).min(to).saturating_duration_since((*begin).max(from)));
         spans.sum()
     }
 }

@@ -19,7 +19,6 @@ const HOLDS: usize = 20;
 /// A lock that was had: from when on it was asked for, and when it was there.
 pub(crate) struct Had {
     pub(crate) shard: usize,
-    pub(crate) flavour: Flavour,
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
 }
@@ -84,7 +83,7 @@ impl Load {
                 let name = &names[if is_alone { task } else { task / 2 * 2 }];
                 let lock = lock(&clients[task % 2], flavour, name);
                 let dice = Numbers::new((shard * TASKS + task) as u64);
-                tasks.push(tokio::spawn(work((flavour, lock), shard, Arc::clone(&book), dice)));
+                tasks.push(tokio::spawn(work(lock, shard, Arc::clone(&book), dice)));
             }
         }
         let names = names(cluster, HOLDS, "held").await;
@@ -138,7 +137,7 @@ impl Book {
 }
 
 /// One task: a section about every tenth of a second, so that 300 of them leave the machine time.
-async fn work((flavour, lock): (Flavour, Arc<dyn DistLock>), shard: usize, book: Arc<Book>, mut dice: Numbers) {
+async fn work(lock: Arc<dyn DistLock>, shard: usize, book: Arc<Book>, mut dice: Numbers) {
     while !book.stopped.load(Ordering::Relaxed) {
         tokio::time::sleep(dice.between(60, 160)).await;
         let began = Instant::now();
@@ -149,7 +148,7 @@ async fn work((flavour, lock): (Flavour, Arc<dyn DistLock>), shard: usize, book:
                 continue;
             }
         };
-        book.record.lock().had.push(Had { shard, flavour, began, ended: Instant::now() });
+        book.record.lock().had.push(Had { shard, began, ended: Instant::now() });
         if let Err(error) = guard.unlock().await {
             book.failed(shard, format!("release of {}: {error}", lock.name()));
         }
