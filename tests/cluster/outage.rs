@@ -8,14 +8,10 @@ use std::time::{Duration, Instant};
 use bed::eventually;
 use distlock_support::{Cluster, ClusterOptions, Node, undisturbed};
 use futures::future::join_all;
-use tokio::sync::Mutex;
 
-use crate::{end, ms, secs};
+use crate::{TURN, end, ms, secs};
 use control::{Control, Seen};
 use load::{Had, Load, Record};
-
-/// What is measured here wants the machine for itself.
-static TURN: Mutex<()> = Mutex::const_new(());
 
 /// What a healthy shard may add to what the machine and the cluster take.
 const MOST: Duration = ms(50);

@@ -1,0 +1,164 @@
+//! Failovers one after the other, under the eyes of a resource that eight processes come into: who was inside with somebody else, and
+//! why, and how soon they were told.
+
+mod check;
+mod resource;
+mod worker;
+
+use std::time::Duration;
+
+use distlock_support::{Cluster, ClusterOptions, Node, RedisServer};
+use futures::future::join_all;
+
+use crate::{TURN, ms, secs};
+use check::{Failover, Overlap};
+use resource::{Resource, now};
+
+const PROCESSES: usize = 8;
+
+/// How long after the new primary's first answer whose lock it does not know is told at the latest.
+const TOLD: Duration = ms(250);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Asked,
+    Killed,
+    Stopped,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failovers_by_request_let_nobody_in_beside_another() {
+    failovers(How::Asked).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_inside_when_a_primary_is_killed_is_told_of_what_its_replica_did_not_know() {
+    failovers(How::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_inside_when_a_primary_stops_and_goes_on_is_told_of_what_its_replica_did_not_know() {
+    failovers(How::Stopped).await;
+}
+
+/// So many failovers: 3, or what `FAILOVERS` says.
+async fn failovers(how: How) {
+    let _turn = TURN.lock().await;
+    let rounds = std::env::var("FAILOVERS").map_or(3, |text| text.parse().expect("a number"));
+    let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
+    let server = RedisServer::start();
+    let resource = Resource::connect(&server.url()).await;
+    let (url, at) = (cluster.url(), server.url());
+    let processes = join_all((0..PROCESSES).map(|number| worker::start(number, &url, &at))).await;
+    let mut failovers = Vec::new();
+    for round in 0..rounds {
+        // For work in between.
+        tokio::time::sleep(secs(1)).await;
+        let primary = cluster.owner([0, 6_000, 12_000][round % 3]).await;
+        failovers.push(failover(&cluster, primary, how, round % 2 == 0).await);
+        cluster.whole().await;
+    }
+    tokio::time::sleep(secs(1)).await;
+    join_all(processes.into_iter().map(worker::stop)).await;
+
+    let history = resource.history().await;
+    let sections = check::sections(&history);
+    let overlaps = check::overlaps(&sections, &failovers);
+    let lost = sections.iter().filter(|section| section.lost).count();
+    let failed = resource.notes("failed").await;
+    println!(
+        "{how:?}, {rounds} failovers: {} sections, {lost} lost; {} overlaps; {} numbers given out anew; {} calls failed, {:?}",
+        sections.len(),
+        overlaps.len(),
+        check::repeated(&history),
+        failed.len(),
+        failed.first(),
+    );
+    let late = Late::of(&resource.notes("late").await);
+    let mut wrong = Vec::new();
+    for overlap in &overlaps {
+        let told = late.told(overlap);
+        let Overlap { first, second, .. } = overlap;
+        let anybody = overlap.answered_anybody.map(|answered| first.ended.saturating_sub(answered));
+        println!(
+            "  {}: {} with {}, then {} with {}; the first ended {told:.1?} after it was answered, {:.1?} after anybody was{}",
+            first.name,
+            first.id,
+            first.token,
+            second.id,
+            second.token,
+            anybody.map(Duration::from_micros),
+            if first.lost { ", as lost" } else { "" },
+        );
+        if !overlap.is_explained {
+            wrong.push(format!("nothing explains {overlap:?}"));
+        }
+        if told > TOLD {
+            wrong.push(format!("told after {told:?}: {overlap:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(sections.len() > 200 * rounds, "hardly any work says nothing: {}", sections.len());
+    let last = failovers.last().map_or(0, |failover| failover.at);
+    for process in 0..PROCESSES {
+        let is_at_work = sections.iter().any(|one| one.entered > last && one.process() == process.to_string());
+        assert!(is_at_work, "process {process} does nothing any more");
+    }
+    if how == How::Asked {
+        assert_eq!((overlaps.len(), lost, check::repeated(&history)), (0, 0, 0));
+    }
+}
+
+/// One failover. `behind`: its replica is cut off for a fifth of a second before a crash, so that there is something that it does not
+/// know.
+async fn failover(cluster: &Cluster, primary: &Node, how: How, behind: bool) -> Failover {
+    let slots = primary.view().await.myself().slots.clone();
+    let replica = cluster.replicas_of(primary).await[0];
+    if how == How::Asked {
+        let at = now();
+        cluster.failover(replica).await;
+        return Failover { at, slots };
+    }
+    if behind {
+        cluster.stop(replica).await;
+        primary.admin().cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+        tokio::time::sleep(ms(200)).await;
+    }
+    match how {
+        How::Killed => cluster.kill(primary).await,
+        _ => cluster.stop(primary).await,
+    }
+    let at = now();
+    if behind {
+        cluster.cont(replica);
+    }
+    cluster.promotion(primary).await;
+    tokio::time::sleep(secs(1)).await;
+    match how {
+        How::Killed => cluster.restart(primary),
+        _ => cluster.cont(primary),
+    }
+    Failover { at, slots }
+}
+
+/// When the processes were late, by no doing of theirs.
+struct Late(Vec<(String, u64, u64)>);
+
+impl Late {
+    fn of(lines: &[String]) -> Self {
+        let parse = |line: &String| {
+            let mut words = line.split(' ');
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+        };
+        Self(lines.iter().map(|line| parse(line).expect("a line of ours")).collect())
+    }
+
+    /// How long the first one stayed after the new primary had answered its process, while that process had time to notice.
+    fn told(&self, overlap: &Overlap) -> Duration {
+        let (process, ended) = (overlap.first.process(), overlap.first.ended);
+        let Some(answered) = overlap.answered else { return Duration::ZERO };
+        let own = self.0.iter().filter(|(late, ..)| late == process);
+        let excused: u64 = own.map(|(_, from, to)| (*to).min(ended).saturating_sub((*from).max(answered))).sum();
+        Duration::from_micros(ended.saturating_sub(answered).saturating_sub(excused))
+    }
+}

@@ -1,0 +1,111 @@
+//! One of the processes: tasks that come into the resource under fenced locks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use distlock::{Acquire, Client};
+use distlock_support::{Child, Numbers, child};
+use tokio::task::JoinSet;
+
+use super::resource::{Resource, now};
+use crate::{end, ms, secs};
+
+const TASKS: u64 = 16;
+const NAMES: u64 = 100;
+
+/// Later than this by a sleep of 5 ms is the machine's doing, and written down.
+const LATE: u64 = 20_000;
+
+/// Starts one, at work.
+pub(crate) async fn start(number: usize, cluster: &str, resource: &str) -> Child {
+    let env = [("NUMBER", &*number.to_string()), ("CLUSTER", cluster), ("RESOURCE", resource)];
+    let mut child = Child::spawn("histories::worker::process_at_work", &env);
+    child.expect("at work").await;
+    child
+}
+
+/// Has one end.
+pub(crate) async fn stop(mut child: Child) {
+    child.tell("stop");
+    child.expect("ended").await;
+    assert!(child.wait().await.success(), "{}", child.output());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_at_work() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let set = |name| std::env::var(name).expect("set by the parent");
+    let number: u64 = set("NUMBER").parse().unwrap();
+    let builder = bed::builder(&set("CLUSTER")).watchdog(secs(12)).command_timeout(secs(1));
+    let client = builder.connect().await.unwrap();
+    let resource = Arc::new(Resource::connect(&set("RESOURCE")).await);
+    let (stopped, sections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (client, resource, dice) = (client.clone(), Arc::clone(&resource), Numbers::lane(number, task));
+        let (stopped, sections) = (Arc::clone(&stopped), Arc::clone(&sections));
+        tasks.spawn(async move { work(number, &client, &resource, dice, &stopped, &sections).await });
+    }
+    let (watched, at) = (Arc::clone(&stopped), Arc::clone(&resource));
+    tasks.spawn(async move { watch(number, &at, &watched).await });
+    child::say("at work");
+    assert_eq!(child::hear().await, "stop");
+    stopped.store(true, Ordering::Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    end(client).await;
+    child::say("ended");
+}
+
+/// One task: most sections are short, and some last beyond a failover.
+async fn work(
+    number: u64,
+    client: &Client,
+    resource: &Resource,
+    mut dice: Numbers,
+    stopped: &AtomicBool,
+    sections: &AtomicU64,
+) {
+    while !stopped.load(Ordering::Relaxed) {
+        let name = format!("history:{}", dice.below(NAMES));
+        let lock = client.fenced(&name);
+        let guard = match distlock::DistLock::acquire(&lock, Acquire::new().wait(secs(5))).await {
+            Ok(Some(guard)) => guard,
+            Ok(None) => continue,
+            Err(error) => {
+                resource.note("failed", &format!("{number} {} acquire: {error}", now())).await;
+                continue;
+            }
+        };
+        let section = format!("{number}:{}", sections.fetch_add(1, Ordering::Relaxed));
+        let stay = if dice.once_in(5) { dice.between(2_000, 5_000) } else { dice.between(1, 40) };
+        resource.enter(&name, &section, guard.fencing_token().unwrap()).await;
+        let lost = tokio::select! {
+            _ = guard.lost() => true,
+            () = tokio::time::sleep(stay) => !guard.is_held(),
+        };
+        resource.leave(&section, lost, now()).await;
+        if let Err(error) = guard.unlock().await
+            && !lost
+        {
+            resource.note("failed", &format!("{number} {} release: {error}", now())).await;
+        }
+        tokio::time::sleep(dice.between(1, 20)).await;
+    }
+}
+
+/// Writes down when this process was late.
+async fn watch(number: u64, resource: &Resource, stopped: &AtomicBool) {
+    while !stopped.load(Ordering::Relaxed) {
+        let began = now();
+        tokio::time::sleep(ms(5)).await;
+        let (due, ended) = (began + 5_000, now());
+        if ended > due + LATE {
+            resource.note("late", &format!("{number} {due} {ended}")).await;
+        }
+    }
+}
