@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::resource::{Resource, now};
 use crate::{end, ms, secs};
 
-const TASKS: u64 = 16;
+const TASKS: u64 = 24;
 const NAMES: u64 = 100;
 
 /// Later than this by a sleep of 5 ms is the machine's doing, and written down.
@@ -82,7 +82,7 @@ async fn work(
             }
         };
         let section = format!("{number}:{}", sections.fetch_add(1, Ordering::Relaxed));
-        let stay = if dice.once_in(5) { dice.between(2_000, 5_000) } else { dice.between(1, 40) };
+        let stay = if dice.once_in(8) { dice.between(2_500, 5_000) } else { dice.between(1, 40) };
         resource.enter(&name, &section, guard.fencing_token().unwrap()).await;
         let lost = tokio::select! {
             _ = guard.lost() => true,
