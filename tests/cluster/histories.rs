@@ -11,7 +11,7 @@ use distlock_support::{Cluster, ClusterOptions, Node, RedisServer};
 use futures::future::join_all;
 
 use crate::{TURN, ms, secs};
-use check::{Failover, Overlap};
+use check::{Failover, Overlap, Section, Stranger};
 use resource::{Resource, now};
 
 const PROCESSES: usize = 8;
@@ -77,23 +77,25 @@ async fn failovers(how: How) {
     let late = Late::of(&resource.notes("late").await);
     let mut wrong = Vec::new();
     for overlap in &overlaps {
-        let told = late.told(overlap);
-        let Overlap { first, second, .. } = overlap;
-        let anybody = overlap.answered_anybody.map(|answered| first.ended.saturating_sub(answered));
-        println!(
-            "  {}: {} with {}, then {} with {}; the first ended {told:.1?} after it was answered, {:.1?} after anybody was{}",
-            first.name,
-            first.id,
-            first.token,
-            second.id,
-            second.token,
-            anybody.map(Duration::from_micros),
-            if first.lost { ", as lost" } else { "" },
-        );
-        if !overlap.is_explained {
+        let Overlap { first, second, strangers, is_explained } = overlap;
+        println!("  {}: {} with {}, then {} with {}", first.name, first.id, first.token, second.id, second.token);
+        let mut told = Vec::new();
+        for stranger in strangers {
+            let Stranger { section, answered, answered_anybody } = stranger;
+            let since = |answered: Option<u64>| late.until(section, answered.unwrap_or(section.ended));
+            told.push(since(*answered));
+            println!(
+                "    {} ended {:.1?} after its process was answered, {:.1?} after anybody was{}",
+                section.id,
+                since(*answered),
+                since(*answered_anybody),
+                if section.lost { ", told that it is lost" } else { "" }
+            );
+        }
+        if !is_explained {
             wrong.push(format!("nothing explains {overlap:?}"));
         }
-        if told > TOLD {
+        if told.iter().min().is_none_or(|told| *told > TOLD) {
             wrong.push(format!("told after {told:?}: {overlap:?}"));
         }
     }
@@ -117,7 +119,7 @@ async fn failover(cluster: &Cluster, primary: &Node, how: How, behind: bool) -> 
     if how == How::Asked {
         let at = now();
         cluster.failover(replica).await;
-        return Failover { at, slots };
+        return Failover { at, resumed: None, slots };
     }
     if behind {
         cluster.stop(replica).await;
@@ -134,11 +136,12 @@ async fn failover(cluster: &Cluster, primary: &Node, how: How, behind: bool) -> 
     }
     cluster.promotion(primary).await;
     tokio::time::sleep(secs(1)).await;
+    let resumed = (how == How::Stopped).then(now);
     match how {
         How::Killed => cluster.restart(primary),
         _ => cluster.cont(primary),
     }
-    Failover { at, slots }
+    Failover { at, resumed, slots }
 }
 
 /// When the processes were late, by no doing of theirs.
@@ -153,12 +156,11 @@ impl Late {
         Self(lines.iter().map(|line| parse(line).expect("a line of ours")).collect())
     }
 
-    /// How long the first one stayed after the new primary had answered its process, while that process had time to notice.
-    fn told(&self, overlap: &Overlap) -> Duration {
-        let (process, ended) = (overlap.first.process(), overlap.first.ended);
-        let Some(answered) = overlap.answered else { return Duration::ZERO };
-        let own = self.0.iter().filter(|(late, ..)| late == process);
-        let excused: u64 = own.map(|(_, from, to)| (*to).min(ended).saturating_sub((*from).max(answered))).sum();
-        Duration::from_micros(ended.saturating_sub(answered).saturating_sub(excused))
+    /// How long a section went on from then, while its process had time to notice.
+    fn until(&self, section: &Section, from: u64) -> Duration {
+        let own = self.0.iter().filter(|(late, ..)| late == section.process());
+        let excused: u64 =
+            own.map(|(_, begin, end)| (*end).min(section.ended).saturating_sub((*begin).max(from))).sum();
+        Duration::from_micros(section.ended.saturating_sub(from).saturating_sub(excused))
     }
 }

@@ -35,6 +35,8 @@ impl Section {
 #[derive(Clone, Debug)]
 pub(crate) struct Failover {
     pub(crate) at: u64,
+    /// When the old primary went on, as one; it may grant something before it hears of the new one.
+    pub(crate) resumed: Option<u64>,
     pub(crate) slots: Vec<RangeInclusive<u16>>,
 }
 
@@ -50,9 +52,17 @@ impl Failover {
 pub(crate) struct Overlap {
     pub(crate) first: Section,
     pub(crate) second: Section,
-    /// The new primary has given out a number anew that the first one has, or a smaller one: it did not know of that grant.
+    /// One primary has given out a number anew that the first one has, or a smaller one: it did not know of that grant.
     pub(crate) is_explained: bool,
-    /// When the new primary first answered the first one's process; None where it had not before the first one ended.
+    /// Whose grant the new primary does not know; either's where that cannot be told.
+    pub(crate) strangers: Vec<Stranger>,
+}
+
+/// Somebody whose grant the new primary does not know.
+#[derive(Clone, Debug)]
+pub(crate) struct Stranger {
+    pub(crate) section: Section,
+    /// When the new primary first answered the process; None where it had not before the section ended.
     pub(crate) answered: Option<u64>,
     /// When it first answered anybody.
     pub(crate) answered_anybody: Option<u64>,
@@ -68,7 +78,17 @@ pub(crate) fn sections(history: &[Event]) -> Vec<Section> {
                 inside.insert(section.clone(), all.len());
                 let (name, id) = (name.clone(), section.clone());
                 let (entered, ended) = (*at, u64::MAX);
-                all.push(Section { name, id, token: *token, entered, ended, lost: false, from: place, to: usize::MAX });
+                all.push(Section {
+                    name,
+                    id,
+                    token: *token,
+                    asked,
+                    entered,
+                    ended,
+                    lost: false,
+                    from: place,
+                    to: usize::MAX,
+                });
             }
             Event::Leave { section, lost, ended } => {
                 let section = &mut all[inside.remove(section).expect("who leaves has come")];
@@ -93,22 +113,34 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
                 let failover = failovers.iter().rfind(|one| one.at < second.entered && one.concerns(&first.name));
                 // What a primary does that knows of the grant has a larger number.
                 let is_explained = failover.is_some() && behind[..=m].iter().any(|later| later.token <= first.token);
-                let answers = || {
-                    let from = failover.map_or(u64::MAX, |failover| failover.at + PROMOTED_AFTER);
-                    let there = sections.iter().filter(move |one| one.entered > from && one.entered < first.ended);
-                    there.filter(|one| failover.is_some_and(|failover| failover.concerns(&one.name)))
-                };
-                found.push(Overlap {
-                    first: (*first).clone(),
-                    second: (*second).clone(),
-                    is_explained,
-                    answered: answers().filter(|one| one.process() == first.process()).map(|one| one.entered).min(),
-                    answered_anybody: answers().map(|one| one.entered).min(),
-                });
+                let strangers = strangers(first, second, failover, sections);
+                found.push(Overlap { first: (*first).clone(), second: (*second).clone(), is_explained, strangers });
             }
         }
     }
     found
+}
+
+fn strangers(first: &Section, second: &Section, failover: Option<&Failover>, all: &[Section]) -> Vec<Stranger> {
+    let Some(failover) = failover else { return Vec::new() };
+    let from = failover.at + PROMOTED_AFTER;
+    let is_before = |section: &Section| section.entered < failover.resumed.unwrap_or(u64::MAX);
+    // What was granted when the old primary was away was granted by the new one.
+    let candidates = match (first.entered < from, is_before(first), is_before(second)) {
+        (true, ..) => vec![first],
+        (false, true, false) => vec![second],
+        _ => vec![first, second],
+    };
+    let stranger = |section: &Section| {
+        let there = |one: &&Section| one.entered > from && is_before(one) && failover.concerns(&one.name);
+        let answers = all.iter().filter(there).filter(|one| one.entered < section.ended);
+        let answered = |own: bool| {
+            let who = answers.clone().filter(|one| !own || one.process() == section.process());
+            who.map(|one| one.entered.max(section.entered)).min()
+        };
+        Stranger { section: section.clone(), answered: answered(true), answered_anybody: answered(false) }
+    };
+    candidates.into_iter().map(stranger).collect()
 }
 
 /// How often a number came that was not larger than all before it.
@@ -123,7 +155,7 @@ fn overlaps_are_found_and_explained_by_numbers_that_are_given_out_anew() {
         Event::Enter { name, section, token, largest: 6, at }
     };
     let leave = |section: &str, ended| Event::Leave { section: section.to_owned(), lost: true, ended };
-    let failover = |at| [Failover { at, slots: vec![0..=16_383] }];
+    let failover = |at| [Failover { at, resumed: None, slots: vec![0..=16_383] }];
     let apart = [enter("x", "1:0", 7, 1), leave("1:0", 2), enter("x", "2:0", 8, 3), leave("2:0", 4)];
     assert!(overlaps(&sections(&apart), &failover(0)).is_empty());
     let others = [enter("x", "1:0", 7, 1), enter("y", "2:0", 8, 2), leave("1:0", 3), leave("2:0", 4)];
@@ -141,12 +173,25 @@ fn overlaps_are_found_and_explained_by_numbers_that_are_given_out_anew() {
         let (x, y) = if x.first.name == "x" { (x, both) } else { (both, x) };
         assert_eq!((x.is_explained, &*y.first.name), (is_explained, "y"), "{token} {at}");
         if at == 2 {
-            assert_eq!((x.answered, x.answered_anybody), (Some(late + 3), Some(late)));
+            let [stranger] = &x.strangers[..] else { panic!("{x:?}") };
+            assert_eq!(
+                (&*stranger.section.id, stranger.answered, stranger.answered_anybody),
+                ("1:0", Some(late + 3), Some(late))
+            );
         }
     }
     // Somebody else had the number in between, and has gone.
     let between = [enter("x", "1:0", 7, 1), enter("x", "3:0", 7, 5), leave("3:0", 6), enter("x", "2:0", 8, 8)];
     let found = overlaps(&sections(&between), &failover(2));
     assert!(found.len() == 2 && found.iter().all(|overlap| overlap.is_explained), "{found:?}");
+    // The old primary goes on, and grants what the new one has granted.
+    let stale =
+        [enter("x", "1:0", 7, late), enter("x", "2:0", 7, late + 20), leave("2:0", late + 30), leave("1:0", late + 40)];
+    let resumed = Failover { at: 2, resumed: Some(late + 10), slots: vec![0..=16_383] };
+    let found = overlaps(&sections(&stale), &[resumed]);
+    assert!(
+        found[0].is_explained && found[0].strangers.len() == 1 && found[0].strangers[0].section.id == "2:0",
+        "{found:?}"
+    );
     assert_eq!(repeated(&[enter("x", "1:0", 6, 1), enter("x", "1:1", 7, 2)]), 1);
 }
