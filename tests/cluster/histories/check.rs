@@ -78,17 +78,7 @@ pub(crate) fn sections(history: &[Event]) -> Vec<Section> {
                 inside.insert(section.clone(), all.len());
                 let (name, id) = (name.clone(), section.clone());
                 let (entered, ended) = (*at, u64::MAX);
-                all.push(Section {
-                    name,
-                    id,
-                    token: *token,
-                    asked,
-                    entered,
-                    ended,
-                    lost: false,
-                    from: place,
-                    to: usize::MAX,
-                });
+                all.push(Section { name, id, token: *token, entered, ended, lost: false, from: place, to: usize::MAX });
             }
             Event::Leave { section, lost, ended } => {
                 let section = &mut all[inside.remove(section).expect("who leaves has come")];
