@@ -5,6 +5,7 @@ mod check;
 mod resource;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock_support::{Cluster, ClusterOptions, Node, RedisServer};
@@ -65,14 +66,15 @@ async fn failovers(how: How) {
     let sections = check::sections(&history);
     let overlaps = check::overlaps(&sections, &failovers);
     let lost = sections.iter().filter(|section| section.lost).count();
-    let failed = resource.notes("failed").await;
+    let mut failed = BTreeMap::new();
+    for line in resource.notes("failed").await {
+        *failed.entry(line).or_insert(0) += 1;
+    }
     println!(
-        "{how:?}, {rounds} failovers: {} sections, {lost} lost; {} overlaps; {} numbers given out anew; {} calls failed, {:?}",
+        "{how:?}, {rounds} failovers: {} sections, {lost} lost; {} overlaps; {} numbers given out anew; calls that failed: {failed:#?}",
         sections.len(),
         overlaps.len(),
         check::repeated(&history),
-        failed.len(),
-        failed.first(),
     );
     let late = Late::of(&resource.notes("late").await);
     let mut wrong = Vec::new();

@@ -77,7 +77,7 @@ async fn work(
             Ok(Some(guard)) => guard,
             Ok(None) => continue,
             Err(error) => {
-                resource.note("failed", &format!("{number} {} acquire: {error}", now())).await;
+                resource.note("failed", &format!("acquire: {error}")).await;
                 continue;
             }
         };
@@ -92,7 +92,7 @@ async fn work(
         if let Err(error) = guard.unlock().await
             && !lost
         {
-            resource.note("failed", &format!("{number} {} release: {error}", now())).await;
+            resource.note("failed", &format!("release: {error}").replace(&name, "..")).await;
         }
         tokio::time::sleep(dice.between(1, 20)).await;
     }
