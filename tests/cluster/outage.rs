@@ -140,7 +140,7 @@ fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record
     // pause of 1 s to 2 s.
     let most = if full_coverage && !bed::is_direct() { secs(3) } else { MOST };
     let mut wrong = Vec::new();
-    let mut must = |holds: bool, what: String| wrong.extend((!holds).then_some(what));
+    let mut check = |holds: bool, what: String| wrong.extend((!holds).then_some(what));
     println!(
         "{how:?}, {} replicas, full coverage {full_coverage}: served after {:.1?}, looked at for {:.1?}",
         u8::from(replicated),
@@ -158,9 +158,9 @@ fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record
             during.len(),
             p999(took),
         );
-        must(during.len() > 500, format!("shard {shard} with hardly any work says nothing: {}", during.len()));
-        must((refused > Duration::ZERO) == full_coverage, format!("shard {shard} refused for {refused:?}"));
-        must(excess < most, format!("shard {shard}: {excess:?} more than the cluster refused"));
+        check(during.len() > 500, format!("shard {shard} with hardly any work says nothing: {}", during.len()));
+        check((refused > Duration::ZERO) == full_coverage, format!("shard {shard} refused for {refused:?}"));
+        check(excess < most, format!("shard {shard}: {excess:?} more than the cluster refused"));
     }
     // Nothing is promoted before the node timeout of 1 s; what was under way then may have come through just so.
     let at_last = record.had.iter().filter(|had| had.shard == DEAD && had.ended > from + ms(500));
@@ -172,7 +172,7 @@ fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record
         "  its own: the first lock {:.1?} after it is served, {after:.1?} of it ours; {failed} errors",
         first.saturating_duration_since(served)
     );
-    must(!replicated || after < SOON, format!("the first lock {after:?} after the promotion"));
+    check(!replicated || after < SOON, format!("the first lock {after:?} after the promotion"));
     wrong
 }
 

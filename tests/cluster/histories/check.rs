@@ -10,6 +10,9 @@ use super::resource::Event;
 /// No replica is promoted earlier, so what happens before that happens at the old primary; in µs.
 const PROMOTED_AFTER: u64 = 500_000;
 
+/// An old primary that goes on has heard of the new one after so long, in µs; answers until then may be its own.
+const HEARD_AFTER: u64 = 1_000_000;
+
 /// Who stayed from when to when, in the order of coming.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
@@ -111,10 +114,12 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
     found
 }
 
+/// Whose grant the new primary does not know, of two.
 fn strangers(first: &Section, second: &Section, failover: Option<&Failover>, all: &[Section]) -> Vec<Stranger> {
     let Some(failover) = failover else { return Vec::new() };
     let from = failover.at + PROMOTED_AFTER;
-    let is_before = |section: &Section| section.entered < failover.resumed.unwrap_or(u64::MAX);
+    let resumed = failover.resumed.unwrap_or(u64::MAX);
+    let is_before = |section: &Section| section.entered < resumed;
     // What was granted when the old primary was away was granted by the new one.
     let candidates = match (first.entered < from, is_before(first), is_before(second)) {
         (true, ..) => vec![first],
@@ -122,7 +127,8 @@ fn strangers(first: &Section, second: &Section, failover: Option<&Failover>, all
         _ => vec![first, second],
     };
     let stranger = |section: &Section| {
-        let there = |one: &&Section| one.entered > from && is_before(one) && failover.concerns(&one.name);
+        let is_new = |one: &Section| is_before(one) || one.entered > resumed.saturating_add(HEARD_AFTER);
+        let there = |one: &&Section| one.entered > from && is_new(one) && failover.concerns(&one.name);
         let answers = all.iter().filter(there).filter(|one| one.entered < section.ended);
         let answered = |own: bool| {
             let who = answers.clone().filter(|one| !own || one.process() == section.process());

@@ -14,7 +14,8 @@ const EVERY: Duration = Duration::from_millis(2);
 /// From when to when.
 type Span = (Instant, Instant);
 
-/// A connection of its own to one server, which reads a key there every 2 ms: what that takes on this machine, beside this load.
+/// A connection of its own to one server, which reads a key there every 2 ms, in the runtime of the load: so it waits for the same
+/// processors and the same server as the load does, but for no other server.
 pub(crate) struct Control {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Seen>,

@@ -112,15 +112,22 @@ impl Load {
     }
 
     /// Has all tasks end, and gives what they have written down.
-    pub(crate) async fn end(self) -> Record {
+    pub(crate) async fn end(mut self) -> Record {
         self.book.stopped.store(true, Ordering::Relaxed);
-        for task in self.tasks {
+        for task in std::mem::take(&mut self.tasks) {
             task.await.expect("a task that takes locks does not panic");
         }
-        for guard in self.held {
+        for guard in std::mem::take(&mut self.held) {
             guard.unlock().await.expect("it is held");
         }
         std::mem::take(&mut self.book.record.lock())
+    }
+}
+
+impl Drop for Load {
+    /// The tasks of a test that has failed do not disturb the next one.
+    fn drop(&mut self) {
+        self.book.stopped.store(true, Ordering::Relaxed);
     }
 }
 
