@@ -111,6 +111,7 @@ async fn failovers(how: How) {
     }
     if how == How::Asked {
         assert_eq!((overlaps.len(), lost, check::repeated(&history)), (0, 0, 0));
+        assert!(!failed.keys().any(|line| line.contains(worker::EARLY)), "{failed:#?}");
     }
 }
 

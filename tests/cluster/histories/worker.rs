@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client};
 use distlock_support::{Child, Numbers, child};
@@ -12,6 +13,10 @@ use crate::{end, ms, secs};
 
 const TASKS: u64 = 24;
 const NAMES: u64 = 100;
+const WAIT: Duration = secs(5);
+
+/// In the line of an acquire that failed though it might have waited longer.
+pub(crate) const EARLY: &str = " before its wait was over";
 
 /// Later than this by a sleep of 5 ms is the machine's doing, and written down.
 const LATE: u64 = 20_000;
@@ -73,11 +78,13 @@ async fn work(
     while !stopped.load(Ordering::Relaxed) {
         let name = format!("history:{}", dice.below(NAMES));
         let lock = client.fenced(&name);
-        let guard = match distlock::DistLock::acquire(&lock, Acquire::new().wait(secs(5))).await {
+        let began = Instant::now();
+        let guard = match distlock::DistLock::acquire(&lock, Acquire::new().wait(WAIT)).await {
             Ok(Some(guard)) => guard,
             Ok(None) => continue,
             Err(error) => {
-                resource.note("failed", &format!("acquire: {error}")).await;
+                let early = if began.elapsed() < WAIT { EARLY } else { "" };
+                resource.note("failed", &format!("acquire{early}: {error}")).await;
                 continue;
             }
         };
