@@ -8,6 +8,7 @@ mod leaks;
 mod load;
 mod moves;
 mod outage;
+mod quiet;
 mod silent;
 
 use std::time::Duration;

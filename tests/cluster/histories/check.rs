@@ -55,7 +55,7 @@ impl Failover {
 pub(crate) struct Overlap {
     pub(crate) first: Section,
     pub(crate) second: Section,
-    /// One primary has given out a number anew that the first one has, or a smaller one: it did not know of that grant.
+    /// One of them has a number that was given out anew: a primary did not know of a grant.
     pub(crate) is_explained: bool,
     /// Whose grant the new primary does not know; either's where that cannot be told.
     pub(crate) strangers: Vec<Stranger>,
@@ -104,8 +104,11 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
             let behind = &same[n + 1..];
             for (m, second) in behind.iter().enumerate().take_while(|(_, second)| second.from < first.to) {
                 let failover = failovers.iter().rfind(|one| one.at < second.entered && one.concerns(&first.name));
-                // What a primary does that knows of the grant has a larger number.
-                let is_explained = failover.is_some() && behind[..=m].iter().any(|later| later.token <= first.token);
+                // What a primary grants that knows of the first one has a larger number; and so has the first one, where its
+                // primary knows of all before it.
+                let is_anew = same[..n].iter().any(|earlier| earlier.token >= first.token);
+                let is_known = !is_anew && behind[..=m].iter().all(|later| later.token > first.token);
+                let is_explained = failover.is_some() && !is_known;
                 let strangers = strangers(first, second, failover, sections);
                 found.push(Overlap { first: (*first).clone(), second: (*second).clone(), is_explained, strangers });
             }
@@ -189,5 +192,11 @@ fn overlaps_are_found_and_explained_by_numbers_that_are_given_out_anew() {
         found[0].is_explained && found[0].strangers.len() == 1 && found[0].strangers[0].section.id == "2:0",
         "{found:?}"
     );
+    let earlier = [enter("x", "3:0", 7, late - 5), leave("3:0", late - 4)];
+    let growing = [enter("x", "1:0", 7, late + 20), enter("x", "2:0", 8, late + 21), leave("1:0", late + 30)];
+    let growing_alone = overlaps(&sections(&growing), &failover(2));
+    assert!(!growing_alone[0].is_explained, "{growing_alone:?}");
+    let found = overlaps(&sections(&[&earlier[..], &growing[..]].concat()), &failover(2));
+    assert!(found[0].is_explained, "{found:?}");
     assert_eq!(repeated(&[enter("x", "1:0", 6, 1), enter("x", "1:1", 7, 2)]), 1);
 }
