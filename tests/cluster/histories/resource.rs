@@ -39,12 +39,17 @@ impl Resource {
     }
 
     pub(crate) async fn leave(&self, section: &str, lost: bool, ended: u64) {
-        self.note("history", &format!("leave {section} {lost} {ended}")).await;
+        self.note("history", &[format!("leave {section} {lost} {ended}")]).await;
     }
 
-    /// Writes a line of another kind down: `failed` or `late`.
-    pub(crate) async fn note(&self, list: &str, line: &str) {
-        self.0.cmd::<()>(&["RPUSH", list, line]).await;
+    /// Writes lines of another kind down: `failed` or `late`.
+    pub(crate) async fn note(&self, list: &str, lines: &[String]) {
+        let words: Vec<&str> = ["RPUSH", list].into_iter().chain(lines.iter().map(String::as_str)).collect();
+        self.0.cmd::<()>(&words).await;
+    }
+
+    pub(crate) async fn ping(&self) {
+        self.0.cmd::<()>(&["PING"]).await;
     }
 
     pub(crate) async fn notes(&self, list: &str) -> Vec<String> {

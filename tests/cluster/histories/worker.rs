@@ -18,8 +18,11 @@ const WAIT: Duration = secs(5);
 /// In the line of an acquire that failed though it might have waited longer.
 pub(crate) const EARLY: &str = " before its wait was over";
 
-/// Later than this by a sleep of 5 ms is the machine's doing, and written down.
-const LATE: u64 = 20_000;
+/// How often a process looks whether the machine has time for it, in ms.
+const TICK: u64 = 5;
+
+/// Later than this, in µs, is the machine's doing, and written down.
+const LATE: u64 = 3_000;
 
 /// Starts one, at work.
 pub(crate) async fn start(number: usize, cluster: &str, resource: &str) -> Child {
@@ -84,7 +87,7 @@ async fn work(
             Ok(None) => continue,
             Err(error) => {
                 let early = if began.elapsed() < WAIT { EARLY } else { "" };
-                resource.note("failed", &format!("acquire{early}: {error}")).await;
+                resource.note("failed", &[format!("acquire{early}: {error}")]).await;
                 continue;
             }
         };
@@ -99,20 +102,25 @@ async fn work(
         if let Err(error) = guard.unlock().await
             && !lost
         {
-            resource.note("failed", &format!("release: {error}").replace(&name, "..")).await;
+            resource.note("failed", &[format!("release: {error}").replace(&name, "..")]).await;
         }
         tokio::time::sleep(dice.between(1, 20)).await;
     }
 }
 
-/// Writes down when this process was late.
+/// Writes down when this process was late: asleep for longer than it wanted to be, or without the resource's answer.
 async fn watch(number: u64, resource: &Resource, stopped: &AtomicBool) {
+    let mut late = Vec::new();
     while !stopped.load(Ordering::Relaxed) {
         let began = now();
-        tokio::time::sleep(ms(5)).await;
-        let (due, ended) = (began + 5_000, now());
+        tokio::time::sleep(ms(TICK)).await;
+        resource.ping().await;
+        let (due, ended) = (began + 1_000 * TICK, now());
         if ended > due + LATE {
-            resource.note("late", &format!("{number} {due} {ended}")).await;
+            late.push(format!("{number} {due} {ended}"));
         }
+    }
+    for some in late.chunks(500) {
+        resource.note("late", some).await;
     }
 }
