@@ -22,6 +22,9 @@ const PROCESSES: usize = 8;
 const TOLD: Duration = ms(250);
 const TOLD_AFTER_ANYBODY: Duration = secs(1);
 
+/// A primary that was asked to be none any more waits for 5 s, and then goes on: what it grants from then on may be lost.
+const GIVEN_UP: Duration = secs(4);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Asked,
@@ -53,12 +56,14 @@ async fn failovers(how: How) {
     let resource = Resource::connect(&server.url()).await;
     let (url, at) = (cluster.url(), server.url());
     let processes = join_all((0..PROCESSES).map(|number| worker::start(number, &url, &at))).await;
-    let mut failovers = Vec::new();
+    let (mut failovers, mut slowest) = (Vec::new(), Duration::ZERO);
     for round in 0..rounds {
         // For work in between.
         tokio::time::sleep(secs(1)).await;
         let primary = cluster.owner([0, 6_000, 12_000][round % 3]).await;
-        failovers.push(failover(&cluster, primary, how, round % 2 == 0).await);
+        let (failover, took) = failover(&cluster, primary, how, round % 2 == 0).await;
+        slowest = slowest.max(took);
+        failovers.push(failover);
         cluster.whole().await;
     }
     tokio::time::sleep(secs(1)).await;
@@ -109,21 +114,22 @@ async fn failovers(how: How) {
         let is_at_work = sections.iter().any(|one| one.entered > last && one.process() == process.to_string());
         assert!(is_at_work, "process {process} does nothing any more");
     }
-    if how == How::Asked {
+    println!("  the slowest took {slowest:.1?}");
+    if how == How::Asked && slowest < GIVEN_UP {
         assert_eq!((overlaps.len(), lost, check::repeated(&history)), (0, 0, 0));
         assert!(!failed.keys().any(|line| line.contains(worker::EARLY)), "{failed:#?}");
     }
 }
 
-/// One failover. `behind`: its replica is cut off for 0.4 s before a crash, so that there is something that it does not
+/// One failover, and how long it took. `behind`: its replica is cut off for 0.4 s before a crash, so that there is something that it does not
 /// know.
-async fn failover(cluster: &Cluster, primary: &Node, how: How, behind: bool) -> Failover {
+async fn failover(cluster: &Cluster, primary: &Node, how: How, behind: bool) -> (Failover, Duration) {
     let slots = primary.view().await.myself().slots.clone();
     let replica = cluster.replicas_of(primary).await[0];
     if how == How::Asked {
         let at = now();
-        cluster.failover(replica).await;
-        return Failover { at, resumed: None, slots };
+        let took = cluster.failover(replica).await.took;
+        return (Failover { at, resumed: None, slots }, took);
     }
     if behind {
         cluster.stop(replica).await;
@@ -138,14 +144,14 @@ async fn failover(cluster: &Cluster, primary: &Node, how: How, behind: bool) -> 
     if behind {
         cluster.cont(replica);
     }
-    cluster.promotion(primary).await;
+    let took = cluster.promotion(primary).await.took;
     tokio::time::sleep(secs(1)).await;
     let resumed = (how == How::Stopped).then(now);
     match how {
         How::Killed => cluster.restart(primary),
         _ => cluster.cont(primary),
     }
-    Failover { at, resumed, slots }
+    (Failover { at, resumed, slots }, took)
 }
 
 /// When the processes were late, by no doing of theirs.
