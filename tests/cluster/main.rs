@@ -4,15 +4,22 @@ mod cost;
 mod errors;
 mod failover;
 mod flavours;
+mod histories;
 mod leaks;
 mod load;
 mod moves;
+mod outage;
+mod quiet;
 mod rights;
+mod silent;
 
 use std::time::Duration;
 
 use distlock::{Client, DistLock, Flavour};
 use distlock_support::{Cluster, ClusterOptions};
+
+/// For what is measured, and wants the machine for itself.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
