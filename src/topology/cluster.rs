@@ -8,8 +8,8 @@ mod start;
 mod tests;
 mod watch;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,9 +38,11 @@ pub(crate) use start::{ClusterUrl, Settings};
 /// So often a command follows a redirect before its caller is told of the last one.
 const MOST_REDIRECTS: u32 = 8;
 
-/// How long a command waits at first where its slot is being moved, or its server serves nobody, and at the most.
+/// How long a command waits at first where its slot is being moved, or its server serves nobody; and at the most, where a slot is
+/// being moved, and where nobody serves.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_millis(25);
 
 /// After so long a node with slots that no other one lists has left the cluster.
 const GONE_AFTER: Duration = Duration::from_secs(10);
@@ -77,6 +79,8 @@ struct State {
     slots: SlotMap,
     /// A member for each address that has a slot.
     members: HashMap<Address, Arc<Member>>,
+    /// Those with a connection that has broken, until it is back: another one may take their place.
+    away: HashSet<MemberId>,
     /// The ids of those that have slots and that no view has listed since that moment.
     missing: HashMap<Arc<str>, Moment>,
 }
@@ -207,7 +211,7 @@ impl Cluster {
             // News of a slot that servers send to each other for are of no use.
             self.suspicion.pause(pause, || !is_disputed && self.is_news(slot, seen)).await;
             redirects = 0;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(if is_open { LONGEST_PAUSE } else { LONGEST_REST });
         }
     }
 

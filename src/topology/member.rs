@@ -51,10 +51,13 @@ pub(crate) trait MemberListener: Send + Sync {
     fn moved(&self, channel: &[u8]);
 }
 
-/// Who keeps the subscriptions of a topology.
+/// Who keeps the subscriptions of a topology, and its map.
 pub(super) trait Subscriber: Send + Sync {
     /// A server has ended the subscription to a channel, which nobody asked for.
     fn ended(&self, member: MemberId, channel: &[u8]);
+
+    /// A connection to a server has broken, or is back.
+    fn is_away(&self, member: MemberId, away: bool);
 }
 
 /// One server: the way to it, and whether it answers.
@@ -246,6 +249,12 @@ impl Member {
         self.liveness.is_silent(at)
     }
 
+    fn report(&self, what: impl FnOnce(&dyn Subscriber)) {
+        if let Some(subscriber) = self.subscriber.get().and_then(Weak::upgrade) {
+            what(&*subscriber);
+        }
+    }
+
     fn notify(&self, what: impl FnOnce(&dyn MemberListener)) {
         if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
             what(&*listener);
@@ -259,17 +268,20 @@ impl Listener for Member {
     }
 
     fn ended(&self, channel: &[u8]) {
-        match self.subscriber.get().and_then(Weak::upgrade) {
-            Some(subscriber) => subscriber.ended(self.id, channel),
-            None => self.missed(),
-        }
+        self.report(|subscriber| subscriber.ended(self.id, channel));
+    }
+
+    fn broken(&self) {
+        self.report(|subscriber| subscriber.is_away(self.id, true));
     }
 
     fn missed(&self) {
+        self.report(|subscriber| subscriber.is_away(self.id, false));
         self.notify(|listener| listener.missed(self.id));
     }
 
     fn reconnected(&self) {
+        self.report(|subscriber| subscriber.is_away(self.id, false));
         self.notify(|listener| listener.reconnected(self.id));
     }
 }

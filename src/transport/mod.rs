@@ -165,6 +165,9 @@ pub trait Listener: Send + Sync {
         self.missed();
     }
 
+    /// A connection has broken: the server may be away.
+    fn broken(&self) {}
+
     /// Messages may have been missed: every waiter has to look for itself once.
     fn missed(&self);
 

@@ -219,6 +219,16 @@ impl Subscriber for Cluster {
         self.ended(member, &Bytes::copy_from_slice(channel), slot_of(channel));
         self.suspicion.raise();
     }
+
+    fn is_away(&self, member: MemberId, away: bool) {
+        let mut state = self.state.write();
+        if away {
+            state.away.insert(member);
+            self.suspicion.raise();
+        } else {
+            state.away.remove(&member);
+        }
+    }
 }
 
 /// Has subscriptions follow their slots until the cluster is closed or forgotten.

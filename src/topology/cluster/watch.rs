@@ -12,7 +12,7 @@ use rand::seq::SliceRandom as _;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Cluster;
+use super::{Cluster, State};
 use crate::runtime::standstill::within;
 use crate::topology::address::Address;
 use crate::topology::slots::view::SlotView;
@@ -25,6 +25,10 @@ static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 /// How often the servers are asked while the map is in doubt, and for how long it has to be whole and quiet to be believed again.
 pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
+
+/// After so long in doubt they are asked that seldom: a primary may be away for good, and nobody be there to take its place.
+const ACUTE: Duration = Duration::from_secs(60);
+const CHRONIC: Duration = Duration::from_secs(1);
 
 /// How long a server may take to tell.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
@@ -101,11 +105,16 @@ pub(super) async fn view_of(transport: &dyn Transport, host: &str) -> Result<Slo
 
 /// Keeps the map until the cluster is closed or forgotten.
 pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
-    let (mut doubted_until, mut asked) = (Instant::now(), Instant::now());
+    let (mut doubted_until, mut doubted_since, mut asked) = (Instant::now(), Instant::now(), Instant::now());
     loop {
         let Some(this) = cluster.upgrade() else { return };
-        let is_doubted = Instant::now() < doubted_until;
-        let pause = if is_doubted { SUSPICIOUS } else { scan_interval };
+        let now = Instant::now();
+        let is_doubted = now < doubted_until;
+        if !is_doubted {
+            doubted_since = now;
+        }
+        let often = if now - doubted_since < ACUTE { SUSPICIOUS } else { CHRONIC.min(scan_interval) };
+        let pause = if is_doubted { often } else { scan_interval };
         // The cluster is not held while nothing is to be done.
         let suspicion = Arc::clone(&this.suspicion);
         drop(this);
@@ -152,8 +161,10 @@ impl Cluster {
         if answered == 0 {
             self.ask_others().await;
         }
-        let state = self.state.read();
-        answered > 0 && state.slots.is_whole() && !state.slots.is_hearsay()
+        let mut state = self.state.write();
+        let State { members, away, slots, .. } = &mut *state;
+        away.retain(|away| members.values().any(|member| member.id() == *away));
+        answered > 0 && away.is_empty() && slots.is_whole() && !slots.is_hearsay()
     }
 
     /// No primary answers: replicas that are known, and the servers of the start, are asked.

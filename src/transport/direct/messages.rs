@@ -118,6 +118,9 @@ impl Messages {
             if self.serve(opened, &mut channels, is_new).await.is_none() {
                 return;
             }
+            if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
+                listener.broken();
+            }
             pauses.stood(since.elapsed(), channels.answered > answered);
             is_new = true;
         }

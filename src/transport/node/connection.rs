@@ -143,7 +143,12 @@ pub(super) async fn keep_connection(
             // What comes of both at once: the connection is back.
             biased;
             error = errors.recv() => match error {
-                Ok((error, _)) => *connection.trouble.lock() = Some(error),
+                Ok((error, _)) => {
+                    *connection.trouble.lock() = Some(error);
+                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                        listener.broken();
+                    }
+                }
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
