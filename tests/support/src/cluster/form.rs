@@ -32,7 +32,10 @@ pub(super) async fn form(nodes: &[Node], primaries: usize) {
         // A node that knows others takes no epoch any more, and two primaries of one epoch would have to settle it.
         node.admin().cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
         if let Some((first, last)) = ranges.get(n) {
-            node.admin().cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
+            // Redis 6.2 knows no ADDSLOTSRANGE.
+            let slots = (*first..=*last).map(|slot| slot.to_string());
+            let words: Vec<String> = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter().chain(slots).collect();
+            node.admin().cmd_bytes::<(), _>(&words).await;
         }
     }
     meet(nodes).await;
