@@ -4,6 +4,8 @@
 //! one; `$q`, `$d`, `$w`, `$m` are the keys beside the lock `s`; `$never` is a last moment that does not come; `@5000` is so many ms
 //! from now, as the deadline of a waiter of ours, `@j5000` as one of Java's.
 
+use std::collections::BTreeSet;
+
 /// How a script tells that a step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -25,6 +27,15 @@ pub struct Call {
     pub head: &'static str,
     /// Keys and arguments of each step; of many, the number of the step is in front of the keys.
     pub steps: &'static [(&'static str, &'static str)],
+}
+
+impl Call {
+    /// How many keys it declares, each counted once.
+    pub fn keys(&self) -> usize {
+        let numbers = usize::from(self.shape == Shape::Many);
+        let keys = self.steps.iter().flat_map(|(keys, _)| keys.split_whitespace().skip(numbers));
+        keys.collect::<BTreeSet<_>>().len()
+    }
 }
 
 /// Scripts that share states.

@@ -39,7 +39,7 @@ pub const HALVES: Family = Family {
         one("rwlock/read", &[("s $a/1 $m", "$a 30000 i9 i1 $never 0 {s} 1")]),
         one("rwlock/read", &[("s $a/1 $m", "$a 30000 i1 '' $never 1 {s} 1")]),
         one("rwlock/read_release", &[("s $a/1", "$a '' 30000 '' 0 {s} 0 $pub $ch")]),
-        one("rwlock/read_release", &[("s $a/1 $a/2", "$a i1 30000 ,i2 $never {s} 20000 $pub $ch")]),
+        one("rwlock/read_release", &[("s $a/1 $a/2", "$a i1 30000 ,i2 $never {s} 17500 $pub $ch")]),
         one("rwlock/read_release", &[("s $a/1", "$a i2 30000 '' $never {s} 0 $pub $ch")]),
         one("rwlock/read_release", &[("s $a/1", "$a * 30000 '' $never {s} 0 $pub $ch")]),
         one("rwlock/write", &[("s $a/1", "$a 30000 '' '' 0 0 {s} 0")]),

@@ -27,6 +27,9 @@ pub const FAIR: Family = Family {
         &["RPUSH $q $a $c", "ZADD $d @5000 $a @5000 $c", "HSET $w $a n1 $c n3", "PEXPIRE $w 60000"],
         &["RPUSH $q $j $a", "ZADD $d @j35000 $j @40000 $a", "HSET $w $a n1", "PEXPIRE $w 60000"],
         &["RPUSH $q $c $a", "ZADD $d @-9000 $c @5000 $a", "HSET $w $c n3 $a n1", "PEXPIRE $w 60000"],
+        // Held, and nobody who waits lives.
+        &["HSET s $b 1", "PEXPIRE s 20000", "RPUSH $q $c", "ZADD $d @-9000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
+        &["HSET s $a 1", "PEXPIRE s 20000", "RPUSH $q $c $j", "ZADD $d @-9000 $c @j-10 $j", "HSET $w $c n3", "PEXPIRE $w 60000"],
         // Passed to one, while another waits.
         &["HSET s $a 1", "PEXPIRE s 10000", "RPUSH $q $c", "ZADD $d @5000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
         // What others may leave behind.

@@ -98,7 +98,13 @@ impl Server<'_> {
     pub async fn look(&self) -> Seen {
         let value = self.raw(&["EVAL", LOOK, "0"]).await.expect("all can be read");
         let (at, keys): (i64, Vec<(String, String, Vec<String>, i64)>) = redis::from_redis_value(value).expect("as asked");
-        let keys = keys.into_iter().map(|(key, kind, value, left)| {
+        let keys = keys.into_iter().map(|(key, kind, mut value, left)| {
+            // Those of a sorted set by their names: two may be as far as each other.
+            if kind == "zset" {
+                let mut pairs: Vec<_> = value.chunks(2).map(<[String]>::to_vec).collect();
+                pairs.sort();
+                value = pairs.concat();
+            }
             let value = [vec![kind], value].concat();
             (key, Kept { value, end: (left >= 0).then_some(at + left) })
         });
