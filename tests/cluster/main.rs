@@ -6,7 +6,6 @@ mod flavours;
 mod leaks;
 mod load;
 mod moves;
-mod open_slot;
 
 use std::time::Duration;
 

@@ -8,6 +8,7 @@ use distlock_support::{Admin, Cluster, Node, RedisServer, slot_of};
 use redis::Value;
 
 use super::cases::{Call, Shape};
+use super::walk::Keys;
 use super::words::Words;
 
 /// The lock's name, and so what all keys have in braces.
@@ -67,12 +68,17 @@ pub type Said = Result<Vec<Result<Value, String>>, String>;
 /// How a call goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
+    /// The source, while the slot is not open.
+    Settled,
+    /// The source.
     Source,
+    /// The target.
     Target,
     /// The target, behind `ASKING`.
     Asking,
 }
 
+/// Those of a slot that is open.
 pub const WAYS: [Way; 3] = [Way::Source, Way::Target, Way::Asking];
 
 /// One server, cluster or not.
@@ -97,7 +103,8 @@ impl Server<'_> {
 
     pub async fn look(&self) -> Seen {
         let value = self.raw(&["EVAL", LOOK, "0"]).await.expect("all can be read");
-        let (at, keys): (i64, Vec<(String, String, Vec<String>, i64)>) = redis::from_redis_value(value).expect("as asked");
+        let (at, keys): (i64, Vec<(String, String, Vec<String>, i64)>) =
+            redis::from_redis_value(value).expect("as asked");
         let keys = keys.into_iter().map(|(key, kind, mut value, left)| {
             // Those of a sorted set by their names: two may be as far as each other.
             if kind == "zset" {
@@ -112,7 +119,7 @@ impl Server<'_> {
     }
 
     /// Makes a call of those steps that are not left out.
-    pub async fn say(&self, call: &Call, words: &Words, without: &BTreeSet<usize>, declared: bool) -> Said {
+    pub async fn say(&self, call: &Call, words: &Words, without: &BTreeSet<usize>, handed: Keys) -> Said {
         let steps = (0..call.steps.len()).filter(|step| !without.contains(step));
         let (mut keys, mut args) = (Vec::new(), words.list(call.head));
         for step in steps.clone() {
@@ -127,7 +134,7 @@ impl Server<'_> {
             args.extend(step_args);
         }
         let text = scripts::text(call.script);
-        let (text, front) = if declared {
+        let (text, front) = if handed == Keys::Declared {
             (text, vec![keys.len().to_string()])
         } else {
             (format!("{UNDECLARED}{text}"), ["0".to_owned(), keys.len().to_string()].to_vec())
@@ -184,13 +191,16 @@ impl<'a> OpenSlot<'a> {
     }
 
     pub fn at(&self, way: Way) -> Server<'a> {
-        let admin = if way == Way::Source { self.source.admin() } else { self.target.admin() };
+        let is_source = matches!(way, Way::Settled | Way::Source);
+        let admin = if is_source { self.source.admin() } else { self.target.admin() };
         Server { admin, asks: way == Way::Asking }
     }
 
-    /// Has the keys of just these commands: those that are not in `moved` at the source, the others at the target.
-    pub async fn set_up(&self, commands: &[Vec<String>], moved: &BTreeSet<String>) {
-        let (there, here): (Vec<_>, Vec<_>) = commands.iter().cloned().partition(|command| moved.contains(&command[1]));
+    /// Has the keys of just these commands: those that are not in `moved` at the source, the others at the target. `None`: the slot
+    /// is not open.
+    pub async fn set_up(&self, commands: &[Vec<String>], moved: Option<&BTreeSet<String>>) {
+        let is_there = |command: &Vec<String>| moved.is_some_and(|moved| moved.contains(&command[1]));
+        let (there, here): (Vec<_>, Vec<_>) = commands.iter().cloned().partition(is_there);
         let source = self.source.admin();
         source.cmd::<()>(&["CLUSTER", "SETSLOT", &self.slot, "STABLE"]).await;
         for admin in [source, self.target.admin()] {
@@ -198,7 +208,9 @@ impl<'a> OpenSlot<'a> {
         }
         self.at(Way::Source).prepare(&here).await;
         self.at(Way::Asking).prepare(&there).await;
-        source.cmd::<()>(&["CLUSTER", "SETSLOT", &self.slot, "MIGRATING", self.target.id()]).await;
+        if moved.is_some() {
+            source.cmd::<()>(&["CLUSTER", "SETSLOT", &self.slot, "MIGRATING", self.target.id()]).await;
+        }
     }
 
     pub async fn look(&self) -> [Seen; 2] {
@@ -234,7 +246,7 @@ impl Alone {
         let words = self.words();
         server.prepare(&words.commands(state)).await;
         let is_empty = without.len() == call.steps.len();
-        let said = if is_empty { Ok(Vec::new()) } else { server.say(call, &words, without, true).await };
+        let said = if is_empty { Ok(Vec::new()) } else { server.say(call, &words, without, Keys::Declared).await };
         (said, server.look().await)
     }
 }

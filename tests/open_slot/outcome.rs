@@ -57,7 +57,7 @@ fn ends_at(one: Option<i64>, other: Option<i64>, apart: i64) -> bool {
 }
 
 /// Why both sides together have not what a server has that is alone; `None`: they have.
-pub fn differs(expected: &Seen, [here, there]: &[Seen; 2]) -> Option<String> {
+fn differs(expected: &Seen, [here, there]: &[Seen; 2]) -> Option<String> {
     if let Some(twice) = here.keys.keys().find(|key| there.keys.contains_key(*key)) {
         return Some(format!("{twice} is at both sides"));
     }
@@ -89,8 +89,33 @@ fn same_text(is: &str, at: i64, should: &str, then: i64) -> bool {
     }
 }
 
+/// What became of a call, beside what those of its steps that did not fail do elsewhere.
+///
+/// # Errors
+/// What it did by half, or did otherwise.
+pub fn judge(said: &Said, before: &[Seen; 2], after: &[Seen; 2], elsewhere: &(Said, Seen)) -> Result<Outcome, String> {
+    let (should, seen) = elsewhere;
+    let answers = match said {
+        Ok(answers) if answers.iter().any(Result::is_ok) => answers,
+        _ => return changed(before, after).map_or(Ok(Outcome::Refused), Err),
+    };
+    let should = should.as_ref().map_err(|error| format!("elsewhere it fails: {error}"))?;
+    let is = answers.iter().filter_map(|answer| answer.as_ref().ok());
+    for (is, should) in is.zip(should) {
+        let should = should.as_ref().map_err(|error| format!("elsewhere it fails: {error}"))?;
+        if !answers_alike(is, after[0].at, should, seen.at) {
+            return Err(format!("elsewhere it is answered {should:?}"));
+        }
+    }
+    match differs(seen, after) {
+        Some(why) => Err(why),
+        None if answers.iter().any(Result::is_err) => Ok(Outcome::InPart),
+        None => Ok(Outcome::Whole),
+    }
+}
+
 /// Whether two servers have answered the same, the one at `at`, the other `then`.
-pub fn answers_alike(is: &Value, at: i64, should: &Value, then: i64) -> bool {
+fn answers_alike(is: &Value, at: i64, should: &Value, then: i64) -> bool {
     match (is, should) {
         (Value::Int(is), Value::Int(should)) => {
             let is_moment = (*is as f64) > MOMENT && (*should as f64) > MOMENT;
@@ -101,8 +126,7 @@ pub fn answers_alike(is: &Value, at: i64, should: &Value, then: i64) -> bool {
             same_text(&String::from_utf8_lossy(is), at, &String::from_utf8_lossy(should), then)
         }
         (Value::Array(is), Value::Array(should)) => {
-            is.len() == should.len()
-                && is.iter().zip(should).all(|(is, should)| answers_alike(is, at, should, then))
+            is.len() == should.len() && is.iter().zip(should).all(|(is, should)| answers_alike(is, at, should, then))
         }
         _ => is == should,
     }

@@ -7,7 +7,6 @@ const fn one(script: &'static str, step: &'static [(&'static str, &'static str);
 }
 
 pub const FAIR: Family = Family {
-    name: "fair",
     states: &[
         &[],
         &["HSET s $a 1", "PEXPIRE s 20000"],
@@ -29,7 +28,14 @@ pub const FAIR: Family = Family {
         &["RPUSH $q $c $a", "ZADD $d @-9000 $c @5000 $a", "HSET $w $c n3 $a n1", "PEXPIRE $w 60000"],
         // Held, and nobody who waits lives.
         &["HSET s $b 1", "PEXPIRE s 20000", "RPUSH $q $c", "ZADD $d @-9000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
-        &["HSET s $a 1", "PEXPIRE s 20000", "RPUSH $q $c $j", "ZADD $d @-9000 $c @j-10 $j", "HSET $w $c n3", "PEXPIRE $w 60000"],
+        &[
+            "HSET s $a 1",
+            "PEXPIRE s 20000",
+            "RPUSH $q $c $j",
+            "ZADD $d @-9000 $c @j-10 $j",
+            "HSET $w $c n3",
+            "PEXPIRE $w 60000",
+        ],
         // Passed to one, while another waits.
         &["HSET s $a 1", "PEXPIRE s 10000", "RPUSH $q $c", "ZADD $d @5000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
         // What others may leave behind.
@@ -49,8 +55,18 @@ pub const FAIR: Family = Family {
         one("fair/force", &[("s $q $d $w", "$never 5000 10000 $pub 300000 30000 $ch")]),
         one("fair/waiters", &[("$q $d", "")]),
         one("common/state", &[("s", "")]),
-        Call { script: "fair/refresh", shape: Shape::Fours, head: REFRESH, steps: &[("s $q $d $w", "$ch 1 0 0 $a n1")] },
-        Call { script: "fair/refresh", shape: Shape::Fours, head: REFRESH, steps: &[("s $q $d $w", "$ch 2 1 0 $a 0 $c n1 n3")] },
+        Call {
+            script: "fair/refresh",
+            shape: Shape::Fours,
+            head: REFRESH,
+            steps: &[("s $q $d $w", "$ch 1 0 0 $a n1")],
+        },
+        Call {
+            script: "fair/refresh",
+            shape: Shape::Fours,
+            head: REFRESH,
+            steps: &[("s $q $d $w", "$ch 2 1 0 $a 0 $c n1 n3")],
+        },
         Call { script: "fair/refresh", shape: Shape::Fours, head: REFRESH, steps: &[("s $q $d $w", "$ch 0 0")] },
     ],
 };
@@ -59,11 +75,17 @@ const REFRESH: &str = "5000 10000 $pub 300000 30000";
 
 /// Several steps about fair locks in a command, two of them about another lock of the slot.
 pub const QUEUES: Family = Family {
-    name: "queues",
     states: &[
         &[],
         &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $b 1", "PEXPIRE {s}t 20000"],
-        &["HSET s $b 1", "PEXPIRE s 20000", "RPUSH $q $c $a", "ZADD $d @5000 $c @5000 $a", "HSET $w $c n3 $a n1", "PEXPIRE $w 60000"],
+        &[
+            "HSET s $b 1",
+            "PEXPIRE s 20000",
+            "RPUSH $q $c $a",
+            "ZADD $d @5000 $c @5000 $a",
+            "HSET $w $c n3 $a n1",
+            "PEXPIRE $w 60000",
+        ],
         &[
             "HSET s $b 1",
             "PEXPIRE s 20000",
@@ -80,7 +102,12 @@ pub const QUEUES: Family = Family {
         Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[GIVE, LEAVE] },
         Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[LEAVE, GIVE, TAKE_OTHER] },
         Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[LEAVE, LEAVE_OTHER] },
-        Call { script: "fair/refresh", shape: Shape::Fours, head: REFRESH, steps: &[("s $q $d $w", "$ch 1 0 0 $a n1"), ("{s}t {s}tq {s}td {s}tw", "$ch 0 0")] },
+        Call {
+            script: "fair/refresh",
+            shape: Shape::Fours,
+            head: REFRESH,
+            steps: &[("s $q $d $w", "$ch 1 0 0 $a n1"), ("{s}t {s}tq {s}td {s}tw", "$ch 0 0")],
+        },
     ],
 };
 

@@ -11,7 +11,6 @@ const fn renew(head: &'static str, step: &'static [(&'static str, &'static str);
 }
 
 pub const HALVES: Family = Family {
-    name: "halves",
     states: &[
         &[],
         // Read by one, once and twice, and by two.
@@ -29,7 +28,12 @@ pub const HALVES: Family = Family {
         // Written: alone, while reading, twice, by another, and another waits.
         &["HSET s mode write $a:write 1", "PEXPIRE s 20000"],
         &["HSET s mode write $a:write 1 $a 1", "PEXPIRE s 20000", "SET $a/1 1 PX 20000"],
-        &["HSET s mode write $a:write 2 $a:write:holds ,i1,i2 $a 2", "PEXPIRE s 20000", "SET $a/1 1 PX 20000", "SET $a/2 1 PX 15000"],
+        &[
+            "HSET s mode write $a:write 2 $a:write:holds ,i1,i2 $a 2",
+            "PEXPIRE s 20000",
+            "SET $a/1 1 PX 20000",
+            "SET $a/2 1 PX 15000",
+        ],
         &["HSET s mode write $b:write 1", "PEXPIRE s 20000"],
         &["HSET s mode write $b:write 1", "PEXPIRE s 20000", "ZADD $m @j9000 $a", "PEXPIRE $m 9000"],
     ],
@@ -58,11 +62,31 @@ pub const HALVES: Family = Family {
         renew("30000 0", &[("s", "$a '' write {s} 0")]),
         renew("-5000 $never", &[("s $a/1 $a/2", "$a ,i1~7,i2 read {s} 2")]),
         renew("-5000 $never", &[("s $a/1", "$a ,i1~7,i2 write {s} 1")]),
-        Call { script: "rwlock/renew", shape: Shape::Entries, head: "30000 0", steps: &[("s $a/1", "$a '' read {s} 1"), ("s $b/1", "$b '' read {s} 1")] },
-        Call { script: "rwlock/many", shape: Shape::Many, head: "", steps: &[("1 s $a/1 $m", READ), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")] },
+        Call {
+            script: "rwlock/renew",
+            shape: Shape::Entries,
+            head: "30000 0",
+            steps: &[("s $a/1", "$a '' read {s} 1"), ("s $b/1", "$b '' read {s} 1")],
+        },
+        Call {
+            script: "rwlock/many",
+            shape: Shape::Many,
+            head: "",
+            steps: &[("1 s $a/1 $m", READ), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")],
+        },
         Call { script: "rwlock/many", shape: Shape::Many, head: "", steps: &[("2 s $a/1", GIVE), ("3 s $c/1", WRITE)] },
-        Call { script: "rwlock/many", shape: Shape::Many, head: "", steps: &[("2 s $a/1", GIVE), ("2 s $b/1", "$b '' 30000 '' 0 {s} 0 $pub $ch")] },
-        Call { script: "rwlock/many", shape: Shape::Many, head: "", steps: &[("4 s $a/1", "$a '' 30000 '' 0 {s} $pub $ch"), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")] },
+        Call {
+            script: "rwlock/many",
+            shape: Shape::Many,
+            head: "",
+            steps: &[("2 s $a/1", GIVE), ("2 s $b/1", "$b '' 30000 '' 0 {s} 0 $pub $ch")],
+        },
+        Call {
+            script: "rwlock/many",
+            shape: Shape::Many,
+            head: "",
+            steps: &[("4 s $a/1", "$a '' 30000 '' 0 {s} $pub $ch"), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")],
+        },
     ],
 };
 

@@ -40,7 +40,6 @@ impl Call {
 
 /// Scripts that share states.
 pub struct Family {
-    pub name: &'static str,
     /// The commands that make each state. Each is about one key.
     pub states: &'static [&'static [&'static str]],
     pub calls: &'static [Call],
@@ -50,7 +49,12 @@ const fn one(script: &'static str, step: &'static [(&'static str, &'static str);
     Call { script, shape: Shape::One, head: "", steps: step }
 }
 
-const fn call(script: &'static str, shape: Shape, head: &'static str, steps: &'static [(&'static str, &'static str)]) -> Call {
+const fn call(
+    script: &'static str,
+    shape: Shape,
+    head: &'static str,
+    steps: &'static [(&'static str, &'static str)],
+) -> Call {
     Call { script, shape, head, steps }
 }
 
@@ -58,11 +62,11 @@ const HELD: &[&str] = &["HSET s $a 1", "PEXPIRE s 20000"];
 const LISTED: &[&str] = &["HSET s $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000"];
 const TAKEN: &[&str] = &["HSET s $b 1", "PEXPIRE s 20000"];
 
-pub const FAMILIES: &[Family] = &[REENTRANT, SEVERAL, FENCED, PLAIN, super::queues::FAIR, super::queues::QUEUES, super::halves::HALVES];
+pub const FAMILIES: &[Family] =
+    &[REENTRANT, SEVERAL, FENCED, PLAIN, super::queues::FAIR, super::queues::QUEUES, super::halves::HALVES];
 
 /// One key: reentrant and spin locks.
 const REENTRANT: Family = Family {
-    name: "reentrant",
     states: &[&[], HELD, LISTED, TAKEN, &["HSET s $a 1 $a:holds ,i1~6", "PEXPIRE s 40000"]],
     calls: &[
         one("common/preflight", &[("s", "$pub $ch")]),
@@ -83,26 +87,36 @@ const REENTRANT: Family = Family {
 
 /// Several locks of one slot in a command.
 const SEVERAL: Family = Family {
-    name: "several",
     states: &[
         &[],
         HELD,
         &["HSET s $a 1", "PEXPIRE s 20000", "HSET {s}t $a 1", "PEXPIRE {s}t 20000"],
         &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $a 2 $a:holds ,i1,i2", "PEXPIRE {s}t 20000"],
-        &["HSET s $a 1", "PEXPIRE s 20000", "HSET {s}t $a 1", "PEXPIRE {s}t 20000", "HSET {s}u $a 1", "PEXPIRE {s}u 20000"],
+        &[
+            "HSET s $a 1",
+            "PEXPIRE s 20000",
+            "HSET {s}t $a 1",
+            "PEXPIRE {s}t 20000",
+            "HSET {s}u $a 1",
+            "PEXPIRE {s}u 20000",
+        ],
     ],
     calls: &[
         one("multi/acquire", &[("s {s}t {s}u", "$a 30000")]),
         call("common/renew", Shape::Entries, "30000 0", &[("s", "$a ''"), ("{s}t", "$a ''"), ("{s}u", "$a ''")]),
         call("common/renew", Shape::Entries, "-5000 $never", &[("s", "$a ,-~7"), ("{s}t", "$a ,i1~7")]),
         call("reentrant/many", Shape::Many, "", &[("1 s", "$a 30000"), ("1 {s}t", "$a 30000 i9 '' $never")]),
-        call("reentrant/many", Shape::Many, "", &[("2 s", "$a 30000 $pub $ch"), ("1 {s}t", "$a 30000"), ("2 {s}u", "$a 30000 $pub $ch")]),
+        call(
+            "reentrant/many",
+            Shape::Many,
+            "",
+            &[("2 s", "$a 30000 $pub $ch"), ("1 {s}t", "$a 30000"), ("2 {s}u", "$a 30000 $pub $ch")],
+        ),
         call("reentrant/many", Shape::Many, "", &[("2 s", "$a 30000 $pub $ch"), ("1 s", "$b 30000")]),
     ],
 };
 
 const FENCED: Family = Family {
-    name: "fenced",
     states: &[
         &[],
         &["SET $n 7"],
@@ -124,8 +138,12 @@ const FENCED: Family = Family {
 };
 
 const PLAIN: Family = Family {
-    name: "plain",
-    states: &[&[], &["SET s $a/x PX 20000"], &["SET s $b/y PX 20000"], &["SET s $a/x PX 20000", "SET {s}t $a/z PX 20000"]],
+    states: &[
+        &[],
+        &["SET s $a/x PX 20000"],
+        &["SET s $b/y PX 20000"],
+        &["SET s $a/x PX 20000", "SET {s}t $a/z PX 20000"],
+    ],
     calls: &[
         one("plain/set", &[("s", "$a/x NX PX 30000")]),
         one("plain/acquire", &[("s", "$a/x 30000")]),
@@ -136,7 +154,12 @@ const PLAIN: Family = Family {
         one("plain/state", &[("s", "")]),
         call("plain/renew", Shape::Entries, "30000 0", &[("s", "$a/x"), ("{s}t", "$a/z")]),
         call("plain/renew", Shape::Entries, "-5000 $never", &[("s", "$a/x")]),
-        call("plain/many", Shape::Many, "", &[("1 s", "$b/w NX PX 30000"), ("3 {s}t", "$pub $ch $a/z"), ("2 {s}u", "$b/w 30000")]),
+        call(
+            "plain/many",
+            Shape::Many,
+            "",
+            &[("1 s", "$b/w NX PX 30000"), ("3 {s}t", "$pub $ch $a/z"), ("2 {s}u", "$b/w 30000")],
+        ),
         call("plain/many", Shape::Many, "", &[("3 s", "$pub $ch $a/x"), ("1 s", "$b/w NX PX 30000")]),
     ],
 };
