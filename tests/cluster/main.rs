@@ -6,6 +6,7 @@ mod flavours;
 mod leaks;
 mod load;
 mod moves;
+mod turns;
 
 use std::time::Duration;
 
