@@ -103,7 +103,8 @@ const PAIRS: [(Flavour, Flavour); 7] = [
 /// Waits at a second client; done once it does nothing but wait.
 async fn waits(client: &Client, flavour: Flavour) -> JoinHandle<(Guard, Instant)> {
     let waiter = lock(client, flavour, &name(flavour));
-    let waiting = tokio::spawn(async move { waiter.lock().await.map(|guard| (guard, Instant::now())).expect("it waits") });
+    let waiting =
+        tokio::spawn(async move { waiter.lock().await.map(|guard| (guard, Instant::now())).expect("it waits") });
     while client.stats().waiting == 0 || client.stats().under_way > 0 {
         tokio::time::sleep(ms(5)).await;
     }
