@@ -134,6 +134,39 @@ async fn who_waits_is_woken(way: Way) {
 
 bed::cases!(on two threads, who_waits_is_woken: key_by_key = Way::KeyByKey, in_one_go = Way::InOneGo);
 
+/// The same, where the release comes while the slot goes.
+async fn who_waits_is_woken_in_between(way: Way) {
+    let Some(cluster) = cluster(way).await else { return };
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let lag = Lag::start();
+    // In one go a server lets commands wait for a moment. Key by key, a lock of several keys is out of reach until the slot is whole,
+    // and asked for every 100 ms: by who releases it, and by who is woken.
+    let most = if way == Way::InOneGo { ms(50) } else { ms(250) };
+    for (n, (held, waited)) in PAIRS.into_iter().cycle().take(3 * PAIRS.len()).enumerate() {
+        let guard = lock(&one, held, &name(held)).lock().await.unwrap();
+        let waiting = waits(&other, waited).await;
+        let releasing = async {
+            tokio::time::sleep(ms(2) * u32::try_from(n).unwrap()).await;
+            guard.unlock().await.unwrap();
+            Instant::now()
+        };
+        let moving = async {
+            go(&cluster, way).await;
+            Instant::now()
+        };
+        let (released, whole) = tokio::join!(releasing, moving);
+        let (guard, at) = waiting.await.unwrap();
+        let took = at.saturating_duration_since(if way == Way::InOneGo { released } else { released.max(whole) });
+        println!("{way:?}, {waited} behind {held}: woken after {took:?}");
+        assert!(took < lag.allow(most), "{waited} behind {held}: woken after {took:?}");
+        guard.unlock().await.unwrap();
+    }
+    end(one).await;
+    end(other).await;
+}
+
+bed::cases!(on two threads, who_waits_is_woken_in_between: key_by_key = Way::KeyByKey, in_one_go = Way::InOneGo);
+
 /// How many are inside a lock, and how many turns there were.
 #[derive(Debug, Default)]
 struct Inside {
