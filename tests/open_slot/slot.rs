@@ -48,6 +48,9 @@ local KEYS = {unpack(ARGV, 2, count + 1)}
 local ARGV = {unpack(ARGV, count + 2)}
 ";
 
+/// A key, its type, its value and what it has left to live, as a script tells them.
+type Told = (String, String, Vec<String>, i64);
+
 /// A key's value, and the moment in ms at which it ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
@@ -103,8 +106,7 @@ impl Server<'_> {
 
     pub async fn look(&self) -> Seen {
         let value = self.raw(&["EVAL", LOOK, "0"]).await.expect("all can be read");
-        let (at, keys): (i64, Vec<(String, String, Vec<String>, i64)>) =
-            redis::from_redis_value(value).expect("as asked");
+        let (at, keys): (i64, Vec<Told>) = redis::from_redis_value(value).expect("as asked");
         let keys = keys.into_iter().map(|(key, kind, mut value, left)| {
             // Those of a sorted set by their names: two may be as far as each other.
             if kind == "zset" {

@@ -34,6 +34,12 @@ pub struct Tally {
     pub broken: Vec<String>,
 }
 
+impl Tally {
+    pub fn calls(&self) -> usize {
+        self.refused + self.in_part + self.whole + self.breaks
+    }
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Walked {
