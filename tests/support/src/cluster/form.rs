@@ -89,7 +89,7 @@ mod tests {
     fn shares_are_all_slots_once() {
         for primaries in [1, 2, 3, 5, 7, 100] {
             let shares = shares(primaries);
-            assert_eq!((shares[0].0, shares[primaries - 1].1), (0, usize::from(SLOTS) - 1));
+            assert_eq!((shares[0].0, shares[primaries - 1].1), (0, SLOTS - 1));
             assert!(shares.windows(2).all(|two| two[0].1 + 1 == two[1].0), "{shares:?}");
         }
     }
