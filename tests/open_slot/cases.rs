@@ -163,3 +163,37 @@ const PLAIN: Family = Family {
         call("plain/many", Shape::Many, "", &[("3 s", "$pub $ch $a/x"), ("1 s", "$b/w NX PX 30000")]),
     ],
 };
+
+/// Locks of several slots of a node, of which one is open: only where no key is declared.
+pub const OVER_SLOTS: Family = Family {
+    states: &[
+        &[],
+        &["HSET s $a 1", "PEXPIRE s 20000", "HSET $o $a 1", "PEXPIRE $o 20000"],
+        &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $a 1", "PEXPIRE {s}t 20000", "HSET $p $a 1", "PEXPIRE $p 20000"],
+    ],
+    calls: &[
+        call(
+            "common/renew",
+            Shape::Entries,
+            "30000 0",
+            &[("s", "$a ''"), ("$o", "$a ''"), ("{s}t", "$a ''"), ("$p", "$a ''")],
+        ),
+        call(
+            "reentrant/many",
+            Shape::Many,
+            "",
+            &[
+                ("2 s", "$a 30000 $pub $ch"),
+                ("1 $o", "$a 30000"),
+                ("2 {s}t", "$a 30000 $pub $ch"),
+                ("1 $p", "$b 30000 i9 '' $never"),
+            ],
+        ),
+        call(
+            "plain/many",
+            Shape::Many,
+            "",
+            &[("1 {s}v", "$b/w NX PX 30000"), ("2 {$o}v", "$b/w 30000"), ("1 {$p}v", "$a/w NX PX 30000")],
+        ),
+    ],
+};

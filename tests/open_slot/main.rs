@@ -15,7 +15,7 @@ mod words;
 use std::collections::BTreeSet;
 
 use bed::scripts;
-use cases::{FAMILIES, Family};
+use cases::{FAMILIES, Family, OVER_SLOTS};
 use distlock_support::{Cluster, ClusterOptions, undisturbed};
 use slot::{WAYS, Way};
 use walk::{Keys, walk};
@@ -85,6 +85,7 @@ bed::cases!(all_or_nothing_without_declared_keys:
     of_fair_locks = &FAMILIES[4],
     of_several_fair_locks = &FAMILIES[5],
     of_read_write_locks = &FAMILIES[6],
+    of_locks_over_slots = &OVER_SLOTS,
 );
 
 #[test]

@@ -41,7 +41,7 @@ until cursor == '0'
 local now = redis.call('time')
 return {now[1] * 1000 + math.floor(now[2] / 1000), out}";
 
-/// Has a script take for its keys what stands in front of its arguments.
+/// Has a script that is only sent with its keys declared take for them what stands in front of its arguments.
 const UNDECLARED: &str = "
 local count = tonumber(ARGV[1])
 local KEYS = {unpack(ARGV, 2, count + 1)}
@@ -122,29 +122,35 @@ impl Server<'_> {
 
     /// Makes a call of those steps that are not left out.
     pub async fn say(&self, call: &Call, words: &Words, without: &BTreeSet<usize>, handed: Keys) -> Said {
-        let steps = (0..call.steps.len()).filter(|step| !without.contains(step));
+        let steps: Vec<_> = (0..call.steps.len()).filter(|step| !without.contains(step)).collect();
+        let is_declared = handed == Keys::Declared;
         let (mut keys, mut args) = (Vec::new(), words.list(call.head));
-        for step in steps.clone() {
-            let (step_keys, step_args) = (words.list(call.steps[step].0), words.list(call.steps[step].1));
+        for step in &steps {
+            let (mut step_keys, step_args) = (words.list(call.steps[*step].0), words.list(call.steps[*step].1));
             if call.shape == Shape::Many {
-                let (number, step_keys) = step_keys.split_first().expect("the number of a step");
-                args.extend([number.clone(), step_keys.len().to_string(), step_args.len().to_string()]);
-                keys.extend_from_slice(step_keys);
-            } else {
-                keys.extend(step_keys);
+                let number = step_keys.remove(0);
+                args.extend([number, step_keys.len().to_string(), step_args.len().to_string()]);
             }
+            let is_apart = is_declared || call.shape != Shape::Many;
+            if is_apart { &mut keys } else { &mut args }.extend(step_keys);
             args.extend(step_args);
         }
-        let text = scripts::text(call.script);
-        let (text, front) = if handed == Keys::Declared {
-            (text, vec![keys.len().to_string()])
-        } else {
-            (format!("{UNDECLARED}{text}"), ["0".to_owned(), keys.len().to_string()].to_vec())
+        let mut text = scripts::text(call.script);
+        let count = keys.len().to_string();
+        let front = match call.shape {
+            _ if is_declared => vec![count],
+            // As clients send them.
+            Shape::Many => vec!["0".to_owned()],
+            Shape::Entries => vec!["0".to_owned(), count],
+            Shape::One | Shape::Fours => {
+                text.insert_str(0, UNDECLARED);
+                vec!["0".to_owned(), count]
+            }
         };
         let mut all = vec!["EVAL".to_owned(), text];
         all.extend(front.into_iter().chain(keys).chain(args));
         let value = self.raw(&all).await.map_err(|error| error.to_string())?;
-        Ok(taken_apart(call.shape, value, steps.count()))
+        Ok(taken_apart(call.shape, value, steps.len()))
     }
 }
 

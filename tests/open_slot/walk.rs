@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use distlock_support::slot_of;
+
 use super::cases::{Call, Family};
 use super::outcome::{Outcome, changed, failed, judge};
-use super::slot::{Alone, OpenSlot, Said, Seen, Way};
+use super::slot::{Alone, NAME, OpenSlot, Said, Seen, Way};
 use super::two_nodes;
 
 /// A state is made anew after so long, also if nothing has changed it: who waits is alive for 4 s.
@@ -89,9 +91,10 @@ impl fmt::Display for Walked {
     }
 }
 
-/// Every set of the keys of these commands.
+/// Every set of the keys of these commands that are in the slot.
 fn splits(state: &[Vec<String>]) -> Vec<BTreeSet<String>> {
-    let keys: BTreeSet<&String> = state.iter().map(|command| &command[1]).collect();
+    let keys = state.iter().map(|command| &command[1]);
+    let keys: BTreeSet<&String> = keys.filter(|key| slot_of(key) == slot_of(NAME)).collect();
     let some =
         |bits: u32| keys.iter().enumerate().filter(move |(n, _)| bits >> n & 1 == 1).map(|(_, key)| (*key).clone());
     (0..1_u32 << keys.len()).map(|bits| some(bits).collect()).collect()

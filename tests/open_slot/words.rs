@@ -1,5 +1,10 @@
 //! The words of cases, as servers get them.
 
+use std::sync::OnceLock;
+
+use distlock_support::cluster::{SLOTS, key_in};
+use distlock_support::slot_of;
+
 use super::slot::{NAME, now_ms};
 
 const OWNERS: [(&str, &str); 4] = [
@@ -8,6 +13,14 @@ const OWNERS: [(&str, &str); 4] = [
     ("$c", "0a1b2c3d-0000-8000-9000-00000000000c:1"),
     ("$j", "0a1b2c3d-0000-4000-9000-00000000000d:1"),
 ];
+
+/// A name in another slot of the node that has [`NAME`] at first: of two nodes each has half of all slots.
+fn other(word: &str) -> &'static str {
+    static OTHERS: OnceLock<Vec<String>> = OnceLock::new();
+    let is_other = |slot: u16| slot != slot_of(NAME) && slot / (SLOTS / 2) == slot_of(NAME) / (SLOTS / 2);
+    let find = || (0..SLOTS).filter(|slot| is_other(*slot)).map(|slot| key_in(slot, "other")).take(2).collect();
+    &OTHERS.get_or_init(find)[usize::from(word == "$p")]
+}
 
 /// Words of one moment.
 pub struct Words {
@@ -33,6 +46,8 @@ impl Words {
         match word {
             "''" => String::new(),
             "$q" | "$d" | "$w" | "$m" | "$n" => beside(&word[1..]),
+            "$o" | "$p" => other(word).to_owned(),
+            "{$o}v" | "{$p}v" => format!("{{{}}}v", other(&word[1..3])),
             "$ch" => format!("channel:{{{NAME}}}"),
             "$pub" => self.publish.to_owned(),
             "$never" => "9999999999999".to_owned(),
