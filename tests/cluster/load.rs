@@ -76,7 +76,7 @@ async fn under_load_slots_move_and_nobody_notices() {
     for n in 0..20 {
         cluster
             .move_slot(
-                slot_of(&format!("held:{n}")),
+                slot_of(format!("held:{n}")),
                 cluster.other_primary(cluster.primary_of(&format!("held:{n}")).await).await,
             )
             .await;
