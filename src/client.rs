@@ -39,8 +39,8 @@ impl Client {
     /// feature is needed), `unix:///path/to/socket`, or the cluster that some of its servers are named of,
     /// `redis-cluster://[user:password@]host[:port],host[:port],..` ([`guide::clusters`](crate::guide::clusters)).
     ///
-    /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and one
-    /// connection before that for each server named. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for a URL
+    /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and before
+    /// that two connections, which end again, for each server named. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for a URL
     /// that cannot work, and for a single server where a cluster was meant; [`Error::Connection`] and [`Error::Timeout`] when the
     /// server, or each of those named, cannot be reached, [`Error::Server`] when it refuses the login or, of a cluster, to tell its
     /// nodes.

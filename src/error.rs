@@ -226,6 +226,11 @@ impl Error {
         Self::Connection { message: message.into(), outcome_unknown: true, source: None }
     }
 
+    /// True for a command whose keys are in two places, because their slot is being moved.
+    pub(crate) fn is_of_half_moved_slot(&self) -> bool {
+        matches!(self, Self::Server { message } if message.starts_with("TRYAGAIN"))
+    }
+
     /// True when the names of several slots of a cluster were sent together.
     pub(crate) fn crosses_slots(&self) -> bool {
         matches!(self, Self::Server { message } if message.starts_with("CROSSSLOT"))

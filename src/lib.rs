@@ -51,6 +51,7 @@
 #![deny(missing_docs)]
 
 mod acquire;
+mod capabilities;
 mod client;
 mod config;
 mod engine;
@@ -84,6 +85,7 @@ pub mod transport;
 mod world;
 
 pub use acquire::Acquire;
+pub use capabilities::Capabilities;
 pub use client::{Builder, Client, Renewed, Stats};
 pub use config::{Backoff, Options, Prefer, Sharded};
 pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};

@@ -20,10 +20,25 @@ async fn client(url: &str, direct: bool) -> Client {
     Client::builder(url).direct(direct).connect().await.expect("a client")
 }
 
-/// Pairs each second by so many tasks, each on names of its own.
-async fn pairs(client: &Client, tasks: usize) -> f64 {
+/// What this process and the servers that it has started have used of the processor so far, in ticks of 10 ms.
+fn ticks() -> u64 {
+    let own = std::process::id().to_string();
+    let mut ticks = 0;
+    for entry in std::fs::read_dir("/proc").expect("Linux").flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        if entry.file_name().to_str() == Some(&own) || fields[1] == own {
+            ticks += fields[11].parse::<u64>().unwrap_or(0) + fields[12].parse::<u64>().unwrap_or(0);
+        }
+    }
+    ticks
+}
+
+/// Pairs each second by so many tasks, each on a name of its own; and what a pair costs this process and the servers together, in µs.
+async fn pairs(client: &Client, tasks: usize) -> (f64, f64) {
     let (ended, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let began = Instant::now();
+    let (began, used) = (Instant::now(), ticks());
     let running: Vec<_> = (0..tasks)
         .map(|task| {
             let (client, ended, count) = (client.clone(), Arc::clone(&ended), Arc::clone(&count));
@@ -41,7 +56,8 @@ async fn pairs(client: &Client, tasks: usize) -> f64 {
     for task in running {
         task.await.expect("a task");
     }
-    count.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
+    let count = count.load(Ordering::Relaxed) as f64;
+    (count / began.elapsed().as_secs_f64(), (ticks() - used) as f64 * 10_000.0 / count)
 }
 
 /// The rounds of renewal of so many holds, in ms.
@@ -88,15 +104,19 @@ async fn main() {
     let server = RedisServer::start();
     let cluster = Cluster::start(ClusterOptions::default().primaries(3)).await;
     let (single, several) = (client(&server.url(), direct).await, client(&cluster.url(), direct).await);
-    let (mut of_one, mut of_three, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut of_one, mut of_three, mut ratios, mut costs) = (Vec::new(), Vec::new(), Vec::new(), [vec![], vec![]]);
     for _ in 0..rounds {
         let (one, three) = (pairs(&single, tasks).await, pairs(&several, tasks).await);
-        of_one.push(one);
-        of_three.push(three);
-        ratios.push(three / one);
+        of_one.push(one.0);
+        of_three.push(three.0);
+        ratios.push(three.0 / one.0);
+        costs[0].push(one.1);
+        costs[1].push(three.1);
     }
+    let [cost_of_one, cost_of_three] = costs.map(median);
     println!(
-        "{tasks} tasks: {:.0} pairs/s through one server, {:.0} through three primaries; ratio {:.2} (median of {rounds} by turns)",
+        "{tasks} tasks: {:.0} pairs/s through one server, {:.0} through three primaries; ratio {:.2} (medians of {rounds} by turns); \
+         {cost_of_one:.1} and {cost_of_three:.1} µs of the processor a pair",
         median(of_one),
         median(of_three),
         median(ratios)

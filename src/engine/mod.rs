@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
+use crate::capabilities::Capabilities;
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
 use crate::owner::{Owners, client_id};
@@ -75,6 +76,8 @@ pub(crate) struct Engine {
     group_owners: OnceLock<Owners>,
     /// The number of the last hold of an owner that can be used again.
     taken: AtomicU64,
+    /// What the servers can do, once somebody has asked.
+    pub(crate) capabilities: OnceCell<Capabilities>,
     closing: watch::Sender<bool>,
     closed: AtomicBool,
 }
@@ -143,6 +146,7 @@ impl Engine {
             group_owners: OnceLock::new(),
             id: Arc::from(id),
             taken: AtomicU64::new(0),
+            capabilities: OnceCell::new(),
             closing,
             closed: AtomicBool::new(false),
         });

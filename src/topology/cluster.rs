@@ -9,6 +9,7 @@ mod tests;
 mod watch;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,6 +23,7 @@ use super::clock::ServerClock;
 use super::member::{Member, MemberId, MemberListener, Subscriber, tells_of_keys_elsewhere};
 use super::redirect::Redirect;
 use super::slots::map::{Changes, SlotMap};
+use super::slots::view::SlotView;
 use super::{Answered, MemberClock, Placement};
 use crate::names::LockName;
 use crate::transport::coalesce::Coalesced;
@@ -39,6 +41,9 @@ const MOST_REDIRECTS: u32 = 8;
 /// How long a command waits at first where its slot is being moved, or its server serves nobody, and at the most.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// After so long a node with slots that no other one lists has left the cluster.
+const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// For so long a server without slots is kept after the last command that was led there by an `ASK`.
 const GUEST_STAYS: Duration = Duration::from_secs(10);
@@ -72,6 +77,8 @@ struct State {
     slots: SlotMap,
     /// A member for each address that has a slot.
     members: HashMap<Address, Arc<Member>>,
+    /// The ids of those that have slots and that no view has listed since that moment.
+    missing: HashMap<Arc<str>, Moment>,
 }
 
 impl fmt::Debug for Cluster {
@@ -93,6 +100,10 @@ impl Cluster {
 
     pub(super) fn at(&self, member: MemberId) -> Option<Arc<Member>> {
         self.state.read().members.values().find(|known| known.id() == member).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Member>> {
+        self.state.read().members.values().cloned().collect()
     }
 
     pub(super) fn members(&self) -> Vec<MemberId> {
@@ -193,7 +204,8 @@ impl Cluster {
                 });
             }
             let seen = placement.map(|placement| placement.generation);
-            self.suspicion.pause(pause, || self.is_news(slot, seen)).await;
+            // News of a slot that servers send to each other for are of no use.
+            self.suspicion.pause(pause, || !is_disputed && self.is_news(slot, seen)).await;
             redirects = 0;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -215,7 +227,7 @@ impl Cluster {
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
         // It may have no slot yet, and is asked for the next key as well.
-        let member = Arc::clone(self.state.write().members.entry(to.clone()).or_insert(member));
+        let member = self.enter(&mut self.state.write(), to.clone(), member);
         let call = call(member.clock());
         if call.keys != 1 || call.script.reaches_beyond {
             return Ok(None);
@@ -249,9 +261,9 @@ impl Cluster {
         let changes = {
             let mut state = self.state.write();
             let changes = state.slots.patch(slot, seen, to);
-            // By the name under which views know it.
-            if let Some(address) = state.slots.primary(slot).cloned() {
-                state.members.entry(address).or_insert(member);
+            // Not where the redirect was older than the map.
+            if state.slots.primary(slot) == Some(to) {
+                self.enter(&mut state, to.clone(), member);
             }
             state.forget(&changes)
         };
@@ -308,6 +320,19 @@ impl Cluster {
         self.changed((Changes::default(), guests));
     }
 
+    /// Makes a member one of the cluster's, unless there is one at its address; or closes it, where the cluster is closed.
+    fn enter(&self, state: &mut State, address: Address, member: Arc<Member>) -> Arc<Member> {
+        if self.closed.load(Ordering::Relaxed) {
+            let late = Arc::clone(&member);
+            tokio::spawn(async move { late.close(FAREWELL).await });
+            return member;
+        }
+        match state.members.entry(address) {
+            Entry::Occupied(known) => Arc::clone(known.get()),
+            Entry::Vacant(place) => Arc::clone(place.insert(member)),
+        }
+    }
+
     /// A member that is closed has no place in the map, whoever put it back there: a new one is made with the next look.
     fn forget_closed(&self, member: MemberId) {
         self.state.write().members.retain(|_, known| known.id() != member);
@@ -351,6 +376,22 @@ impl State {
         match member {
             Some(member) => Ok((member, Placement { member: member.id(), slot, generation })),
             None => Err(Placement { slot, generation, ..Placement::NOWHERE }),
+        }
+    }
+
+    /// Notes which nodes a view does not list. One that none has listed for so long has been told to leave, and its slots are whose
+    /// the others say. A node that is but behind the times lists all but the newest.
+    fn note_missing(&mut self, view: &SlotView, now: Moment) {
+        if !self.slots.is_kin(view) {
+            return;
+        }
+        let missing = self.slots.missing_in(view);
+        self.missing.retain(|id, _| missing.contains(id));
+        for id in missing {
+            let since = *self.missing.entry(Arc::clone(&id)).or_insert(now);
+            if since + GONE_AFTER <= now {
+                self.slots.orphan(&id);
+            }
         }
     }
 

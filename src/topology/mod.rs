@@ -212,6 +212,13 @@ impl Topology {
         Some(Arc::clone(member.undeclared())).filter(|undeclared| undeclared.is_taken())
     }
 
+    /// Whether the servers of a cluster run scripts without declared keys, as far as they have been asked.
+    pub(crate) fn undeclared_keys(&self) -> Option<bool> {
+        let Servers::Cluster(cluster) = &self.servers else { return None };
+        let known = cluster.all().into_iter().filter_map(|member| member.undeclared().known());
+        known.reduce(|one, other| one && other)
+    }
+
     /// Runs a call at the server of this placement, whatever has become of the name by now.
     pub(crate) async fn run_at(&self, placement: Placement, call: Call) -> Result<Reply, Fault> {
         let gone = || Fault::new(FaultKind::NotSent, "the server is no part of the cluster any more");
@@ -298,6 +305,11 @@ impl Topology {
             Servers::Fixed { members, .. } => self.fixed_member(members, name).is_silent(at),
             Servers::Cluster(cluster) => cluster.member(name).is_silent(at),
         }
+    }
+
+    /// True where names live by their slots.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
     }
 
     /// Which servers these are, together: the same text wherever a name of theirs lives.

@@ -16,6 +16,7 @@ pub(crate) struct Undeclared {
     /// How often in a row keys were refused that were let in as soon as they were declared.
     in_vain: AtomicUsize,
     is_refused: AtomicBool,
+    has_worked: AtomicBool,
 }
 
 impl fmt::Debug for Undeclared {
@@ -26,7 +27,12 @@ impl fmt::Debug for Undeclared {
 
 impl Undeclared {
     pub(crate) const fn new(is_elsewhere: fn(&str) -> bool) -> Self {
-        Self { is_elsewhere, in_vain: AtomicUsize::new(0), is_refused: AtomicBool::new(false) }
+        Self {
+            is_elsewhere,
+            in_vain: AtomicUsize::new(0),
+            is_refused: AtomicBool::new(false),
+            has_worked: AtomicBool::new(false),
+        }
     }
 
     /// False once the server is known not to take them.
@@ -39,8 +45,18 @@ impl Undeclared {
         (self.is_elsewhere)(error)
     }
 
+    /// Whether the server takes them; None until it has been asked.
+    pub(crate) fn known(&self) -> Option<bool> {
+        match (self.is_taken(), self.has_worked.load(Ordering::Relaxed)) {
+            (false, _) => Some(false),
+            (true, true) => Some(true),
+            (true, false) => None,
+        }
+    }
+
     /// The server has let an undeclared key in.
     pub(crate) fn worked(&self) {
+        self.has_worked.store(true, Ordering::Relaxed);
         self.in_vain.store(0, Ordering::Relaxed);
     }
 
@@ -74,13 +90,15 @@ mod tests {
             server.was_in_vain();
         }
         assert!(server.is_taken());
+        assert_eq!(server.known(), None);
         server.worked();
+        assert_eq!(server.known(), Some(true));
         for _ in 0..ENOUGH {
             assert!(server.is_taken());
             server.was_in_vain();
         }
         assert!(!server.is_taken());
         server.worked();
-        assert!(!server.is_taken());
+        assert_eq!(server.known(), Some(false));
     }
 }

@@ -1,14 +1,41 @@
 //! The minimal access list of `docs/acl.md`, to the letter: enough for locks, and for nothing else.
 
-use bed::{Bed, eventually, ms, reentrant, secs};
+use bed::{Bed, eventually, is_cluster, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, Released};
 
 const PAGE: &str = include_str!("../../docs/acl.md");
 
+const CLUSTERS: &str = include_str!("../../docs/clusters.md");
+
+/// The commands for messages between clients of one server.
+const MESSAGES: [&str; 3] = ["+subscribe", "+unsubscribe", "+publish"];
+
+/// The list of a page.
+fn block(page: &str) -> &str {
+    let (_, block) = page.split_once("```acl\n").expect("the page has the list");
+    block.split_once("```").expect("the block ends").0
+}
+
+/// The list; in a cluster with what is needed there, instead of the commands for messages.
+fn list() -> String {
+    if !is_cluster() {
+        return block(PAGE).to_owned();
+    }
+    let list = block(PAGE).replace(&format!("  {}\n", MESSAGES.join(" ")), block(CLUSTERS));
+    assert_ne!(list, block(PAGE), "the commands for messages are a line of their own");
+    list
+}
+
+/// The commands for messages here.
+fn messages() -> Vec<String> {
+    MESSAGES
+        .iter()
+        .map(|command| if is_cluster() { command.replace('+', "+s") } else { (*command).to_owned() })
+        .collect()
+}
+
 fn rules() -> Vec<String> {
-    let (_, block) = PAGE.split_once("```acl").expect("the page has the list");
-    let (block, _) = block.split_once("```").expect("the block ends");
-    block.split_whitespace().skip(1).map(str::to_owned).collect()
+    list().split_whitespace().skip(1).map(str::to_owned).collect()
 }
 
 /// Logs in by these rules, less one.
@@ -141,14 +168,12 @@ async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::R
 
 /// The lines of the list that begin with one of these words, and those before them all.
 fn lines(first: &[&str]) -> Vec<String> {
-    let (_, block) = PAGE.split_once("```acl").expect("the page has the list");
-    let (block, _) = block.split_once("```").expect("the block ends");
     let only = ["+set", "+zadd", "+lindex", "+incr"];
     let wanted = |line: &&str| {
         let begin = line.split_whitespace().next().unwrap_or_default();
         !only.contains(&begin) || first.contains(&begin)
     };
-    block.lines().filter(wanted).flat_map(str::split_whitespace).skip(1).map(str::to_owned).collect()
+    list().lines().filter(wanted).flat_map(str::split_whitespace).skip(1).map(str::to_owned).collect()
 }
 
 /// The line for fenced locks, added to those for all: enough, and each of its commands is needed.
@@ -172,8 +197,8 @@ async fn the_line_for_fenced_locks_is_enough_and_each_is_needed() {
 async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines() {
     reentrant(async |bed| {
         let mut rules = lines(&[]);
-        let messages = ["+subscribe", "+unsubscribe", "+publish"];
-        rules.retain(|rule| !messages.contains(&rule.as_str()) && !rule.starts_with('&'));
+        let messages = messages();
+        rules.retain(|rule| !messages.contains(rule) && !rule.starts_with('&'));
         let commands = rules.iter().map(String::as_str).skip_while(|rule| *rule != "+exists");
         // Other flavours ask by these, and whoever gives up a guard for its owner.
         let commands: Vec<_> = commands.filter(|rule| !["+exists", "+hget"].contains(rule)).collect();
@@ -231,9 +256,10 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
         plain_turns(&one, &two).await.unwrap();
         assert_eq!(refusals(bed).await, "");
         leave(bed, [one, two]).await;
-        for without in
-            ["+get", "+set", "+del", "+pexpire", "+pttl", "+publish", "+subscribe", "+time", "&distlock_plain:{app:*}"]
-        {
+        let needed =
+            ["+get", "+set", "+del", "+pexpire", "+pttl", "+time", "&distlock_plain:{app:*}"].map(str::to_owned);
+        let [subscribe, _, publish] = &messages()[..] else { panic!("three commands") };
+        for without in needed.iter().chain([subscribe, publish]) {
             let rules: Vec<String> = rules.iter().filter(|rule| *rule != without).cloned().collect();
             let [one, two] = login(&rules).await;
             drop(plain_turns(&one, &two).await);
@@ -279,8 +305,9 @@ async fn channels_need_no_right_to_a_key() {
 #[tokio::test]
 async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
     reentrant(async |bed| {
-        let (line, _) = PAGE.split_once("+lindex").expect("the page has a line for fair locks");
-        let count = line.split_once("```acl").expect("the page has the list").1.split_whitespace().count();
+        let list = list();
+        let (line, _) = list.split_once("+lindex").expect("the page has a line for fair locks");
+        let count = line.split_whitespace().count();
         let rules = rules()[..count - 1].to_vec();
         assert_eq!(rules.last().map(String::as_str), Some("+zcount"), "that line is the last");
         let commands = ["+set", "+hrandfield", "+hlen", "+zadd", "+zrem", "+zcount"];

@@ -1,7 +1,10 @@
 //! What is no cluster, or not all of one.
 
+use std::time::Instant;
+
 use distlock::{Client, Error, Flavour};
-use distlock_support::RedisServer;
+use distlock_support::{Cluster, ClusterOptions, RedisServer};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::{client, end, lock, primaries, secs};
 
@@ -38,7 +41,87 @@ async fn half_of_the_seeds_are_enough_and_none_is_told() {
     end(found).await;
     let url = format!("redis-cluster://{},{}", nobody[0], nobody[1]);
     let error = bed::builder(&url).connect_timeout(secs(1)).connect().await.unwrap_err();
-    assert!(matches!(error, Error::Connection { .. } | Error::Timeout { .. }), "{error}");
+    assert!(matches!(&error, Error::Connection { message, .. } if message.contains("refused")), "{error:?}");
+}
+
+/// What stands at the address of a server is none, or says nothing at all.
+#[tokio::test]
+async fn what_is_no_server_is_an_error_in_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let web = listener.local_addr().unwrap().to_string();
+    let answering = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    for at in [web, silent.local_addr().unwrap().to_string(), "no-such-host.invalid:6379".to_owned()] {
+        let start = Instant::now();
+        let connecting = bed::builder(&format!("redis-cluster://{at}")).connect_timeout(secs(1)).connect();
+        let error = connecting.await.unwrap_err();
+        assert!(
+            matches!(error, Error::Connection { .. } | Error::Timeout { .. } | Error::Server { .. }),
+            "{at}: {error:?}"
+        );
+        assert!(start.elapsed() < secs(6), "{at}: {:?}", start.elapsed());
+        println!("{at}: {error}");
+    }
+    answering.abort();
+}
+
+/// Of several reasons the one is told that a server has given, whichever comes last.
+#[tokio::test]
+async fn a_single_server_among_the_seeds_is_told_and_passed_over_where_another_is_of_a_cluster() {
+    let (single, cluster) = (RedisServer::start(), primaries(2).await);
+    let dead = RedisServer::start().addr();
+    for url in
+        [format!("redis-cluster://{},{dead}", single.addr()), format!("redis-cluster://{dead},{}", single.addr())]
+    {
+        let error = bed::builder(&url).connect_timeout(secs(1)).connect().await.unwrap_err();
+        assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains("use redis://"), "{url}: {error}");
+    }
+    let url = format!("redis-cluster://{},{dead},{}", single.addr(), cluster.nodes()[1].addr());
+    let found = bed::builder(&url).connect().await.unwrap();
+    lock(&found, Flavour::Reentrant, "found").lock().await.unwrap().unlock().await.unwrap();
+    end(found).await;
+    assert_eq!(distlock_support::Admin::connect(&single).await.keys().await, [""; 0]);
+}
+
+/// A replica knows the cluster as well as its primary does.
+#[tokio::test]
+async fn replicas_are_enough_as_seeds() {
+    let cluster = Cluster::start(ClusterOptions::default().primaries(1).replicas(1)).await;
+    let found = bed::builder(&format!("redis-cluster://{}", cluster.nodes()[1].addr())).connect().await.unwrap();
+    for flavour in crate::FLAVOURS {
+        lock(&found, flavour, &flavour.to_string()).lock().await.unwrap().unlock().await.unwrap();
+    }
+    end(found).await;
+}
+
+#[tokio::test]
+async fn a_node_that_belongs_to_no_cluster_yet_is_told() {
+    let alone = RedisServer::builder().arg("--cluster-enabled", "yes").start();
+    let url = alone.url().replace("redis://", "redis-cluster://");
+    let error = bed::builder(&url).connect_timeout(secs(1)).connect().await.unwrap_err();
+    assert!(matches!(&error, Error::Connection { .. }) && error.to_string().contains("has a slot"), "{error:?}");
+}
+
+/// As at services that keep it from their users.
+#[tokio::test]
+async fn a_server_whose_cluster_command_has_another_name_is_told() {
+    let server = RedisServer::builder()
+        .arg("--cluster-enabled", "yes")
+        .arg("--rename-command", "CLUSTER")
+        .arg("HIDDEN", "")
+        .start();
+    let admin = distlock_support::Admin::connect(&server).await;
+    admin.cmd::<()>(&["HIDDEN", "ADDSLOTSRANGE", "0", "16383"]).await;
+    let url = server.url().replace("redis://", "redis-cluster://");
+    let error = bed::builder(&url).connect().await.unwrap_err();
+    assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
+    // Also where it is done without waiting for connections.
+    let error = bed::builder(&url).connect_lazily().await.unwrap_err();
+    assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
 }
 
 /// Who may not ask for the nodes is told so.

@@ -2,9 +2,10 @@
 
 use bed::eventually;
 use distlock::{Client, Flavour};
-use distlock_support::{Cluster, ClusterOptions};
+use distlock_support::leak::alive_tasks;
+use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 
-use crate::{client, end, lock, secs};
+use crate::{client, end, lock, ms, secs};
 
 /// How many connections the nodes have that are no administrator's, no replica's and no other node's.
 async fn connections(cluster: &Cluster) -> usize {
@@ -42,5 +43,85 @@ async fn changes_leave_nothing_behind() {
     let stats = one.stats();
     assert_eq!((stats.holds, stats.waiting), (0, 0));
     end(one).await;
+    eventually("nothing is left", secs(20), async || connections(&cluster).await == 0).await;
+}
+
+/// How many channels are subscribed to at the nodes.
+async fn channels(cluster: &Cluster) -> usize {
+    let mut all = 0;
+    for node in cluster.nodes() {
+        all += node.admin().channels().await.len() + node.admin().shard_channels().await.len();
+    }
+    all
+}
+
+/// A replica takes over.
+async fn promote(cluster: &Cluster, round: usize) {
+    let primary = cluster.owner([0, 6_000, 12_000][round % 3]).await;
+    let replica = cluster.replicas_of(primary).await[0];
+    cluster.failover(replica).await;
+}
+
+/// A slot is opened, and a lock that is not there yet is had and given back at the server that the slot is to go to.
+async fn open<'a>(cluster: &'a Cluster, one: &Client, name: &str) -> (&'a Node, &'a Node) {
+    let from = cluster.primary_of(name).await;
+    let to = cluster.other_primary(from).await;
+    cluster.open_slot(slot_of(name), to).await;
+    let beside = lock(one, Flavour::Reentrant, &format!("{{{name}}}:beside"));
+    beside.lock().await.unwrap().unlock().await.unwrap();
+    (from, to)
+}
+
+/// A slot moves while a lock in it is held and waited for.
+async fn move_away(cluster: &Cluster, one: &Client, other: &Client, name: &str) {
+    let guard = lock(one, Flavour::Reentrant, name).lock().await.unwrap();
+    let waiter = lock(other, Flavour::Reentrant, name);
+    let waiting = tokio::spawn(async move { waiter.lock().await.unwrap().unlock().await.unwrap() });
+    eventually("somebody waits", secs(20), async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
+    open(cluster, one, name).await;
+    let keys = cluster.keys_in_slot(slot_of(name)).await;
+    cluster.move_keys(slot_of(name), &keys).await;
+    cluster.close_slot(slot_of(name)).await;
+    guard.unlock().await.unwrap();
+    waiting.await.unwrap();
+}
+
+/// The move of a slot is begun and given up.
+async fn break_off(cluster: &Cluster, one: &Client, name: &str) {
+    let (from, to) = open(cluster, one, name).await;
+    for node in [to, from] {
+        node.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot_of(name).to_string(), "STABLE"]).await;
+    }
+}
+
+/// A hundred changes of three kinds: two connections to each primary stay, and no task, no subscription more than there was.
+#[tokio::test]
+async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
+    let cluster = Cluster::start(ClusterOptions::default()).await;
+    let connect = || bed::builder(&cluster.url()).subscription_linger(ms(100)).scan_interval(secs(1)).connect();
+    let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
+    let settled = async || {
+        work(&one).await;
+        work(&other).await;
+        eventually("two connections to each primary", secs(30), async || connections(&cluster).await == 2 * 3 * 2)
+            .await;
+        eventually("no subscription", secs(30), async || channels(&cluster).await == 0).await;
+    };
+    settled().await;
+    let before = alive_tasks();
+    for round in 0..100 {
+        let name = format!("change:{round}");
+        match round % 5 {
+            0 => promote(&cluster, round / 5).await,
+            1 | 2 => move_away(&cluster, &one, &other, &name).await,
+            _ => break_off(&cluster, &one, &name).await,
+        }
+        work(&one).await;
+    }
+    settled().await;
+    eventually("no task more", secs(20), async || alive_tasks() <= before).await;
+    for client in [one, other] {
+        end(client).await;
+    }
     eventually("nothing is left", secs(20), async || connections(&cluster).await == 0).await;
 }

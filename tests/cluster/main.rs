@@ -1,17 +1,26 @@
 //! Locks in a Redis Cluster: every flavour, wherever its slot is and goes.
 
+mod cost;
 mod errors;
 mod failover;
 mod flavours;
+mod histories;
 mod leaks;
 mod load;
 mod moves;
+mod outage;
+mod quiet;
+mod rights;
+mod silent;
 mod turns;
 
 use std::time::Duration;
 
 use distlock::{Client, DistLock, Flavour};
 use distlock_support::{Cluster, ClusterOptions};
+
+/// For what is measured, and wants the machine for itself.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -39,6 +39,13 @@ macro_rules! body {
             bed::run(KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
         }
     };
+    // Its body looks at the server.
+    (one_server $module:ident::$body:ident) => {
+        #[tokio::test]
+        async fn $body() {
+            bed::at_one(KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
+        }
+    };
     (cluster_node $module:ident::$body:ident) => {
         #[tokio::test]
         async fn $body() {

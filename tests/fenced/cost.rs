@@ -83,7 +83,7 @@ async fn renewals_of_fenced_and_spin_locks_share_commands() {
         let client = begin(bed).await;
         let mut guards = Vec::new();
         for n in 0..250 {
-            guards.push(client.lock(BOTH[n % 2], &format!("r{n}")).lock().await.unwrap());
+            guards.push(client.lock(BOTH[n % 2], &bed::kin(&format!("r{n}"))).lock().await.unwrap());
         }
         renewal(bed, &client, &guards, 3).await;
         for guard in guards {

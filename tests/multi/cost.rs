@@ -3,7 +3,7 @@
 use distlock::{Acquire, DistLock, Flavour, MultiLock};
 
 use crate::rig::{Second, fair, member, multi, settled, warm};
-use bed::{enter, idle, ms, reentrant};
+use bed::{enter, idle, kin, ms, reentrant};
 
 /// Members, and the commands that take them and give them back.
 type Case = (&'static [(Flavour, &'static str)], u64, u64);
@@ -21,7 +21,8 @@ async fn free_ones() {
             (&[(Flavour::Fenced, "a"), (Flavour::Fair, "b"), (Flavour::Read, "c"), (Flavour::Write, "d")], 4, 4),
         ];
         for (members, taking, releasing) in cases {
-            let lock = multi(&client, members);
+            let names: Vec<_> = members.iter().map(|(flavour, name)| (*flavour, kin(name))).collect();
+            let lock = multi(&client, &names.iter().map(|(flavour, name)| (*flavour, &**name)).collect::<Vec<_>>());
             // The server knows the scripts from the first time on.
             lock.lock().await.unwrap().unlock().await.unwrap();
             lock.state().await.unwrap();
@@ -51,9 +52,9 @@ async fn over_two_servers() {
         warm(&bed.admin, &client).await;
         warm(&there, &second.client).await;
         let lock = MultiLock::of(vec![
-            member(client.reentrant("a")),
+            member(client.reentrant(&kin("a"))),
             member(second.client.reentrant("a")),
-            member(client.spin("b")),
+            member(client.spin(&kin("b"))),
             member(second.client.spin("b")),
         ]);
         let guard = lock.lock().await.unwrap();
@@ -69,8 +70,8 @@ async fn over_two_servers() {
 async fn busy_ones() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.client().await, bed.client().await);
-        let theirs = stranger.reentrant("b").lock().await.unwrap();
-        let lock = client.multi(["a", "b", "c"]);
+        let theirs = stranger.reentrant(&kin("b")).lock().await.unwrap();
+        let lock = client.multi(["a", "b", "c"].map(kin));
         warm(&bed.admin, &client).await;
         assert!(lock.try_lock().await.unwrap().is_none());
         assert_eq!(bed.admin.calls("evalsha").await, 1);
@@ -117,10 +118,10 @@ async fn behind_a_task_of_the_same_client() {
     reentrant(async |bed| {
         let client = bed.client().await;
         warm(&bed.admin, &client).await;
-        let mine = client.reentrant("b").lock().await.unwrap();
+        let mine = client.reentrant(&kin("b")).lock().await.unwrap();
         let waiters: Vec<_> = (0..10)
             .map(|_| {
-                let lock = client.multi(["a", "b", "c"]);
+                let lock = client.multi(["a", "b", "c"].map(kin));
                 tokio::spawn(async move {
                     let guard = lock.acquire(Acquire::new()).await.unwrap().unwrap();
                     guard.unlock().await.unwrap();

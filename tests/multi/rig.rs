@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::{Builder, Client, DistLock, Flavour, MultiLock, Owner};
 use distlock_support::{Admin, RedisServer};
 
-use bed::{Bed, QUICK, eventually, idle, ms, secs, text};
+use bed::{Bed, QUICK, eventually, idle, kin, ms, secs, text};
 
 /// One lock as a member.
 pub fn member(lock: impl DistLock + 'static) -> Arc<dyn DistLock> {
@@ -57,13 +57,13 @@ pub async fn only_keys(admin: &Admin, expected: &[&str]) {
 
 /// Has the scripts of plain members run once, so that the server knows them, and forgets the counts.
 pub async fn warm(admin: &Admin, client: &Client) {
-    let both = client.multi(["warm 1", "warm 2"]);
+    let both = client.multi(["warm 1", "warm 2"].map(kin));
     let guard = both.lock().await.unwrap();
     client.renew_now().await;
     guard.unlock().await.unwrap();
     both.locks()[0].lock().await.unwrap().unlock().await.unwrap();
     // Many at a time go out together.
-    let many: Vec<_> = (0..20).map(|n| client.reentrant(&format!("warm {n}"))).collect();
+    let many: Vec<_> = (0..20).map(|n| client.reentrant(&kin(&format!("warm {n}")))).collect();
     let guards = futures::future::join_all(many.iter().map(|lock| lock.lock())).await;
     futures::future::join_all(guards.into_iter().map(|guard| guard.unwrap().unlock())).await;
     idle(client).await;

@@ -144,12 +144,12 @@ async fn renewal_of_1050_locks_is_11_commands() {
         let client = warm(bed).await;
         let mut guards = Vec::new();
         for n in 0..1050 {
-            guards.push(client.plain(&format!("r{n}")).lock().await.unwrap());
+            guards.push(client.plain(&bed::kin(&format!("r{n}"))).lock().await.unwrap());
         }
         client.renew_now().await;
         renewal(bed, &client, &guards, 11).await;
         // Those with values of another form go by themselves.
-        guards.push(client.plain("hex").value(PlainValue::Hex).lock().await.unwrap());
+        guards.push(client.plain(&bed::kin("hex")).value(PlainValue::Hex).lock().await.unwrap());
         renewal(bed, &client, &guards, 12).await;
         for guard in guards {
             guard.unlock().await.unwrap();

@@ -69,7 +69,7 @@ async fn renewal_of_250_locks_is_3_commands() {
         let client = begin(bed).await;
         let mut guards = Vec::new();
         for n in 0..250 {
-            guards.push(client.spin(&format!("r{n}")).lock().await.unwrap());
+            guards.push(client.spin(&bed::kin(&format!("r{n}"))).lock().await.unwrap());
         }
         renewal(bed, &client, &guards, 3).await;
         for guard in guards {

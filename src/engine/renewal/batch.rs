@@ -62,8 +62,9 @@ async fn batch(engine: &Arc<Engine>, placed: &[Placed], undeclared: Option<Arc<U
     }
     let part = of_one_slot(engine, placed).await;
     let Err(error) = part else { return part.unwrap_or_default() };
-    if placed.len() > 1 && error.crosses_slots() {
-        // A cluster behind a proxy: names of several slots do not go together.
+    if placed.len() > 1 && (error.crosses_slots() || error.is_of_half_moved_slot()) {
+        // A cluster behind a proxy: names of several slots do not go together. Or a slot that is just being moved: a name is at
+        // either side.
         return singly(engine, placed.chunks(1)).await;
     }
     tracing::debug!(locks = placed.len(), %error, "a renewal failed");
@@ -82,7 +83,7 @@ async fn singly<'a>(engine: &Arc<Engine>, parts: impl Iterator<Item = &'a [Place
 }
 
 /// Renews holds of several slots of a server by one command, which declares none of its keys. What is not there, or not let in,
-/// is asked for slot by slot, for an answer that says where it is.
+/// is asked for alone, for an answer that says where it is.
 async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undeclared) -> Round {
     let asking = Asking::of(engine, placed);
     let outcome = engine.topology.run_at(placed[0].placement, undeclared(asking.call(engine))).await;
@@ -115,12 +116,12 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
     round
 }
 
-/// Renews what a server has refused as long as its keys were not declared, slot by slot.
+/// Renews what a server has refused as long as its keys were not declared, each alone: its slot may be half moved.
 async fn declared(engine: &Arc<Engine>, refused: Vec<&Placed>, knowledge: &Undeclared) -> Round {
     let placement = |placed: &Placed| engine.topology.placement(placed.hold.name());
     let again: Vec<Placed> =
         refused.iter().map(|placed| Placed { placement: placement(placed), hold: Arc::clone(&placed.hold) }).collect();
-    let round = singly(engine, again.chunk_by(|a, b| a.placement == b.placement)).await;
+    let round = singly(engine, again.chunks(1)).await;
     if round.renewed > 0 && refused.iter().all(|placed| placement(placed) == placed.placement) {
         knowledge.was_in_vain();
     }

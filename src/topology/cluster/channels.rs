@@ -109,7 +109,9 @@ impl Cluster {
             for slot in slots {
                 let Some((to, generation)) = self.slot_now(slot) else { continue };
                 for (channel, place) in subscribed.astray(slot, &to) {
-                    (place.to, place.is_ended) = (Some(to.id()), false);
+                    place.to = Some(to.id());
+                    // What the server ends from here on, it ends anew. One that the slot has left does so in any case.
+                    place.is_ended = place.at.id() != to.id();
                     let (channel, from, to) = (channel.clone(), Arc::clone(&place.at), Arc::clone(&to));
                     moves.push(Move { slot, channel, from, to, generation });
                 }
@@ -131,18 +133,20 @@ impl Cluster {
     async fn carry_out(self: &Arc<Self>, moving: Move) -> Option<u16> {
         let Move { slot, channel, from, to, generation } = moving;
         let outcome = to.transport().subscribe(channel.clone()).await;
+        // None: it has ended meanwhile, is begun anew, or is taken elsewhere.
         let is_ours = {
             let mut subscribed = self.subscribed.lock();
             let place = subscribed.0.get_mut(&(slot, channel.clone())).filter(|place| place.to == Some(to.id()));
             place.map(|place| {
                 place.to = None;
-                place.is_ended |= outcome.is_err();
-                if outcome.is_ok() {
-                    place.at = Arc::clone(&to);
+                match &outcome {
+                    Ok(()) if place.at.id() == to.id() => {}
+                    Ok(()) => (place.at, place.is_ended) = (Arc::clone(&to), false),
+                    Err(_) => place.is_ended = true,
                 }
             })
         };
-        if from.id() != to.id() {
+        if from.id() != to.id() && !self.subscribed.lock().is_wanted_at(slot, &channel, from.id()) {
             if self.is_sharded {
                 // The server has ended it with the slot, and refuses to be told so.
                 from.transport().forget(&channel);
@@ -152,14 +156,15 @@ impl Cluster {
             }
         }
         if is_ours.is_none() {
-            // Ended meanwhile, or begun anew.
             if !self.subscribed.lock().is_wanted_at(slot, &channel, to.id()) {
                 Arc::clone(self).leave(slot, channel, to).await;
             }
             return None;
         }
         let again = outcome.err().map(|fault| {
-            to.transport().forget(&channel);
+            if !self.subscribed.lock().is_wanted_at(slot, &channel, to.id()) {
+                to.transport().forget(&channel);
+            }
             tracing::debug!(?fault, "cannot subscribe where a slot is now: tried again");
             fault
         });

@@ -1,6 +1,5 @@
 //! The start of a cluster's client: its URL, the first server that answers, and what that says.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -126,7 +125,7 @@ impl Cluster {
         let cluster = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             connector,
-            state: RwLock::new(State { members: HashMap::new(), ..State::default() }),
+            state: RwLock::new(State::default()),
             nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world))),
             next: AtomicUsize::new(0),
             listener: OnceLock::new(),
@@ -161,9 +160,8 @@ async fn asked(
     connector: &dyn Connector,
     limit: Duration,
 ) -> Result<(SlotView, Arc<dyn Transport>)> {
-    let connecting = connector.connect(&address.to_string(), Purpose::Seed);
-    let connected = tokio::time::timeout(limit, connecting).await;
-    let transport = connected.map_err(|_| Error::Timeout { step: crate::error::Step::Connect })??;
+    // It ends by itself after `connect_timeout`, and then says why.
+    let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
     match watch::view_of(&*transport, address.host()).await {
         Ok(view) => Ok((view, transport)),
         Err(why) => {
@@ -190,7 +188,7 @@ fn refused(address: &Address, why: &str) -> Error {
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(SlotView, bool)> {
     let mut asking: FuturesUnordered<_> =
         settings.seeds.iter().map(|seed| asked(seed, connector, settings.connect_timeout)).collect();
-    let mut last = Error::config("the URL of a cluster names no server");
+    let mut last = None;
     while let Some(outcome) = asking.next().await {
         match outcome {
             Ok((view, transport)) => {
@@ -202,12 +200,12 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                 transport.close(settings.connect_timeout).await;
                 return Ok((view, is_sharded));
             }
-            // Of several reasons the one that says most: a refusal, rather than that somebody is away.
-            Err(error) if matches!(last, Error::Server { .. }) => drop(error),
-            Err(error) => last = error,
+            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
+            Err(error) if matches!(last, Some(Error::Server { .. } | Error::Config { .. })) => drop(error),
+            Err(error) => last = Some(error),
         }
     }
-    Err(last)
+    Err(last.unwrap_or_else(|| Error::config("the URL of a cluster names no server")))
 }
 
 /// As Redisson finds it out.

@@ -202,6 +202,7 @@ impl Cluster {
         if !view.open().is_empty() {
             tracing::debug!(slots = ?view.open(), "slots are being moved: locks of several keys wait there");
         }
+        self.state.write().note_missing(view, self.nobody.transport().world().now());
         let merged = {
             let mut slots = self.state.read().slots.clone();
             slots.merge(view).map(|changes| (slots, changes))
@@ -219,7 +220,7 @@ impl Cluster {
             let addresses = state.slots.addresses();
             for (address, member) in members {
                 if addresses.contains(&address) {
-                    state.members.entry(address).or_insert(member);
+                    self.enter(&mut state, address, member);
                 }
             }
             state.forget(&changes)

@@ -162,8 +162,22 @@ impl SlotMap {
         self.changes(slots, &before)
     }
 
+    /// The ids of those that have slots, and that a view does not list.
+    pub(crate) fn missing_in(&self, view: &SlotView) -> HashSet<Arc<str>> {
+        let listed: HashSet<_> = view.peers().iter().map(|peer| &peer.id).collect();
+        let owners = self.owners.iter().filter_map(|owner| owner.id.as_ref());
+        owners.filter(|id| !listed.contains(id)).cloned().collect()
+    }
+
+    /// Takes a node for one that has left the cluster: whoever claims its slots has them, whatever its epoch is.
+    pub(crate) fn orphan(&mut self, id: &str) {
+        for owner in self.owners.iter_mut().filter(|owner| owner.id.as_deref() == Some(id)) {
+            (owner.epoch, owner.is_hearsay) = (0, true);
+        }
+    }
+
     /// True when a view is of this cluster: a node of it is known, or nothing is known yet.
-    fn is_kin(&self, view: &SlotView) -> bool {
+    pub(crate) fn is_kin(&self, view: &SlotView) -> bool {
         let known: HashSet<_> = self.known.iter().map(|peer| &peer.id).collect();
         known.is_empty() || view.peers().iter().any(|peer| known.contains(&peer.id))
     }

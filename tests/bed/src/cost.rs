@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard};
 
-use crate::{Bed, eventually, idle, secs};
+use crate::{Bed, eventually, idle, on_each, secs};
 
 /// What was sent since the last time, without the commands that only observe, or that scripts run inside.
 pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
@@ -72,16 +72,18 @@ pub async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) 
     }
 }
 
-/// Has every script of a flavour run once, so that the server knows it, and forgets the counts.
+/// Has every script of a flavour run once, so that each server knows it, and forgets the counts.
 pub async fn warm(bed: &Bed, client: &Client, flavour: Flavour) {
-    let lock = client.lock(flavour, "warm");
-    let guard = lock.lock().await.unwrap();
-    guard.extend(secs(20)).await.unwrap();
-    lock.state().await.unwrap();
-    lock.force_unlock().await.unwrap();
-    drop(guard);
-    lock.lock().await.unwrap().unlock().await.unwrap();
-    client.renew_now().await;
+    for name in on_each("warm") {
+        let lock = client.lock(flavour, &name);
+        let guard = lock.lock().await.unwrap();
+        guard.extend(secs(20)).await.unwrap();
+        client.renew_now().await;
+        lock.state().await.unwrap();
+        lock.force_unlock().await.unwrap();
+        drop(guard);
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    }
     idle(client).await;
     bed.admin.reset_stats().await;
 }

@@ -1,5 +1,6 @@
 //! What the integration tests stand on: one server a test, its clients, and the check that nothing is left at the end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,9 +19,12 @@ pub mod fault;
 pub mod harm;
 pub mod lag;
 pub mod pest;
+mod place;
 pub mod scripts;
 pub mod session;
 pub mod wire;
+
+pub use place::Place;
 
 /// No test takes longer; one that does hangs.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -36,7 +40,7 @@ pub type Make = fn(&Client, &str) -> Arc<dyn DistLock>;
 
 /// A server of its own, an administrator's connection, and every client that was connected here.
 pub struct Bed {
-    pub server: RedisServer,
+    pub server: Place,
     pub admin: Admin,
     make: Make,
     baseline: Baseline,
@@ -44,8 +48,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    async fn over(server: RedisServer, make: Make) -> Self {
-        let admin = Admin::connect(&server).await;
+    async fn over(server: Place, make: Make) -> Self {
+        let admin = server.admin().await;
         let baseline = Baseline::take(&admin).await;
         Self { server, admin, make, baseline, clients: Mutex::default() }
     }
@@ -57,8 +61,7 @@ impl Bed {
 
     /// A builder with the default options.
     pub fn builder(&self) -> Builder {
-        let url = self.server.url();
-        builder(&if is_cluster() { url.replace("redis://", "redis-cluster://") } else { url })
+        builder(&self.server.url())
     }
 
     /// A builder for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
@@ -66,10 +69,19 @@ impl Bed {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
 
-    /// Connects; the client is shut down at the end of the test.
+    /// Connects; the client is shut down at the end of the test. In a cluster its connections all stand, as they do with one
+    /// server.
     pub async fn connect(&self, builder: Builder) -> Client {
+        let others = async || self.admin.others().await.into_iter().map(|other| other.id);
+        let before: BTreeSet<u64> = if is_cluster() { others().await.collect() } else { BTreeSet::new() };
         let client = builder.connect().await.expect("the server of this test is there");
         self.clients.lock().push(client.clone());
+        if is_cluster() {
+            let each = client.options().pool_size + 1;
+            let all = each * self.server.primaries();
+            let stand = async || others().await.filter(|id| !before.contains(id)).count() >= all;
+            eventually("its connections stand", BUSY, stand).await;
+        }
         client
     }
 
@@ -116,6 +128,7 @@ impl Bed {
         drop(clients);
         self.sweep_counters().await;
         assert_nothing_left(&self.admin, &self.baseline).await;
+        self.server.leave(&self.admin).await;
     }
 }
 
@@ -130,8 +143,8 @@ pub fn is_direct() -> bool {
     std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
 }
 
-/// True where the servers of tests are clusters of one node each: `DISTLOCK_TOPOLOGY=cluster` in the environment. So all that tests
-/// look at is at one place, and clients do all that they do in a cluster. Those of several nodes are in `tests/cluster`.
+/// True where tests run over clusters: `DISTLOCK_TOPOLOGY=cluster` in the environment. They have three primaries, or one where a
+/// test looks at its server ([`at_one`]). Those to which something happens are in `tests/cluster`.
 pub fn is_cluster() -> bool {
     std::env::var_os("DISTLOCK_TOPOLOGY").is_some_and(|topology| topology == "cluster")
 }
@@ -149,9 +162,23 @@ pub async fn cluster_node() -> RedisServer {
     server
 }
 
-/// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one.
+/// A name that is in one slot with all others of its kin, for what a cluster does together in a slot only.
+pub fn kin(name: &str) -> String {
+    if is_cluster() { format!("{{kin}}{name}") } else { name.to_owned() }
+}
+
+/// Names on each primary: one, where there is one server.
+pub fn on_each(name: &str) -> Vec<String> {
+    if !is_cluster() {
+        return vec![name.to_owned()];
+    }
+    [0, 8_000, 16_000].map(|slot| distlock_support::cluster::key_in(slot, name)).into()
+}
+
+/// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one. Channels that are a
+/// slot's own are not fred's.
 pub fn pings() -> u64 {
-    u64::from(!is_direct())
+    u64::from(!is_direct() && !is_cluster())
 }
 
 /// For how long a client that has given everything back may be at it: longer than any command of a test may take, on a machine
@@ -174,9 +201,15 @@ pub async fn idle(client: &Client) {
 /// The watchdog of [`Bed::quick`].
 pub const QUICK: Duration = Duration::from_millis(1800);
 
-/// Runs a test body over a flavour, on a plain server; on another one once more if the machine stood still meanwhile.
+/// Runs a test body over a flavour, on a plain server or the three primaries of a cluster; on others once more if the machine stood
+/// still meanwhile.
 pub async fn run(make: Make, body: impl AsyncFn(&Bed)) {
-    undisturbed_on_plain(make, &body).await;
+    undisturbed_on_plain(make, is_cluster(), &body).await;
+}
+
+/// As [`run`], for a body that looks at its server: it has one, a cluster of one node where the others have three.
+pub async fn at_one(make: Make, body: impl AsyncFn(&Bed)) {
+    undisturbed_on_plain(make, false, &body).await;
 }
 
 /// A test's body behind a pointer: what goes on around it is compiled once, and not once a test.
@@ -190,10 +223,14 @@ impl<F: AsyncFn(&Bed)> Body for F {
     }
 }
 
-async fn undisturbed_on_plain(make: Make, body: &dyn Body) {
+async fn undisturbed_on_plain(make: Make, at_three: bool, body: &dyn Body) {
     undisturbed(async || {
-        let server = if is_cluster() { cluster_node().await } else { RedisServer::start() };
-        run_on(server, make, async |bed| body.on(bed).await).await;
+        let place = match (at_three, is_cluster()) {
+            (true, _) => Place::three().await,
+            (false, true) => Place::One(cluster_node().await),
+            (false, false) => Place::One(RedisServer::start()),
+        };
+        run_over(place, make, async |bed| body.on(bed).await).await;
     })
     .await;
 }
@@ -241,7 +278,11 @@ pub async fn rw(body: impl AsyncFn(&Bed)) {
 
 /// Runs a test body on a given server.
 pub async fn run_on(server: RedisServer, make: Make, body: impl AsyncFnOnce(&Bed)) {
-    let bed = Bed::over(server, make).await;
+    run_over(Place::One(server), make, body).await;
+}
+
+async fn run_over(place: Place, make: Make, body: impl AsyncFnOnce(&Bed)) {
+    let bed = Bed::over(place, make).await;
     if tokio::time::timeout(LIMIT, body(&bed)).await.is_err() {
         let clients = bed.clients.lock();
         panic!("the test has not ended within {LIMIT:?}; its clients: {clients:?}");

@@ -55,7 +55,7 @@ pub(crate) use again;
 macro_rules! patient {
     ($body:ident) => {
         $body!(one_thread waiting::a_dropped_try_lock_leaves_no_orphan);
-        $body!(one_thread waiting::a_server_that_is_gone_is_an_error_and_not_a_hang);
+        $body!(one_server waiting::a_server_that_is_gone_is_an_error_and_not_a_hang);
         $body!(one_thread guards::an_owner_without_guard_is_not_renewed);
         $body!(one_thread signals::work_under_the_lock_is_stopped_when_it_is_lost);
         $body!(one_thread signals::the_end_is_announced_when_a_third_is_left);
@@ -87,7 +87,7 @@ macro_rules! beside {
         $body!(one_thread waiting::a_wait_without_end_and_a_wait_of_nothing);
 
         $body!(one_thread expiry::a_waiter_has_it_right_after_the_lease);
-        $body!(one_thread expiry::one_event_a_release_and_one_a_lapse);
+        $body!(one_server expiry::one_event_a_release_and_one_a_lapse);
 
         $body!(one_thread guards::an_owner_is_released_by_another_client);
 

@@ -1,20 +1,17 @@
 //! An administrator's connection to a server, independent of the client library under test.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+mod line;
+mod several;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisResult, Value};
-use tokio::sync::Mutex;
+use std::collections::BTreeMap;
+
+use redis::{FromRedisValue, RedisResult, Value};
 
 use crate::server::RedisServer;
+use line::Line;
 
 /// The name every admin connection gives itself; [`Admin::others`] leaves them all out.
 const NAME: &str = "distlock-admin";
-/// How long a command is tried again while the server is away or loads its data.
-const RETRY_FOR: Duration = Duration::from_secs(10);
-/// Longer than any pause or freeze of a server in a test.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// One line of `CLIENT LIST`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,10 +34,13 @@ pub struct ClientInfo {
 ///
 /// It connects on demand and again after a restart. A command that is under way when the server
 /// dies may therefore run twice. The typed helpers panic when the server answers by an error.
+///
+/// It may be for all primaries of a cluster: see [`Admin::of_cluster`].
 #[derive(Debug)]
 pub struct Admin {
-    client: Client,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    lines: Vec<Line>,
+    /// Which of them has which slot; empty where this is one server, and not about a cluster.
+    slots: Vec<usize>,
 }
 
 impl Admin {
@@ -57,8 +57,7 @@ impl Admin {
     /// # Panics
     /// When the server cannot be reached.
     pub async fn from_url(url: &str) -> Self {
-        let client = Client::open(url).unwrap_or_else(|e| panic!("bad url {url}: {e}"));
-        let admin = Self { client, connection: Mutex::new(None) };
+        let admin = Self { lines: vec![Line::to(url)], slots: Vec::new() };
         let _: String = admin.cmd(&["CLIENT", "GETNAME"]).await;
         admin
     }
@@ -68,28 +67,9 @@ impl Admin {
     /// # Errors
     /// What the server says, or the connection's error when it stays away for 10 s.
     pub async fn raw<A: AsRef<[u8]>>(&self, args: &[A]) -> RedisResult<Value> {
-        let mut command = redis::Cmd::new();
-        for arg in args {
-            command.arg(arg.as_ref());
-        }
-        let give_up = Instant::now() + RETRY_FOR;
-        loop {
-            let error = match self.connection().await {
-                Ok(mut connection) => match command.query_async(&mut connection).await {
-                    Ok(value) => return Ok(value),
-                    Err(error) => error,
-                },
-                Err(error) => error,
-            };
-            let away = error.is_connection_dropped() || error.is_connection_refusal();
-            if away {
-                *self.connection.lock().await = None;
-            }
-            let loading = error.code() == Some("LOADING");
-            if !(away || loading) || Instant::now() > give_up {
-                return Err(error);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        match &self.lines[..] {
+            [line] => line.raw(args).await,
+            _ => self.raw_anywhere(args).await,
         }
     }
 
@@ -106,26 +86,7 @@ impl Admin {
     /// # Panics
     /// When the server answers by an error or by something of another type.
     pub async fn cmd_bytes<T: FromRedisValue, A: AsRef<[u8]>>(&self, args: &[A]) -> T {
-        let show = || {
-            let words = args.iter().map(|a| String::from_utf8_lossy(a.as_ref()));
-            words.collect::<Vec<_>>().join(" ")
-        };
-        let value = self.raw(args).await.unwrap_or_else(|e| panic!("admin command `{}`: {e}", show()));
-        redis::from_redis_value(value).unwrap_or_else(|e| panic!("admin command `{}`: odd answer: {e}", show()))
-    }
-
-    async fn connection(&self) -> RedisResult<MultiplexedConnection> {
-        let mut slot = self.connection.lock().await;
-        if let Some(connection) = slot.as_ref() {
-            return Ok(connection.clone());
-        }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN));
-        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        redis::cmd("CLIENT").arg(&["SETNAME", NAME]).query_async::<()>(&mut connection).await?;
-        *slot = Some(connection.clone());
-        Ok(connection)
+        converted(self.raw(args).await, args)
     }
 
     /// All keys, by `SCAN`, sorted.
@@ -140,14 +101,16 @@ impl Admin {
 
     async fn scan(&self, options: &[&str]) -> Vec<String> {
         let mut keys = Vec::new();
-        let mut cursor = String::from("0");
-        loop {
-            let args = [&["SCAN", &cursor, "COUNT", "1000"], options].concat();
-            let (next, page): (String, Vec<Vec<u8>>) = self.cmd(&args).await;
-            keys.extend(page.iter().map(|k| String::from_utf8_lossy(k).into_owned()));
-            cursor = next;
-            if cursor == "0" {
-                break;
+        for line in &self.lines {
+            let mut cursor = String::from("0");
+            loop {
+                let args = [&["SCAN", &cursor, "COUNT", "1000"], options].concat();
+                let (next, page): (String, Vec<Vec<u8>>) = converted(line.raw(&args).await, &args);
+                keys.extend(page.iter().map(|k| String::from_utf8_lossy(k).into_owned()));
+                cursor = next;
+                if cursor == "0" {
+                    break;
+                }
             }
         }
         keys.sort();
@@ -180,6 +143,9 @@ impl Admin {
     /// The channels with a subscriber, sorted.
     pub async fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS", "*"]).await;
+        if self.is_cluster() {
+            channels.extend(self.shard_channels().await);
+        }
         channels.sort();
         channels
     }
@@ -197,14 +163,13 @@ impl Admin {
 
     /// How many connections subscribe to a channel.
     pub async fn numsub(&self, channel: &str) -> u64 {
-        let (_, n): (String, u64) = self.cmd(&["PUBSUB", "NUMSUB", channel]).await;
-        n
+        let sharded = if self.is_cluster() { self.listeners("SHARDNUMSUB", channel).await } else { 0 };
+        sharded + self.listeners("NUMSUB", channel).await
     }
 
     /// All connections, the admins' included.
     pub async fn client_list(&self) -> Vec<ClientInfo> {
-        let list: String = self.cmd(&["CLIENT", "LIST"]).await;
-        list.lines().map(client_info).collect()
+        self.clients(&["CLIENT", "LIST"]).await
     }
 
     /// All connections but those of admins.
@@ -216,31 +181,27 @@ impl Admin {
 
     /// Closes all connections of a type (`normal`, `pubsub`) but admins'; gives their number.
     pub async fn client_kill_type(&self, kind: &str) -> u64 {
-        let list: String = self.cmd(&["CLIENT", "LIST", "TYPE", kind]).await;
         let mut killed = 0;
-        for client in list.lines().map(client_info).filter(|c| c.name != NAME) {
-            let id = client.id.to_string();
-            killed += self.cmd::<u64>(&["CLIENT", "KILL", "ID", &id]).await;
+        for client in self.clients(&["CLIENT", "LIST", "TYPE", kind]).await.iter().filter(|c| c.name != NAME) {
+            killed += self.kill(client.id).await;
         }
         killed
     }
 
     /// Closes one connection; whether it was there.
     pub async fn client_kill(&self, id: u64) -> bool {
-        self.cmd(&["CLIENT", "KILL", "ID", &id.to_string()]).await
+        self.kill(id).await > 0
     }
 
     /// Calls per command since the last reset (`INFO commandstats`). Names are in lower case:
     /// `evalsha`, `subscribe`, `client|list`. What scripts call inside counts as well.
     pub async fn commandstats(&self) -> BTreeMap<String, u64> {
         let info: String = self.cmd(&["INFO", "commandstats"]).await;
-        info.lines()
-            .filter_map(|line| {
-                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
-                let calls = rest.strip_prefix("calls=")?.split(',').next()?;
-                Some((name.to_lowercase(), calls.parse().ok()?))
-            })
-            .collect()
+        self.count(info.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+            let calls = rest.strip_prefix("calls=")?.split(',').next()?;
+            Some((name.to_lowercase(), calls.parse().ok()?))
+        }))
     }
 
     /// The calls of one command since the last reset.
@@ -271,8 +232,19 @@ impl Admin {
 
     /// Publishes a message; gives the number of connections that got it.
     pub async fn publish(&self, channel: &str, message: &[u8]) -> u64 {
-        self.cmd_bytes(&[b"PUBLISH", channel.as_bytes(), message]).await
+        let is_sharded = self.is_cluster() && self.listeners("SHARDNUMSUB", channel).await > 0;
+        let command: &[u8] = if is_sharded { b"SPUBLISH" } else { b"PUBLISH" };
+        self.cmd_bytes(&[command, channel.as_bytes(), message]).await
     }
+}
+
+fn converted<T: FromRedisValue, A: AsRef<[u8]>>(answer: RedisResult<Value>, args: &[A]) -> T {
+    let show = || {
+        let words = args.iter().map(|a| String::from_utf8_lossy(a.as_ref()));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let value = answer.unwrap_or_else(|e| panic!("admin command `{}`: {e}", show()));
+    redis::from_redis_value(value).unwrap_or_else(|e| panic!("admin command `{}`: odd answer: {e}", show()))
 }
 
 fn client_info(line: &str) -> ClientInfo {

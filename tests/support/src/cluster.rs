@@ -55,10 +55,12 @@ impl Cluster {
         cluster
     }
 
-    /// `redis-cluster://host:port,host:port,...`: all nodes, in the order of [`Cluster::nodes`].
+    /// `redis-cluster://host:port,host:port,...`: all nodes, in the order of [`Cluster::nodes`]; `rediss-cluster://` where they
+    /// speak TLS.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
-        format!("redis-cluster://{}", hosts.join(","))
+        let secure = if self.nodes.iter().any(Node::is_tls) { "s" } else { "" };
+        format!("redis{secure}-cluster://{}", hosts.join(","))
     }
 
     /// The nodes: first those that were primaries at the start, then their replicas, each primary's first one, then each

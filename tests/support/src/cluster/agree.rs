@@ -57,7 +57,7 @@ fn doubt(view: &View, other: &Node, own: &View) -> Option<String> {
     let linked = seen.linked || seen.is("myself");
     let doubted = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| seen.is(flag));
     // Who takes a replica for a primary yet would not vote for it.
-    let same = seen.primary == own.myself().primary && seen.addr == other.addr().to_string();
+    let same = seen.primary == own.myself().primary && seen.addr == other.told().to_string();
     (!linked || doubted || !same).then(|| format!("sees {seen:?}"))
 }
 

@@ -9,8 +9,8 @@ use super::node::Node;
 use super::options::ClusterOptions;
 use super::slot::SLOTS;
 use super::until;
+use crate::Admin;
 use crate::ports::BUS_OFFSET;
-use crate::{Admin, Proxy, RedisServer};
 
 /// Nodes forget a handshake that came to nothing about so soon.
 const MEET_AGAIN: Duration = Duration::from_secs(2);
@@ -18,12 +18,12 @@ const MEET_AGAIN: Duration = Duration::from_secs(2);
 /// Starts the servers, all at once: primaries come first, then the first replicas of each, then the second ones.
 pub(super) async fn launch(options: &ClusterOptions) -> Vec<Node> {
     let count = options.primaries * (1 + options.replicas);
-    let servers: Vec<(RedisServer, Option<Proxy>)> = std::thread::scope(|scope| {
+    let servers: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count).map(|_| scope.spawn(|| Node::launch(options))).collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|server| server.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    join_all(servers.into_iter().map(|(server, proxy)| Node::new(server, proxy))).await
+    join_all(servers.into_iter().map(Node::new)).await
 }
 
 /// Makes one cluster of them.
@@ -71,7 +71,7 @@ async fn meet(nodes: &[Node]) {
             introduced = Some(Instant::now());
             // A handshake makes both known to each other.
             for &(a, b) in &strangers {
-                let port = nodes[b].server().port();
+                let port = nodes[b].bus_base();
                 let (port, bus) = (port.to_string(), (port + BUS_OFFSET).to_string());
                 nodes[a].admin().cmd::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
             }

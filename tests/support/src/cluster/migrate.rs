@@ -34,7 +34,7 @@ impl Cluster {
         }
         let (from, to) = self.ends(slot).await;
         // Past the target's proxy: what is done to clients is not to be done to the move.
-        let port = to.server().port().to_string();
+        let port = to.bus_base().to_string();
         let mut args: Vec<&[u8]> =
             vec![b"MIGRATE", b"127.0.0.1", port.as_bytes(), b"", b"0", MIGRATE_WITHIN.as_bytes(), b"KEYS"];
         args.extend(keys.iter().map(AsRef::as_ref));

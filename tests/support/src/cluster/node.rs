@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::options::ClusterOptions;
 use super::view::View;
-use crate::{Admin, Proxy, RedisServer};
+use crate::{Admin, Proxy, RedisServer, ports};
 
 /// How a node is.
 #[derive(Clone, Debug)]
@@ -33,26 +33,35 @@ pub struct Node {
     // The proxy goes first: it closes what leads to the server.
     proxy: Option<Proxy>,
     server: RedisServer,
+    tls_port: Option<u16>,
     admin: Admin,
     state: Mutex<State>,
 }
 
+/// The server of a node that is no part of a cluster yet.
+pub(super) struct Started {
+    server: RedisServer,
+    proxy: Option<Proxy>,
+    tls_port: Option<u16>,
+}
+
 impl Node {
     /// The server of a node, behind a proxy where the options want one. It blocks until it answers.
-    pub(super) fn launch(options: &ClusterOptions) -> (RedisServer, Option<Proxy>) {
+    pub(super) fn launch(options: &ClusterOptions) -> Started {
         // A proxy has to be there first, as the server announces its port; nobody connects to it yet.
         let proxy = options.proxies.then(|| Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1))));
-        let server = options.server(proxy.as_ref().map(Proxy::port)).start();
+        let tls_port = options.is_tls().then(ports::free_for_node);
+        let server = options.server(proxy.as_ref().map(Proxy::port), tls_port).start();
         if let Some(proxy) = &proxy {
             proxy.set_upstream(server.addr());
         }
-        (server, proxy)
+        Started { server, proxy, tls_port }
     }
 
-    pub(super) async fn new(server: RedisServer, proxy: Option<Proxy>) -> Self {
+    pub(super) async fn new(Started { server, proxy, tls_port }: Started) -> Self {
         let admin = Admin::connect(&server).await;
         let id = admin.cmd(&["CLUSTER", "MYID"]).await;
-        Self { id, proxy, server, admin, state: Mutex::new(State::Running) }
+        Self { id, proxy, server, tls_port, admin, state: Mutex::new(State::Running) }
     }
 
     /// Its id in the cluster; a node that starts again keeps it.
@@ -60,14 +69,33 @@ impl Node {
         &self.id
     }
 
-    /// The address for clients: its proxy's, where it has one.
+    /// The address for clients: its proxy's, where it has one, or that for TLS.
     pub fn addr(&self) -> SocketAddr {
-        self.proxy.as_ref().map_or(self.server.addr(), Proxy::addr)
+        match (&self.proxy, self.tls_port) {
+            (Some(proxy), _) => proxy.addr(),
+            (None, Some(port)) => SocketAddr::from(([127, 0, 0, 1], port)),
+            (None, None) => self.server.addr(),
+        }
     }
 
-    /// `redis://127.0.0.1:port` for clients.
+    /// The address that nodes tell an administrator, who speaks no TLS.
+    pub(super) fn told(&self) -> SocketAddr {
+        if self.is_tls() { self.server.addr() } else { self.addr() }
+    }
+
+    /// Whether clients reach it by TLS alone.
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls_port.is_some()
+    }
+
+    /// The port by which other nodes know it.
+    pub(super) fn bus_base(&self) -> u16 {
+        self.tls_port.unwrap_or(self.server.port())
+    }
+
+    /// `redis://127.0.0.1:port` for clients, or `rediss://`.
     pub fn url(&self) -> String {
-        format!("redis://{}", self.addr())
+        format!("redis{}://{}", if self.is_tls() { "s" } else { "" }, self.addr())
     }
 
     /// The process id.

@@ -1,5 +1,6 @@
 //! How a cluster is to be.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::RedisServer;
@@ -15,6 +16,7 @@ pub struct ClusterOptions {
     node_timeout: Duration,
     require_full_coverage: bool,
     config: Vec<String>,
+    certificates: Option<PathBuf>,
 }
 
 impl Default for ClusterOptions {
@@ -27,6 +29,7 @@ impl Default for ClusterOptions {
             node_timeout: Duration::from_secs(1),
             require_full_coverage: true,
             config: Vec::new(),
+            certificates: None,
         }
     }
 }
@@ -71,8 +74,18 @@ impl ClusterOptions {
         self
     }
 
-    /// The server of one node.
-    pub(super) fn server(&self, announced: Option<u16>) -> Builder {
+    /// Clients, replicas and the bus speak TLS, by `cert.pem`, `key.pem` and `ca.pem` of this folder. Administrators do not.
+    pub fn tls(mut self, certificates: &Path) -> Self {
+        self.certificates = Some(certificates.to_owned());
+        self
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.certificates.is_some()
+    }
+
+    /// The server of one node; with the port for TLS, where there is one.
+    pub(super) fn server(&self, announced: Option<u16>, tls_port: Option<u16>) -> Builder {
         let coverage = if self.require_full_coverage { "yes" } else { "no" };
         let mut server = RedisServer::builder()
             .bus(true)
@@ -88,6 +101,17 @@ impl ClusterOptions {
             .arg("--repl-diskless-sync-delay", "0");
         if let Some(port) = announced {
             server = server.arg("--cluster-announce-port", &port.to_string());
+        }
+        if let (Some(folder), Some(port)) = (&self.certificates, tls_port) {
+            let file = |name: &str| folder.join(name).display().to_string();
+            server = server
+                .arg("--tls-port", &port.to_string())
+                .arg("--tls-cert-file", &file("cert.pem"))
+                .arg("--tls-key-file", &file("key.pem"))
+                .arg("--tls-ca-cert-file", &file("ca.pem"))
+                .arg("--tls-auth-clients", "no")
+                .arg("--tls-cluster", "yes")
+                .arg("--tls-replication", "yes");
         }
         for line in &self.config {
             for (n, word) in line.split_whitespace().enumerate() {

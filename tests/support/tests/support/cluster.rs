@@ -286,3 +286,53 @@ async fn cluster_dies_with_its_test_process() {
     process.kill9();
     await_end(&pids, &dirs).await;
 }
+
+/// Whoever looks at a cluster by one administrator sees what one server of all its data would show.
+#[tokio::test]
+async fn one_administrator_sees_all_primaries_as_one_server() {
+    let cluster = Cluster::start(bare()).await;
+    let admin = Admin::of_cluster(&cluster).await;
+    let keys: Vec<String> = [0, 8_000, 16_000].map(|slot| key_in(slot, "k")).into();
+    for key in &keys {
+        admin.cmd::<()>(&["SET", key, "v"]).await;
+    }
+    let mut sorted = keys.clone();
+    sorted.sort();
+    assert_eq!(admin.keys().await, sorted);
+    for (node, key) in cluster.nodes().iter().zip(&keys) {
+        assert_eq!(&node.admin().keys().await, std::slice::from_ref(key), "at its own primary");
+        assert_eq!(admin.pttl(key).await, -1);
+        assert_eq!(admin.cmd::<String>(&["EVAL", "return redis.call('get', KEYS[1])", "1", key]).await, "v");
+    }
+    // Counts are added up, under the names that they have at one server.
+    assert!(admin.calls("set").await == 3 && admin.calls("eval").await == 3);
+    admin.cmd::<u64>(&["SPUBLISH", &keys[0], "m"]).await;
+    admin.cmd::<u64>(&["PUBLISH", &keys[1], "m"]).await;
+    assert!(admin.calls("publish").await == 2 && admin.calls("spublish").await == 0);
+    admin.reset_stats().await;
+    assert_eq!(admin.calls("set").await, 0);
+
+    // A connection to each, of which all are seen, and one is closed.
+    let clients: Vec<_> = cluster.nodes().iter().map(|node| redis::Client::open(node.url()).expect("a URL")).collect();
+    let mut open = Vec::new();
+    for client in &clients {
+        open.push(client.get_multiplexed_async_connection().await.expect("it connects"));
+    }
+    let others = admin.others().await;
+    assert_eq!(others.len(), 3);
+    assert!(admin.client_kill(others[2].id).await);
+    let ids = |others: Vec<distlock_support::admin::ClientInfo>| others.iter().map(|one| one.id).collect::<Vec<_>>();
+    assert_eq!(ids(admin.others().await), ids(others)[..2]);
+
+    // Who listens by either kind of channel.
+    let mut listener = tokio::net::TcpStream::connect(cluster.nodes()[2].addr()).await.expect("it connects");
+    let subscribe = format!("SSUBSCRIBE {}\r\nSUBSCRIBE plain\r\n", keys[2]);
+    tokio::io::AsyncWriteExt::write_all(&mut listener, subscribe.as_bytes()).await.expect("it writes");
+    let start = Instant::now();
+    while admin.channels().await != [keys[2].clone(), "plain".to_owned()] {
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", admin.channels().await);
+    }
+    assert!(admin.numsub(&keys[2]).await == 1 && admin.numsub("plain").await == 1);
+    assert!(admin.publish(&keys[2], b"m").await == 1 && admin.numsub(&keys[0]).await == 0);
+    drop(open);
+}

@@ -1,7 +1,9 @@
-//! `rediss://`, against a server with certificates made for the test (finding 21). Built with both of rustls' providers of
+//! `rediss://`, against a server and a cluster with certificates made for the test (finding 21). Built with both of rustls' providers of
 //! cryptography, as happens to whoever has a second crate that uses rustls.
 //!
 //! Which certificates are trusted is told by the environment, so each test runs a second one in a process of its own.
+
+mod cluster;
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -28,21 +30,39 @@ fn openssl(dir: &Path, args: &str) {
     assert!(made.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
+/// A folder with a certificate for these names, the authority that signed it, and another one.
+fn certificates(names: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    std::fs::write(at.join("names"), format!("subjectAltName={names}\n")).unwrap();
+    for authority in ["ca", "stranger"] {
+        let make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test";
+        openssl(at, &format!("{make} -keyout {authority}.key -out {authority}.pem"));
+    }
+    let make = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=redis -keyout key.pem -out redis.csr";
+    openssl(at, make);
+    let sign = "x509 -req -in redis.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem";
+    openssl(at, sign);
+    dir
+}
+
+/// Runs one of the ignored tests in a process that trusts this file of certificates.
+fn have(trusted: &Path, url: &str, test: &str) {
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--ignored", "--nocapture"])
+        .env("SSL_CERT_FILE", trusted)
+        .env_remove("SSL_CERT_DIR")
+        .env(URL, url)
+        .output()
+        .unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success() && said.contains("1 passed"), "{test}, trusting {}: {said}", trusted.display());
+}
+
 impl Secure {
     fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = certificates("IP:127.0.0.1,DNS:localhost");
         let at = dir.path();
-        std::fs::write(at.join("names"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n").unwrap();
-        for authority in ["ca", "stranger"] {
-            let make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test";
-            openssl(at, &format!("{make} -keyout {authority}.key -out {authority}.pem"));
-        }
-        let make =
-            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=redis -keyout key.pem -out redis.csr";
-        openssl(at, make);
-        let sign =
-            "x509 -req -in redis.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem";
-        openssl(at, sign);
         let file = |name: &str| at.join(name).to_str().unwrap().to_owned();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = RedisServer::builder()
@@ -58,15 +78,7 @@ impl Secure {
 
     /// Runs one of the tests below in a process that trusts this file of certificates.
     fn have(&self, trusted: &str, host: &str, test: &str) {
-        let ran = Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--ignored", "--nocapture"])
-            .env("SSL_CERT_FILE", self.dir.path().join(trusted))
-            .env_remove("SSL_CERT_DIR")
-            .env(URL, format!("rediss://:a%20secret@{host}:{}", self.port))
-            .output()
-            .unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-        assert!(ran.status.success() && said.contains("1 passed"), "{test}, trusting {trusted}: {said}");
+        have(&self.dir.path().join(trusted), &format!("rediss://:a%20secret@{host}:{}", self.port), test);
     }
 }
 

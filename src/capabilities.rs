@@ -1,0 +1,276 @@
+//! What the servers of a client can do, as far as locks have a use for it: asked once, and remembered.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::client::Client;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::names::LockName;
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
+
+static INFO: Script = Script::bare("capabilities/info", "INFO");
+static CLUSTER: Script = Script::bare("capabilities/cluster", "CLUSTER");
+static PUBSUB: Script = Script::bare("capabilities/pubsub", "PUBSUB");
+static EVAL: Script = Script::bare("capabilities/eval", "EVAL");
+static EVALSHA: Script = Script::bare("capabilities/evalsha", "EVALSHA");
+static PUBLISH: Script = Script::bare("capabilities/publish", "PUBLISH");
+static SPUBLISH: Script = Script::bare("capabilities/spublish", "SPUBLISH");
+
+/// The hash of no script.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+
+/// How many names are looked at, so that each server has one of its own: enough for hundreds of servers.
+const NAMES: u32 = 16_384;
+
+/// Forks by the line of `INFO` that has their version; where none of these is there, it is Redis.
+const FORKS: [&str; 5] = ["valkey", "keydb", "dragonfly", "kvrocks", "garnet"];
+
+/// What the servers of a client can do, and may do for its login: [`Client::capabilities`].
+///
+/// Of several servers, what all of them can; `None` is what nobody knows, because no server has said so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// What the server is: `redis`, `valkey` and so on.
+    pub server: Option<String>,
+    /// Its version; of several servers the lowest.
+    pub version: Option<String>,
+    /// Servers that have names: one, or the primaries of a cluster.
+    pub servers: usize,
+    /// True when each name's server is found by its slot: the client was connected by `redis-cluster://`.
+    pub cluster: bool,
+    /// Whether the server is one of a cluster. Where it is and [`cluster`](Self::cluster) is false, names of all other servers are
+    /// refused.
+    pub in_cluster: Option<bool>,
+    /// Whether the server knows `CLUSTER NODES`, which a client of a cluster needs.
+    pub cluster_nodes: Option<bool>,
+    /// Whether the server knows channels that are a slot's own. Those are used in a cluster, unless
+    /// [`Builder::sharded`](crate::Builder::sharded) says otherwise.
+    pub sharded_channels: Option<bool>,
+    /// Whether messages can be sent and heard, by whichever channels the client uses. Without, who waits looks every
+    /// [`Options::poll_cap`](crate::Options::poll_cap).
+    pub messages: Option<bool>,
+    /// Whether scripts run (`EVAL`). Without, there are no locks.
+    pub scripts: Option<bool>,
+    /// Whether the server knows scripts by their hash (`EVALSHA`). Without,
+    /// [`Builder::script_cache`](crate::Builder::script_cache) has to be off.
+    pub script_cache: Option<bool>,
+    /// Whether a script may touch keys that it does not declare, of several slots of a cluster's server. A client finds it out by the
+    /// first commands that many share ([`guide::clusters`](crate::guide::clusters)): `None` until then, and where there is no cluster.
+    pub undeclared_keys: Option<bool>,
+}
+
+impl Capabilities {
+    /// What is known to be missing, and what that means: a sentence each. Empty where nothing is.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let no = |capability: Option<bool>| capability == Some(false);
+        let all = [
+            (no(self.scripts), "scripts (EVAL): there are no locks without"),
+            (no(self.script_cache), "scripts by their hash (EVALSHA): set Builder::script_cache(false)"),
+            (no(self.messages), "messages: whoever waits looks for itself, every Options::poll_cap"),
+            (
+                self.in_cluster == Some(true) && !self.cluster,
+                "the other servers of its cluster: connect by redis-cluster://",
+            ),
+        ];
+        all.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| what).collect()
+    }
+
+    /// What both of two servers can.
+    fn and(self, other: Self) -> Self {
+        let both = |one: Option<bool>, other: Option<bool>| match (one, other) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        };
+        let is_older = match (&self.version, &other.version) {
+            (Some(one), Some(other)) => order(one, other) != Ordering::Greater,
+            (one, _) => one.is_some(),
+        };
+        let (server, version) = if is_older { (self.server, self.version) } else { (other.server, other.version) };
+        Self {
+            server,
+            version,
+            servers: self.servers + other.servers,
+            cluster: self.cluster && other.cluster,
+            in_cluster: both(self.in_cluster, other.in_cluster),
+            cluster_nodes: both(self.cluster_nodes, other.cluster_nodes),
+            sharded_channels: both(self.sharded_channels, other.sharded_channels),
+            messages: both(self.messages, other.messages),
+            scripts: both(self.scripts, other.scripts),
+            script_cache: both(self.script_cache, other.script_cache),
+            undeclared_keys: both(self.undeclared_keys, other.undeclared_keys),
+        }
+    }
+
+    /// Takes over what a server says of itself (`INFO server`).
+    fn read_info(&mut self, info: &str) {
+        let field = |name: &str| {
+            let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map(|value| value.trim().to_owned())
+        };
+        let fork = FORKS.into_iter().find_map(|fork| Some((fork, field(&format!("{fork}_version"))?)));
+        if let Some((server, version)) = fork.or_else(|| Some(("redis", field("redis_version")?))) {
+            (self.server, self.version) = (Some(server.to_owned()), Some(version));
+        }
+        self.in_cluster = field("redis_mode").or_else(|| field("server_mode")).map(|mode| mode == "cluster");
+    }
+}
+
+/// Which of two versions is the higher one, number by number.
+fn order(one: &str, other: &str) -> Ordering {
+    let numbers = |version: &str| -> Vec<u32> {
+        version.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    };
+    numbers(one).cmp(&numbers(other))
+}
+
+impl Client {
+    /// What the servers can do, and may do for this login, as far as locks have a use for it. What is
+    /// [`missing`](Capabilities::missing) is logged, once.
+    ///
+    /// ```no_run
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let capabilities = client.capabilities().await?;
+    /// if capabilities.messages == Some(false) {
+    ///     eprintln!("whoever waits looks for itself: {:?}", client.options().poll_cap);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: nothing at connect. The first call, six commands and a subscription, which ends again, at each server, all in flight
+    /// together; every later one, of any clone, nothing: servers that join a cluster are not asked. A server logs what it refuses
+    /// (`ACL LOG`). *Cancel safety*: once begun it is carried through in the background. *Errors*:
+    /// [`Error::Connection`](crate::Error::Connection) and [`Error::Timeout`](crate::Error::Timeout) when one of the servers
+    /// does not answer; the next call asks again.
+    pub async fn capabilities(&self) -> Result<Capabilities> {
+        let engine = Arc::clone(self.engine());
+        engine.check_open()?;
+        let asking = async move {
+            let found = engine.capabilities.get_or_try_init(async || {
+                let found = find(&engine).await?;
+                let missing = found.missing();
+                if !missing.is_empty() {
+                    tracing::warn!(
+                        ?missing,
+                        "the server cannot do all that locks have a use for, or not for this login"
+                    );
+                }
+                Ok(found)
+            });
+            let undeclared_keys = engine.topology.undeclared_keys();
+            found.await.map(|found| Capabilities { undeclared_keys, ..found.clone() })
+        };
+        self.engine().home().spawn(asking).await
+    }
+}
+
+/// Asks each server.
+async fn find(engine: &Engine) -> Result<Capabilities> {
+    let name = |n: u32| LockName::new(&engine.options.name_prefix, &format!("distlock:asks:{}:{n}", engine.id));
+    let names = engine.topology.one_each((0..NAMES).map(name));
+    let each = futures::future::try_join_all(names.iter().map(|name| find_at(engine, name))).await?;
+    Ok(each.into_iter().reduce(Capabilities::and).unwrap_or_default())
+}
+
+/// Asks the server of a name.
+async fn find_at(engine: &Engine, name: &LockName) -> Result<Capabilities> {
+    let ask = async |script: &'static Script, words: &[&[u8]]| {
+        let words = words.iter().map(|word| Arg::Text(Bytes::copy_from_slice(word))).collect();
+        answered(name, engine.topology.run(name, Call { script, keys: 0, words }).await)
+    };
+    let is_sharded = engine.topology.publish(name) == b"SPUBLISH"[..];
+    let publish = if is_sharded { &SPUBLISH } else { &PUBLISH };
+    let heard = async || {
+        let subscribed = engine.topology.subscribe(name).await;
+        engine.topology.unsubscribe(name).await;
+        subscribed
+    };
+    let ((info, nodes, sharded, eval, evalsha), (published, heard)) = futures::future::join(
+        futures::future::join5(
+            ask(&INFO, &[b"server"]),
+            ask(&CLUSTER, &[b"NODES"]),
+            ask(&PUBSUB, &[b"SHARDNUMSUB"]),
+            ask(&EVAL, &[b"return 1", b"0"]),
+            ask(&EVALSHA, &[NO_SCRIPT.as_bytes(), b"0"]),
+        ),
+        futures::future::join(ask(publish, &[&name.channel, b"0"]), heard()),
+    )
+    .await;
+    let mut found = Capabilities { servers: 1, cluster: engine.topology.is_cluster(), ..Capabilities::default() };
+    if let Ok(Reply::Text(text)) = info? {
+        found.read_info(&String::from_utf8_lossy(&text));
+    }
+    found.cluster_nodes = Some(nodes?.map_or_else(|why| why.contains("support disabled"), |_| true));
+    found.sharded_channels = Some(sharded?.is_ok());
+    found.scripts = Some(eval?.is_ok());
+    found.script_cache = Some(evalsha?.map_or_else(|why| why.starts_with("NOSCRIPT"), |_| true));
+    // A subscription is tried again and again where its connection is away, so no answer says nothing.
+    let heard = match heard {
+        Ok(()) => Some(true),
+        Err(fault) => (fault.kind == FaultKind::Refused).then_some(false),
+    };
+    found.messages = if published?.is_ok() { heard } else { Some(false) };
+    Ok(found)
+}
+
+/// A server's answer, or its words where it refused; an error where there is none.
+fn answered<T>(name: &LockName, outcome: Result<T, Fault>) -> Result<Result<T, String>> {
+    match outcome {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(fault) if fault.kind == FaultKind::Refused => Ok(Err(fault.message)),
+        Err(fault) => Err(fault.to_error(&name.as_written)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(info: &str) -> Capabilities {
+        let mut found = Capabilities { servers: 1, ..Capabilities::default() };
+        found.read_info(info);
+        found
+    }
+
+    #[test]
+    fn a_server_is_what_it_says_of_itself() {
+        for (info, server, version, in_cluster) in [
+            (
+                "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n",
+                Some("redis"),
+                Some("7.0.15"),
+                Some(false),
+            ),
+            (
+                "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.1\r\nserver_mode:cluster\r\n",
+                Some("valkey"),
+                Some("9.0.1"),
+                Some(true),
+            ),
+            ("redis_version:7.4.0\ndragonfly_version:df-v1.24.0\n", Some("dragonfly"), Some("df-v1.24.0"), None),
+            ("nothing", None, None, None),
+        ] {
+            let found = of(info);
+            assert_eq!((found.server.as_deref(), found.version.as_deref()), (server, version), "{info}");
+            assert_eq!(found.in_cluster, in_cluster, "{info}");
+        }
+    }
+
+    #[test]
+    fn several_servers_can_what_all_of_them_can() {
+        let new = Capabilities { messages: Some(true), scripts: Some(true), ..of("valkey_version:9.10.0") };
+        let old = Capabilities { messages: Some(false), ..of("valkey_version:9.9.1") };
+        for found in [new.clone().and(old.clone()), old.and(new)] {
+            assert_eq!((found.version.as_deref(), found.servers), (Some("9.9.1"), 2));
+            assert_eq!((found.messages, found.scripts, found.undeclared_keys), (Some(false), None, None));
+            assert_eq!(found.missing().len(), 1);
+        }
+    }
+}

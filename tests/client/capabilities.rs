@@ -1,0 +1,151 @@
+//! What a client tells of its servers.
+
+use std::collections::BTreeMap;
+
+use bed::{Bed, at_one, is_cluster, reentrant};
+use distlock::{Capabilities, Client, Flavour};
+use distlock_support::server::Builder;
+use distlock_support::{Admin, RedisServer};
+
+/// What was asked since the last time, by the commands of the client alone.
+async fn asked(bed: &Bed) -> BTreeMap<String, u64> {
+    let mut stats = bed.admin.commandstats().await;
+    bed.admin.reset_stats().await;
+    stats.retain(|name, _| !["config", "client", "ping", "hello"].iter().any(|own| name.starts_with(own)));
+    stats
+}
+
+/// A user who may do all but this.
+async fn forbid(admin: &Admin, commands: &[&str]) {
+    let mut user = vec!["ACL", "SETUSER", "proxy", "reset", "on", ">secret", "~*", "&*", "+@all"];
+    user.extend(commands);
+    admin.cmd::<()>(&user).await;
+}
+
+#[tokio::test]
+async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        asked(bed).await;
+        let (one, other) = (client.clone(), client.clone());
+        let (found, again) = tokio::join!(one.capabilities(), other.capabilities());
+        let found = found.unwrap();
+        assert_eq!(again.unwrap(), found);
+        let each = if is_cluster() { 3 } else { 1 };
+        let all = asked(bed).await;
+        for command in
+            ["info", "cluster|nodes", "pubsub|shardnumsub", "eval", "evalsha", "publish", "subscribe", "unsubscribe"]
+        {
+            assert_eq!(all.get(command), Some(&each), "{command}: {all:?}");
+        }
+        assert_eq!(all.len(), 8, "{all:?}");
+        assert_eq!(client.capabilities().await.unwrap(), found);
+        assert_eq!(asked(bed).await.into_keys().collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(found.missing(), [""; 0]);
+        let version = found.version.clone().expect("it tells");
+        assert!(version.starts_with(|digit: char| digit.is_ascii_digit()), "{version}");
+        assert!(matches!(found.server.as_deref(), Some("redis" | "valkey")), "{found:?}");
+        assert_eq!((found.servers as u64, found.cluster, found.in_cluster), (each, is_cluster(), Some(is_cluster())));
+        let knows_sharded = version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7;
+        assert_eq!(found.sharded_channels, Some(knows_sharded));
+        let rest = [found.cluster_nodes, found.messages, found.scripts, found.script_cache];
+        assert_eq!((rest, found.undeclared_keys), ([Some(true); 4], None));
+        client.shutdown(bed::secs(5)).await.unwrap();
+        assert!(matches!(client.capabilities().await, Err(distlock::Error::Closed)));
+    })
+    .await;
+}
+
+/// What a user may not do is not there for it, and all else is.
+#[tokio::test]
+async fn what_a_login_may_not_do_is_told() {
+    reentrant(async |bed| {
+        let sound = bed.client().await.capabilities().await.unwrap();
+        let without = |change: fn(&mut Capabilities)| {
+            let mut found = sound.clone();
+            change(&mut found);
+            found
+        };
+        let publish = if is_cluster() { "-spublish" } else { "-publish" };
+        let subscribe = if is_cluster() { "-ssubscribe" } else { "-subscribe" };
+        let unknown: fn(&mut Capabilities) =
+            |found| (found.server, found.version, found.in_cluster) = (None, None, None);
+        for (rules, expected, missing) in [
+            (&["-info"][..], without(unknown), 0),
+            (&[publish], without(|found| found.messages = Some(false)), 1),
+            (&[subscribe], without(|found| found.messages = Some(false)), 1),
+            (&["-eval"], without(|found| found.scripts = Some(false)), 1),
+            (&["-evalsha"], without(|found| found.script_cache = Some(false)), 1),
+            (
+                &["-evalsha", "-eval", publish],
+                without(|found| {
+                    (found.scripts, found.script_cache, found.messages) = (Some(false), Some(false), Some(false));
+                }),
+                3,
+            ),
+        ] {
+            forbid(&bed.admin, rules).await;
+            let login = bed.builder().username("proxy").password("secret").preflight(false);
+            let client = bed.connect(login).await;
+            let found = client.capabilities().await.unwrap();
+            assert_eq!((&found, found.missing().len()), (&expected, missing), "{rules:?}");
+        }
+    })
+    .await;
+}
+
+async fn connect(server: &RedisServer) -> Client {
+    bed::builder(&server.url()).preflight(false).connect().await.unwrap()
+}
+
+fn renamed(commands: &[&str]) -> Builder {
+    let rename = |server: Builder, command: &&str| server.arg("--rename-command", command).arg("", "");
+    commands.iter().fold(RedisServer::builder(), rename)
+}
+
+/// As at a proxy that lets few commands through: locks are had as far as that goes.
+#[tokio::test]
+async fn what_a_server_does_not_know_is_told_and_locks_do_without_what_they_can() {
+    let server = renamed(&["EVALSHA", "CLUSTER", "PUBSUB", "PUBLISH"]).start();
+    let client = bed::builder(&server.url()).preflight(false).script_cache(false).connect().await.unwrap();
+    let found = client.capabilities().await.unwrap();
+    assert_eq!(
+        (found.cluster_nodes, found.sharded_channels, found.in_cluster),
+        (Some(false), Some(false), Some(false))
+    );
+    assert_eq!((found.messages, found.scripts, found.script_cache), (Some(false), Some(true), Some(false)));
+    assert_eq!(found.missing().len(), 2, "{:?}", found.missing());
+    for flavour in Flavour::ALL.iter().copied() {
+        let guard = client.lock(flavour, &flavour.to_string()).lock().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    bed::idle(&client).await;
+    client.shutdown(bed::secs(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_of_one_server_of_a_cluster_is_told_of_the_others() {
+    let server = bed::cluster_node().await;
+    let client = connect(&server).await;
+    let found = client.capabilities().await.unwrap();
+    assert_eq!((found.cluster, found.in_cluster, found.servers), (false, Some(true), 1));
+    assert!(matches!(found.missing()[..], [why] if why.contains("redis-cluster://")), "{:?}", found.missing());
+    client.shutdown(bed::secs(5)).await.unwrap();
+}
+
+/// An error, and the next call asks again.
+#[tokio::test]
+async fn a_server_that_is_away_is_asked_again() {
+    at_one(
+        |client, name| client.lock(Flavour::Reentrant, name),
+        async |bed| {
+            let client = bed.quick().await;
+            bed.server.kill9();
+            let error = client.capabilities().await.unwrap_err();
+            assert!(error.is_retryable(), "{error}");
+            bed.server.restart();
+            bed::eventually("it is asked again", bed::secs(10), async || client.capabilities().await.is_ok()).await;
+        },
+    )
+    .await;
+}

@@ -1,0 +1,153 @@
+//! What is sent where names are on several primaries, by their own counts. What costs the same as with one server is counted in
+//! `cost.rs` of each flavour, over a cluster, too.
+
+use distlock::{Acquire, DistLock as _, Flavour, RedLock};
+use distlock_support::cluster::key_in;
+use distlock_support::{Admin, Cluster};
+use futures::future::join_all;
+
+use crate::{client, end, lock, primaries};
+
+/// Two names in each of these slots, which are on three primaries, two on each.
+const SLOTS: [u16; 6] = [10, 20, 6_000, 6_010, 16_000, 16_010];
+
+fn names(prefix: &str) -> Vec<String> {
+    let pair = |slot| ["a", "b"].map(|one| key_in(slot, &format!("{prefix}:{one}:")));
+    SLOTS.into_iter().flat_map(pair).collect()
+}
+
+/// The scripts that were run since the last time.
+async fn scripts(admin: &Admin) -> u64 {
+    let stats = admin.commandstats().await;
+    admin.reset_stats().await;
+    ["eval", "evalsha"].iter().filter_map(|name| stats.get(*name)).sum()
+}
+
+async fn begin() -> (Cluster, Admin) {
+    let cluster = primaries(3).await;
+    let admin = Admin::of_cluster(&cluster).await;
+    (cluster, admin)
+}
+
+#[tokio::test]
+async fn a_list_of_names_is_a_command_for_each_slot_and_one_for_each_release() {
+    let (cluster, admin) = begin().await;
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let multi = one.multi(names("list"));
+    scripts(&admin).await;
+    // The first time primaries are told the scripts as well, by a command more.
+    for told in [2, 1] {
+        let guard = multi.lock().await.unwrap();
+        let taken = scripts(&admin).await;
+        assert!(taken == 6 || taken <= 6 * told, "taken by {taken}");
+        guard.unlock().await.unwrap();
+        bed::idle(&one).await;
+        let given = scripts(&admin).await;
+        assert!(given == 12 || given <= 12 * told, "given back by {given}");
+    }
+    // One name that somebody has: those of the other slots are given back.
+    let theirs = lock(&other, Flavour::Reentrant, &names("list")[0]).lock().await.unwrap();
+    scripts(&admin).await;
+    assert!(multi.try_lock().await.unwrap().is_none());
+    bed::idle(&one).await;
+    assert_eq!(scripts(&admin).await, 6 + 10, "taken, and all but two given back");
+    theirs.unlock().await.unwrap();
+    end(one).await;
+    end(other).await;
+}
+
+/// Those of read-write locks, which touch keys beside their own, go slot by slot.
+#[tokio::test]
+async fn renewal_is_a_command_for_each_primary() {
+    let (cluster, admin) = begin().await;
+    let one = client(&cluster).await;
+    for flavour in crate::FLAVOURS {
+        let names = names(&flavour.to_string());
+        let locks: Vec<_> = names.iter().map(|name| lock(&one, flavour, name)).collect();
+        let guards: Vec<_> =
+            join_all(locks.iter().map(|lock| lock.lock())).await.into_iter().map(Result::unwrap).collect();
+        one.renew_now().await;
+        scripts(&admin).await;
+        assert_eq!(one.renew_now().await.renewed, names.len(), "{flavour}");
+        let commands = if matches!(flavour, Flavour::Read | Flavour::Write) { 6 } else { 3 };
+        assert_eq!(scripts(&admin).await, commands, "{flavour}");
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    }
+    end(one).await;
+}
+
+/// A name costs the same wherever it lives.
+#[tokio::test]
+async fn lock_and_unlock_are_two_commands_on_every_primary() {
+    let (cluster, admin) = begin().await;
+    let one = client(&cluster).await;
+    for flavour in crate::FLAVOURS {
+        let own = if flavour == Flavour::Plain { 1 } else { 2 };
+        let names = names(&flavour.to_string());
+        for told in [true, false] {
+            for name in &names {
+                scripts(&admin).await;
+                let lock = lock(&one, flavour, name);
+                let guard = lock.acquire(Acquire::new()).await.unwrap().unwrap();
+                guard.unlock().await.unwrap();
+                let sent = scripts(&admin).await;
+                assert!(sent == own || told && sent <= 2 * own, "{name}: {sent}");
+            }
+        }
+    }
+    end(one).await;
+}
+
+#[tokio::test]
+async fn connecting_is_a_probe_and_two_connections_for_each_primary_and_two_for_each_server_named() {
+    let (cluster, admin) = begin().await;
+    let connections = async || {
+        let info: String = admin.cmd(&["INFO", "stats"]).await;
+        let counts = info.lines().filter_map(|line| line.strip_prefix("total_connections_received:"));
+        counts.map(|count| count.trim().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    admin.reset_stats().await;
+    let (one, another) = (client(&cluster).await, client(&cluster).await);
+    // Of the servers named the first that answers is enough, and the others may not be connected to any more.
+    bed::eventually("all stand", crate::secs(10), async || connections().await >= 2 * 8).await;
+    let all = async || admin.others().await.len();
+    bed::eventually("two each", crate::secs(10), async || all().await == 2 * 6).await;
+    let made = connections().await;
+    assert!(made <= 2 * 12, "{made}");
+    // The first client tells each server the script.
+    assert_eq!(scripts(&admin).await, 3 * 2 + 3);
+    end(one).await;
+    end(another).await;
+}
+
+/// Whose nodes are clusters.
+#[tokio::test]
+async fn a_redlock_over_clusters_is_a_command_at_each() {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        let cluster = primaries(1).await;
+        let (client, admin) = (client(&cluster).await, Admin::of_cluster(&cluster).await);
+        client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
+        nodes.push((cluster, client, admin));
+    }
+    let lock = RedLock::new(nodes.iter().map(|(_, client, _)| client.clone()), "x");
+    for (_, _, admin) in &nodes {
+        scripts(admin).await;
+    }
+    for _ in 0..10 {
+        let guard = lock.acquire(Acquire::new().lease(crate::secs(20))).await.unwrap().expect("nobody has it");
+        bed::eventually("all have granted it", crate::secs(5), async || guard.members().len() == 3).await;
+        guard.unlock().await.unwrap();
+        for (_, client, _) in &nodes {
+            bed::idle(client).await;
+        }
+    }
+    for (_, _, admin) in &nodes {
+        assert_eq!(scripts(admin).await, 20);
+    }
+    for (_, client, _) in nodes {
+        end(client).await;
+    }
+}

@@ -1,0 +1,79 @@
+//! What the locks are for: on a server of its own, which keeps the largest number that it has seen of each name, and writes down
+//! who came and went.
+
+use std::time::SystemTime;
+
+use distlock_support::Admin;
+
+/// The time of day in µs, which is one for all processes here and for the resource.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    u64::try_from(since.as_micros()).expect("some more years")
+}
+
+const ENTER: &str = "
+local now, largest = redis.call('time'), tonumber(redis.call('hget', 'largest', ARGV[1]) or '0')
+if tonumber(ARGV[3]) > largest then redis.call('hset', 'largest', ARGV[1], ARGV[3]) end
+local at = string.format('%.0f', now[1] * 1000000 + now[2])
+redis.call('rpush', 'history', table.concat({'enter', ARGV[1], ARGV[2], ARGV[3], largest, at}, ' '))";
+
+/// The resource, as a process sees it.
+pub(crate) struct Resource(Admin);
+
+/// What has happened to it, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Somebody came in with a number; `largest` had come before.
+    Enter { name: String, section: String, token: u64, largest: u64, at: u64 },
+    /// And was done, by its own account at `ended`; because it was told that the lock is lost, or so.
+    Leave { section: String, lost: bool, ended: u64 },
+}
+
+impl Resource {
+    pub(crate) async fn connect(url: &str) -> Self {
+        Self(Admin::from_url(url).await)
+    }
+
+    pub(crate) async fn enter(&self, name: &str, section: &str, token: u64) {
+        self.0.cmd::<()>(&["EVAL", ENTER, "0", name, section, &token.to_string()]).await;
+    }
+
+    pub(crate) async fn leave(&self, section: &str, lost: bool, ended: u64) {
+        self.note("history", &[format!("leave {section} {lost} {ended}")]).await;
+    }
+
+    /// Writes lines of another kind down: `failed` or `late`.
+    pub(crate) async fn note(&self, list: &str, lines: &[String]) {
+        let words: Vec<&str> = ["RPUSH", list].into_iter().chain(lines.iter().map(String::as_str)).collect();
+        self.0.cmd::<()>(&words).await;
+    }
+
+    pub(crate) async fn ping(&self) {
+        self.0.cmd::<()>(&["PING"]).await;
+    }
+
+    pub(crate) async fn notes(&self, list: &str) -> Vec<String> {
+        self.0.cmd(&["LRANGE", list, "0", "-1"]).await
+    }
+
+    pub(crate) async fn history(&self) -> Vec<Event> {
+        self.notes("history").await.iter().map(|line| parse(line).expect("a line of ours")).collect()
+    }
+}
+
+fn parse(line: &str) -> Option<Event> {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        ["enter", name, section, token, largest, at] => Some(Event::Enter {
+            name: name.to_owned(),
+            section: section.to_owned(),
+            token: token.parse().ok()?,
+            largest: largest.parse().ok()?,
+            at: at.parse().ok()?,
+        }),
+        ["leave", section, lost, ended] => {
+            Some(Event::Leave { section: section.to_owned(), lost: lost.parse().ok()?, ended: ended.parse().ok()? })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,115 @@
+//! The least rights of `docs/acl.md` and `docs/clusters.md` while slots move. What else needs them is in `tests/client/acl.rs`, over a
+//! cluster, too.
+
+use distlock::{Builder, Client, Error, Flavour};
+use distlock_support::cluster::key_in;
+use distlock_support::{Admin, Cluster};
+
+use crate::{FLAVOURS, end, kept, lock, ms, primaries, secs};
+
+/// The list of a page.
+fn block(page: &'static str) -> &'static str {
+    let (_, block) = page.split_once("```acl\n").expect("the page has the list");
+    block.split_once("```").expect("the block ends").0
+}
+
+/// A cluster with a user who may do this, less one.
+async fn with_rights(without: &str) -> (Cluster, Admin) {
+    let cluster = primaries(2).await;
+    let admin = Admin::of_cluster(&cluster).await;
+    let list = [block(include_str!("../../docs/acl.md")), block(include_str!("../../docs/clusters.md"))].concat();
+    let rules = list.split_whitespace().skip(1).filter(|rule| *rule != without);
+    // Those for one server are replaced.
+    let rules = rules.filter(|rule| !["+subscribe", "+unsubscribe", "+publish"].contains(rule));
+    let setuser: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(rules).collect();
+    admin.cmd::<()>(&setuser).await;
+    admin.cmd::<()>(&["ACL", "LOG", "RESET"]).await;
+    (cluster, admin)
+}
+
+fn builder(cluster: &Cluster) -> Builder {
+    bed::builder(&cluster.url()).username("locks").password("SECRET").name_prefix("app:")
+}
+
+async fn refused(admin: &Admin) -> Vec<redis::Value> {
+    admin.cmd(&["ACL", "LOG"]).await
+}
+
+/// A name whose key is in this slot, once it has the prefix.
+fn name_in(slot: u16, prefix: &str) -> String {
+    key_in(slot, &format!("app:{prefix}"))["app:".len()..].to_owned()
+}
+
+async fn turn(client: &Client, flavour: Flavour, name: &str) {
+    lock(client, flavour, name).try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn they_are_enough_while_slots_move() {
+    let (cluster, admin) = with_rights("").await;
+    let (one, other) = (builder(&cluster).connect().await.unwrap(), builder(&cluster).connect().await.unwrap());
+    let to = &cluster.nodes()[1];
+    for (flavour, slot) in FLAVOURS.into_iter().zip(100..) {
+        let name = name_in(slot, "held:");
+        let guard = lock(&one, flavour, &name).lock().await.unwrap();
+        let waiter = (flavour != Flavour::Read).then(|| {
+            let lock = lock(&other, flavour, &name);
+            tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+        });
+        cluster.move_slot(slot, to).await;
+        kept(&one, 1).await;
+        guard.unlock().await.unwrap();
+        if let Some(waiter) = waiter {
+            tokio::time::timeout(secs(20), waiter).await.expect("it is told").unwrap();
+        }
+        bed::idle(&other).await;
+    }
+    // Those with one key are had while their slot is half moved.
+    cluster.open_slot(200, to).await;
+    for flavour in [Flavour::Reentrant, Flavour::Spin, Flavour::Plain] {
+        turn(&one, flavour, &name_in(200, &format!("open:{flavour}:"))).await;
+    }
+    assert!(admin.calls("asking").await > 0, "nothing was asked for behind an ASKING");
+    cluster.close_slot(200).await;
+    let refused = refused(&admin).await;
+    assert!(refused.is_empty(), "{refused:?}");
+    end(one).await;
+    end(other).await;
+}
+
+/// An error that may be tried again, within the time of a command.
+#[tokio::test]
+async fn without_asking_a_slot_is_waited_for_until_it_is_whole() {
+    let (cluster, admin) = with_rights("+asking").await;
+    let client = builder(&cluster).command_timeout(ms(600)).connect().await.unwrap();
+    let to = &cluster.nodes()[1];
+    let name = name_in(200, "open:");
+    cluster.open_slot(200, to).await;
+    let error = lock(&client, Flavour::Reentrant, &name).try_lock().await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("slot 200"), "{error:?}");
+    assert!(!refused(&admin).await.is_empty());
+    let lock_there = lock(&client, Flavour::Reentrant, &name);
+    let waiter = tokio::spawn(async move { lock_there.lock_for(secs(20)).await });
+    tokio::time::sleep(ms(700)).await;
+    cluster.close_slot(200).await;
+    waiter.await.unwrap().unwrap().expect("had once it is whole").unlock().await.unwrap();
+    end(client).await;
+}
+
+/// Each is told by what the server says, and leaves nothing.
+#[tokio::test]
+async fn who_has_no_right_to_a_name_is_told() {
+    let (cluster, admin) = with_rights("").await;
+    let stray =
+        bed::builder(&cluster.url()).username("locks").password("SECRET").preflight(false).connect().await.unwrap();
+    for flavour in FLAVOURS {
+        for slot in [100, 10_000] {
+            let error = lock(&stray, flavour, &key_in(slot, "other:")).try_lock().await.unwrap_err();
+            assert!(matches!(&error, Error::Server { message } if message.contains("NOPERM")), "{flavour}: {error:?}");
+        }
+    }
+    let error = distlock::DistLock::try_lock(&stray.multi(["other", "others"])).await.unwrap_err();
+    assert!(matches!(&error, Error::Server { .. }), "{error:?}");
+    assert_eq!(admin.keys().await, [""; 0]);
+    end(stray).await;
+}

@@ -1,0 +1,146 @@
+//! `rediss-cluster://`: nodes that speak TLS with clients and among each other. Both transports are fred's here.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use distlock::{Builder, Client, Error, Flavour};
+use distlock_support::cluster::key_in;
+use distlock_support::{Cluster, ClusterOptions};
+
+use crate::{certificates, have, url};
+
+/// A slot of each of three primaries.
+const SLOTS: [u16; 3] = [0, 8_000, 16_000];
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+async fn three(folder: &std::path::Path) -> Cluster {
+    Cluster::start(ClusterOptions::default().primaries(3).replicas(0).tls(folder)).await
+}
+
+/// As the test's second process is told to, over the transport under test.
+fn builder() -> Builder {
+    Client::builder(&url()).direct(true)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
+    let folder = certificates("IP:127.0.0.1");
+    let cluster = three(folder.path()).await;
+    let url = cluster.url();
+    assert!(url.starts_with("rediss-cluster://"), "{url}");
+    let trusted = folder.path().join("ca.pem");
+    // One seed is enough, and tells the others' ports for TLS.
+    let (first, _) = url.split_once(',').unwrap();
+    for url in [&*url, first] {
+        have(&trusted, url, "cluster::inner_locks_on_every_primary_wait_and_wake");
+    }
+    // A command that goes to the wrong server is told the right one's port for TLS.
+    let begun = tokio::task::spawn_blocking({
+        let (trusted, url) = (trusted.clone(), url.clone());
+        move || have(&trusted, &url, "cluster::inner_a_lock_is_kept_while_its_slot_moves")
+    });
+    let holder = &cluster.nodes()[0];
+    let name = key_in(SLOTS[0], "moves:");
+    let held = async || holder.admin().exists(&name).await;
+    bed::eventually("it is held", secs(20), held).await;
+    cluster.move_slot(SLOTS[0], &cluster.nodes()[1]).await;
+    begun.await.unwrap();
+    have(&folder.path().join("stranger.pem"), &url, "cluster::inner_refused");
+}
+
+/// Servers that call themselves by addresses for which their certificate is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostnames_are_those_of_the_address_map() {
+    let folder = certificates("DNS:localhost");
+    let cluster = three(folder.path()).await;
+    let trusted = folder.path().join("ca.pem");
+    have(&trusted, &cluster.url(), "cluster::inner_refused");
+    have(&trusted, &cluster.url(), "cluster::inner_locks_by_names");
+}
+
+async fn turns(client: &Client, other: &Client) {
+    for (flavour, slot) in Flavour::ALL.iter().flat_map(|flavour| SLOTS.map(|slot| (*flavour, slot))) {
+        let name = key_in(slot, &format!("{flavour}:"));
+        let guard = client.lock(flavour, &name).lock().await.unwrap();
+        if flavour != Flavour::Read {
+            assert!(other.lock(flavour, &name).try_lock().await.unwrap().is_none(), "{name}");
+        }
+        guard.unlock().await.unwrap();
+    }
+}
+
+async fn end(clients: impl IntoIterator<Item = Client>) {
+    for client in clients {
+        client.shutdown(secs(5)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_locks_on_every_primary_wait_and_wake() {
+    let other = Client::connect(&url()).await.unwrap();
+    for builder in [Client::builder(&url()), builder()] {
+        let client = builder.connect().await.unwrap();
+        assert_eq!(client.capabilities().await.unwrap().servers, 3);
+        turns(&client, &other).await;
+        for slot in SLOTS {
+            let name = key_in(slot, "wakes:");
+            let guard = client.reentrant(&name).lock().await.unwrap();
+            let lock = other.reentrant(&name);
+            let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+            bed::eventually("it waits", secs(5), async || other.stats().waiting == 1 && other.stats().under_way == 0)
+                .await;
+            let freed = Instant::now();
+            guard.unlock().await.unwrap();
+            let guard = waiter.await.unwrap();
+            assert!(freed.elapsed() < secs(2), "not woken by the message: {:?}", freed.elapsed());
+            guard.unlock().await.unwrap();
+        }
+        end([client]).await;
+    }
+    end([other]).await;
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_a_lock_is_kept_while_its_slot_moves() {
+    let client = builder().scan_interval(secs(3600)).connect().await.unwrap();
+    let name = key_in(SLOTS[0], "moves:");
+    let guard = client.reentrant(&name).lock().await.unwrap();
+    // Until the map is asked for in an hour, only a redirect tells: of the old primary, or of both while the slot is open.
+    let began = Instant::now();
+    while began.elapsed() < secs(3) {
+        client.renew_now().await;
+        assert!(guard.is_held());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    guard.unlock().await.unwrap();
+    let lock = client.reentrant(&name);
+    lock.try_lock().await.unwrap().expect("free again").unlock().await.unwrap();
+    end([client]).await;
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_locks_by_names() {
+    let (_, hosts) = url().split_once("://").map(|(scheme, hosts)| (scheme.to_owned(), hosts.to_owned())).unwrap();
+    let named = |host: &str| (host.to_owned(), host.replace("127.0.0.1", "localhost"));
+    let map: HashMap<String, String> = hosts.split(',').map(named).collect();
+    let client = Client::builder(&url()).address_map(map.clone()).connect().await.unwrap();
+    let other = builder().address_map(map).connect().await.unwrap();
+    turns(&client, &other).await;
+    end([client, other]).await;
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_refused() {
+    for builder in [Client::builder(&url()), builder()] {
+        let refused = builder.connect_timeout(secs(2)).connect().await;
+        let Err(Error::Connection { message, .. }) = &refused else { panic!("{refused:?}") };
+        assert!(message.to_lowercase().contains("cert"), "{message}");
+    }
+}
