@@ -38,7 +38,7 @@ local function lease(undo)
   end
 end
 
-local free = redis.call('exists', KEYS[1]) == 0
+local free = is_free(KEYS)
 local count = not free and redis.call('hget', KEYS[1], owner)
 if count then
   count = tonumber(count) or 0

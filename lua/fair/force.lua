@@ -15,10 +15,12 @@ if type(kind) == 'table' then kind = kind.ok end
 if kind ~= 'hash' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE the key holds a ' .. kind .. ', not a lock')
 end
+local waits = redis.pcall('lindex', KEYS[2], 0)
+if waits then is_free(KEYS) end
 local held = redis.call('del', KEYS[1])
+if not waits then return held end
 
 local function pass_on()
-  if not redis.call('lindex', KEYS[2], 0) then return 0 end
   load_queue(ARGV[5], ARGV[6], ARGV[7])
   return queue.serve(KEYS, queue.time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])
 end

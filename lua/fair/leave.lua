@@ -18,6 +18,7 @@ load_queue(ARGV[9], ARGV[10], ARGV[11])
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
 -- Others came to know the owner, and act as it; or its lease was made shorter.
 if hold == '' and found[2] then hold = '-' end
+local free = is_free(KEYS)
 if found[1] then
   local ids, left = '', 0
   if hold ~= '' then
@@ -26,7 +27,7 @@ if found[1] then
   end
   if ids and left == 0 then
     redis.call('del', KEYS[1])
-    reply = 0
+    reply, free = 0, true
   elseif ids then
     holds.write(KEYS[1], owner, left, ids)
     holds.rearm(KEYS[1], ARGV[3], left, ids, '', '0')
@@ -35,11 +36,10 @@ if found[1] then
 end
 
 local was_queued = queue.registered(KEYS, owner) == ARGV[5]
-local is_free = redis.call('exists', KEYS[1]) == 0
 local defers = false
 if was_queued and only_ours(KEYS) then
   -- Whoever is served next must stand in a list without leavers.
-  defers = leavers and not is_free
+  defers = leavers and not free
   if not defers then
     take_out()
     redis.call('lrem', KEYS[2], -1, owner)
@@ -72,10 +72,10 @@ if defers then
   return reply
 end
 
-if is_free then take_out() end
+if free then take_out() end
 if redis.call('exists', KEYS[2]) == 0 then
   redis.call('del', KEYS[3], KEYS[4])
-elseif is_free then
+elseif free then
   local served = queue.serve(KEYS, queue.time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
   if reply == 0 and type(served) ~= 'table' then reply = -served end
 end

@@ -80,6 +80,13 @@ local function take_out()
   end
 end
 
+-- Is the lock free? A script that writes asks so before its first write, together with a key that never is. Of a cluster's slot that
+-- is being moved, the server lets nobody touch a key that is not there, not even one that the script itself has deleted (a queue goes
+-- with its last waiter, a hash with its holder). That would stop it half way; so it is refused before, at either side.
+local function is_free(keys)
+  return redis.call('exists', keys[1], keys[4] .. ':none') == 0
+end
+
 -- Makes `queue`, without the settings that `load_queue` adds.
 local function make_queue()
   -- Clients refresh at least every 2.2 s, whatever their `wait` is.

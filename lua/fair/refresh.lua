@@ -66,6 +66,7 @@ local function refresh(keys, channels, places, nonces, is_shared)
   else
     local known = {}
     for i = 1, #places, 2 do known[places[i + 1]] = tonumber(places[i]) end
+    is_free(keys)
     load_queue(ARGV[4], ARGV[5], channels)
     load_mend()
     queued = mend.set(keys, known, at, wait)

@@ -27,16 +27,20 @@ if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
 
 local function pass_on()
-  if not redis.call('lindex', KEYS[2], 0) then return 0 end
   load_queue(ARGV[9], ARGV[10], ARGV[11])
   return queue.serve(KEYS, queue.time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
+end
+
+-- Who is first in the queue, or the server's reason for not telling; false = nobody waits.
+local function first()
+  return redis.pcall('lindex', KEYS[2], 0)
 end
 
 if not found[1] then
   load_holds()
   local holder = holds.somebody(KEYS[1])
   -- Also where a first copy freed it: free it is, whatever the other keys hold.
-  if not holder then pcall(pass_on) end
+  if not holder and first() then pcall(pass_on) end
   return holder
 end
 
@@ -50,7 +54,10 @@ if hold ~= '' then
   end
 end
 
+local waits = first()
+if waits then is_free(KEYS) end
 redis.call('del', KEYS[1])
+if not waits then return 0 end
 -- Free it is, whatever the other keys hold.
 local ran, served = pcall(pass_on)
 if not ran then return {0, type(served) == 'table' and served.err or served} end

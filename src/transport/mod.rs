@@ -130,7 +130,7 @@ impl Fault {
                 outcome_unknown: self.in_doubt(),
                 source: self.source.clone(),
             },
-            FaultKind::Refused if self.message.starts_with("WRONGTYPE") => {
+            FaultKind::Refused if is_wrong_type(&self.message) => {
                 Error::WrongType { name: Arc::clone(name), message: self.message.clone() }
             }
             FaultKind::Elsewhere if self.message.starts_with("MOVED") => Error::Server {
@@ -139,6 +139,14 @@ impl Fault {
             FaultKind::Refused | FaultKind::Elsewhere => Error::Server { message: self.message.clone() },
         }
     }
+}
+
+/// Is this what a server says of a key of another type? Before Redis 7 the place in the script stands in front of it.
+fn is_wrong_type(text: &str) -> bool {
+    let in_script = text.strip_prefix("ERR Error running script (call to ");
+    let mut parts = in_script.unwrap_or(text).split(": ").skip(usize::from(in_script.is_some()));
+    let said = parts.find(|part| !part.starts_with("@user_script"));
+    said.is_some_and(|said| said.starts_with("WRONGTYPE"))
 }
 
 impl fmt::Debug for Fault {
@@ -227,7 +235,11 @@ mod tests {
         for text in ["OOM command", "NOAUTH x", "NOPERM x", "ERR x", "NOBUSY"] {
             assert!(!refused(text).is_retryable(), "{text}");
         }
-        assert!(matches!(refused("WRONGTYPE Operation"), Error::WrongType { .. }));
+        let old = "ERR Error running script (call to f_c0): @user_script:604: WRONGTYPE Operation against a key";
+        for text in ["WRONGTYPE Operation", old] {
+            assert!(matches!(refused(text), Error::WrongType { .. }), "{text}");
+        }
+        assert!(matches!(refused("ERR a thing: WRONGTYPE"), Error::Server { .. }));
         let elsewhere = |text: &str| Fault::new(FaultKind::Elsewhere, text).to_error(&Arc::from("x"));
         assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
         // With one server there is nowhere else to go.

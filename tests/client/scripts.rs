@@ -172,7 +172,10 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     idle(client).await;
     lock.force_unlock().await.unwrap();
     match flavour {
-        Flavour::Fenced => drop(client.fenced("s").last_token().await.unwrap()),
+        Flavour::Fenced => {
+            client.fenced("s").last_token().await.unwrap();
+            client.fenced("s").expire_counter(secs(60)).await.unwrap();
+        }
         Flavour::Fair => drop(client.fair("s").queue().await.unwrap()),
         Flavour::Reentrant => {
             let all = client.multi(["m1", "m2", "m3"]);

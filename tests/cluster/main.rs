@@ -12,6 +12,7 @@ mod outage;
 mod quiet;
 mod rights;
 mod silent;
+mod turns;
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! A cluster that is shared with real Redisson: who holds keeps the other side out wherever the name is, releases wake across
 //! languages, and neither a failover nor a moved slot lets two in.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Flavour, Guard};
@@ -103,17 +104,37 @@ impl Shared {
         until_is("waiters of ours", stats, |stats| stats.waiting == waiters).await;
     }
 
-    /// Waits until a server has so many of this name's channels, all of them its slot's own.
+    /// The command by which releases are announced: Redis 6.2 has no channels of a slot's own.
+    async fn publish(&self) -> &'static str {
+        let is_sharded = self.node(0).admin().raw(&["PUBSUB", "SHARDCHANNELS"]).await.is_ok();
+        if is_sharded { "spublish" } else { "publish" }
+    }
+
+    /// Waits until a server has so many of this name's channels, all of them its slot's own; or all servers together, where
+    /// channels are no slot's (Redis 6.2).
     async fn listened_to(&self, node: &Node, name: &str, count: usize) {
         let tag = format!("{{{name}}}");
-        let channels = async || {
-            let mut channels = node.admin().shard_channels().await;
+        let of_name = async |node: &Node, sharded: bool| {
+            let admin = node.admin();
+            let mut channels = if sharded { admin.shard_channels().await } else { admin.channels().await };
             channels.retain(|channel| channel.contains(&tag));
             channels
         };
-        until_is("shard channels", channels, |channels| channels.len() == count).await;
-        let plain = node.admin().channels().await;
-        assert!(!plain.iter().any(|channel| channel.contains(&tag)), "{plain:?}");
+        if self.publish().await == "spublish" {
+            let channels = async || of_name(node, true).await;
+            until_is("shard channels", channels, |channels| channels.len() == count).await;
+            let plain = of_name(node, false).await;
+            assert!(plain.is_empty(), "{plain:?}");
+            return;
+        }
+        let channels = async || {
+            let mut all = BTreeSet::new();
+            for node in self.cluster.nodes().iter().filter(|node| node.is_running()) {
+                all.extend(of_name(node, false).await);
+            }
+            all
+        };
+        until_is("channels", channels, |channels| channels.len() == count).await;
     }
 
     /// What is told where nobody was woken.
@@ -240,18 +261,19 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind), t
         shared.listened_to(shared.node(node), &name, 1).await;
         // Once it listens it looks again.
         until("a second look", async || admin.calls("evalsha").await >= before + 2).await;
-        let published = admin.calls("spublish").await;
+        let publish = shared.publish().await;
+        let published = admin.calls(publish).await;
         let from = monotonic_ns();
         guard.unlock().await.expect("a lock held");
         // By the message `1` Redisson wakes those who sleep already; one who is about to after its look sleeps out its lease.
         let within = if held == Kind::Write { BUSY } else { SOON };
         let Some(woken) = waiter.within(within).await else {
-            let published = admin.calls("spublish").await - published;
+            let published = admin.calls(publish).await - published;
             let state = shared.state(node, &name).await;
             let what = format!("{name}: Java's waiter sleeps after {published} messages: {state}");
             assert!(held == Kind::Write && published == 1, "{what}");
             println!("{what}");
-            admin.cmd::<()>(&["SPUBLISH", &format!("redisson_rwlock:{{{name}}}"), "1"]).await;
+            admin.cmd::<()>(&[publish, &format!("redisson_rwlock:{{{name}}}"), "1"]).await;
             replied(waiter).await;
             replied(java.unlock()).await;
             shared.listened_to(shared.node(node), &name, 0).await;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock};
+use distlock_support::cluster::{SLOTS, add_slots};
 use distlock_support::proxy::{Action, Matcher, Proxy};
 use distlock_support::{Admin, RedisServer};
 
@@ -273,7 +274,7 @@ async fn a_key_of_another_type_among_them() {
 async fn a_server_that_refuses_keys_of_several_slots() {
     let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
     let admin = Admin::connect(&server).await;
-    admin.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    add_slots(&admin, 0..=SLOTS - 1).await;
     let up = async || admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");
     eventually("the cluster is up", secs(10), up).await;
     run_on(

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Client, DistLock as _, Flavour, Prefer};
+use distlock_support::cluster::{SLOTS, add_slots};
 use distlock_support::{Admin, Numbers, RedisServer};
 use tokio::task::JoinSet;
 
@@ -161,7 +162,7 @@ async fn names_with_braces_and_colons_work() {
 async fn both_halves_on_a_cluster_node() {
     let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
     let admin = Admin::connect(&server).await;
-    admin.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    add_slots(&admin, 0..=SLOTS - 1).await;
     let up = async || admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");
     eventually("the cluster is up", secs(10), up).await;
     drop(admin);

@@ -10,7 +10,9 @@ use crate::transport::{Fault, FaultKind};
 pub(super) fn fault(error: Error) -> Fault {
     let text = error.details();
     let code = text.split(' ').next().unwrap_or_default();
-    let refused = code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    let is_code = code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    // Before Redis 7 an error that a script caught and hands on has no code, but the place in the script.
+    let refused = is_code || code == "@user_script:";
     let kind = match error.kind() {
         ErrorKind::Timeout => FaultKind::TimedOut,
         _ if matches!(code, "MOVED" | "ASK" | "TRYAGAIN") => FaultKind::Elsewhere,
@@ -71,6 +73,11 @@ mod tests {
             (
                 ErrorKind::Unknown,
                 "ERR Script attempted to access a non local key in a cluster node",
+                FaultKind::Refused,
+            ),
+            (
+                ErrorKind::Unknown,
+                "@user_script: 530: The user executing the script can't run this command or subcommand",
                 FaultKind::Refused,
             ),
             (ErrorKind::InvalidArgument, "a key is no text", FaultKind::NotSent),

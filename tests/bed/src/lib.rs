@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
+use distlock_support::cluster::SLOTS;
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left, must, undisturbed};
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
@@ -152,7 +153,7 @@ pub fn is_cluster() -> bool {
 pub async fn cluster_node() -> RedisServer {
     let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
     let admin = Admin::connect(&server).await;
-    admin.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+    distlock_support::cluster::add_slots(&admin, 0..=SLOTS - 1).await;
     let deadline = Instant::now() + BUSY;
     while !admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok") {
         assert!(Instant::now() < deadline, "the cluster is not up");

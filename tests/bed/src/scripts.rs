@@ -31,6 +31,7 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
         ("fenced/acquire", with(&[HOLDS], &TAKE)),
         ("fenced/many", many(&[HOLDS], &[&TAKE, &["reentrant/release"]])),
         ("fenced/last", vec!["fenced/last"]),
+        ("fenced/expire", vec!["fenced/expire"]),
         ("plain/set", vec!["plain/set"]),
         ("plain/state", vec!["plain/state"]),
         ("plain/renew", with(&PLAIN, &["common/renew/begin", "plain/renew"])),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use distlock_support::cluster::{SLOTS, add_slots};
 use distlock_support::{Admin, RedisServer};
 use redis::Value;
 
@@ -36,7 +37,7 @@ impl Cluster {
     pub async fn form(bed: &Bed) -> Self {
         let other = server();
         let (here, there) = (Admin::connect(&bed.server).await, Admin::connect(&other).await);
-        let () = here.cmd(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+        add_slots(&here, 0..=SLOTS - 1).await;
         let (here_port, there_port) = (bed.server.port(), other.port());
         let () = there.cmd(&["CLUSTER", "SET-CONFIG-EPOCH", "2"]).await;
         let () = here.cmd(&["CLUSTER", "SET-CONFIG-EPOCH", "1"]).await;

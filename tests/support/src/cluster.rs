@@ -27,6 +27,7 @@ mod slot;
 mod view;
 
 pub use failover::Promotion;
+pub use form::add_slots;
 pub use node::Node;
 pub use options::ClusterOptions;
 pub use slot::{SLOTS, key_in, slot_of};

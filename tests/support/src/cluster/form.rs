@@ -1,5 +1,6 @@
 //! How a cluster comes to be, without redis-cli.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -8,6 +9,7 @@ use super::node::Node;
 use super::options::ClusterOptions;
 use super::slot::SLOTS;
 use super::until;
+use crate::Admin;
 use crate::ports::BUS_OFFSET;
 
 /// Nodes forget a handshake that came to nothing about so soon.
@@ -31,7 +33,7 @@ pub(super) async fn form(nodes: &[Node], primaries: usize) {
         // A node that knows others takes no epoch any more, and two primaries of one epoch would have to settle it.
         node.admin().cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
         if let Some((first, last)) = ranges.get(n) {
-            node.admin().cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
+            add_slots(node.admin(), *first..=*last).await;
         }
     }
     meet(nodes).await;
@@ -43,9 +45,15 @@ pub(super) async fn form(nodes: &[Node], primaries: usize) {
 }
 
 /// The slots of each primary, first and last.
-fn shares(primaries: usize) -> Vec<(usize, usize)> {
-    let slots = usize::from(SLOTS);
-    (0..primaries).map(|n| (n * slots / primaries, (n + 1) * slots / primaries - 1)).collect()
+fn shares(primaries: usize) -> Vec<(u16, u16)> {
+    let first = |n: usize| u16::try_from(n * usize::from(SLOTS) / primaries).unwrap_or(SLOTS);
+    (0..primaries).map(|n| (first(n), first(n + 1) - 1)).collect()
+}
+
+/// Has a node serve these slots, one by one: Redis 6.2 takes no ranges.
+pub async fn add_slots(admin: &Admin, slots: RangeInclusive<u16>) {
+    let words = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter().chain(slots.map(|slot| slot.to_string()));
+    admin.cmd_bytes::<(), _>(&words.collect::<Vec<_>>()).await;
 }
 
 /// Introduces each node to each other one: gossip alone takes longer the more there are.
@@ -81,7 +89,7 @@ mod tests {
     fn shares_are_all_slots_once() {
         for primaries in [1, 2, 3, 5, 7, 100] {
             let shares = shares(primaries);
-            assert_eq!((shares[0].0, shares[primaries - 1].1), (0, usize::from(SLOTS) - 1));
+            assert_eq!((shares[0].0, shares[primaries - 1].1), (0, SLOTS - 1));
             assert!(shares.windows(2).all(|two| two[0].1 + 1 == two[1].0), "{shares:?}");
         }
     }

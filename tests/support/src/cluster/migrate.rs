@@ -109,12 +109,24 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until all nodes know that the slots are `to`'s.
+    /// Waits until all nodes know that the slots are `to`'s, and by which epoch. A node that does not know the highest one gives
+    /// itself none above it with the next slot that it takes, and loses that slot to its source's next ping: the two then send
+    /// clients to each other for good.
     async fn moved(&self, slots: RangeInclusive<u16>, to: &Node) {
         until("all nodes to know of a move", async || {
             let map = self.agreed().await;
+            let epoch = to.view().await.myself().epoch;
             let known = slots.clone().all(|slot| map.owner(slot) == Some(to.id()));
-            known.then_some(()).ok_or_else(|| format!("{slots:?} are not at {} in {map:?}", to.addr()))
+            if !known {
+                return Err(format!("{slots:?} are not at {} in {map:?}", to.addr()));
+            }
+            for node in self.running() {
+                let seen = node.view().await.node(to.id()).map(|seen| seen.epoch);
+                if seen != Some(epoch) {
+                    return Err(format!("{} has epoch {seen:?} of {} and not {epoch}", node.addr(), to.addr()));
+                }
+            }
+            Ok(())
         })
         .await;
     }

@@ -1,0 +1,199 @@
+//! What every script is asked, and in which states: every call of a family is made in every state of it.
+//!
+//! Words stand between blanks. `''` is no text; `$a`, `$b`, `$c` are owners of ours, `$j` one of Java's; `$a/1` is the first cover of
+//! one; `$q`, `$d`, `$w`, `$m` are the keys beside the lock `s`; `$never` is a last moment that does not come; `@5000` is so many ms
+//! from now, as the deadline of a waiter of ours, `@j5000` as one of Java's.
+
+use std::collections::BTreeSet;
+
+/// How a script tells that a step failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// By an error; there is one step.
+    One,
+    /// An entry a step, which is the reason (renewals).
+    Entries,
+    /// An entry a step, which is `{'!', reason}` (`common/many`).
+    Many,
+    /// The time, then four entries a step, the first of which is the reason (`fair/refresh`).
+    Fours,
+}
+
+/// One call of a script.
+pub struct Call {
+    pub script: &'static str,
+    pub shape: Shape,
+    /// The arguments before those of the steps.
+    pub head: &'static str,
+    /// Keys and arguments of each step; of many, the number of the step is in front of the keys.
+    pub steps: &'static [(&'static str, &'static str)],
+}
+
+impl Call {
+    /// How many keys it declares, each counted once.
+    pub fn keys(&self) -> usize {
+        let numbers = usize::from(self.shape == Shape::Many);
+        let keys = self.steps.iter().flat_map(|(keys, _)| keys.split_whitespace().skip(numbers));
+        keys.collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// Scripts that share states.
+pub struct Family {
+    /// The commands that make each state. Each is about one key.
+    pub states: &'static [&'static [&'static str]],
+    pub calls: &'static [Call],
+}
+
+const fn one(script: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
+    Call { script, shape: Shape::One, head: "", steps: step }
+}
+
+const fn call(
+    script: &'static str,
+    shape: Shape,
+    head: &'static str,
+    steps: &'static [(&'static str, &'static str)],
+) -> Call {
+    Call { script, shape, head, steps }
+}
+
+const HELD: &[&str] = &["HSET s $a 1", "PEXPIRE s 20000"];
+const LISTED: &[&str] = &["HSET s $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000"];
+const TAKEN: &[&str] = &["HSET s $b 1", "PEXPIRE s 20000"];
+
+pub const FAMILIES: &[Family] =
+    &[REENTRANT, SEVERAL, FENCED, PLAIN, super::queues::FAIR, super::queues::QUEUES, super::halves::HALVES];
+
+/// One key: reentrant and spin locks.
+const REENTRANT: Family = Family {
+    states: &[&[], HELD, LISTED, TAKEN, &["HSET s $a 1 $a:holds ,i1~6", "PEXPIRE s 40000"]],
+    calls: &[
+        one("common/preflight", &[("s", "$pub $ch")]),
+        one("common/state", &[("s", "")]),
+        one("common/disown", &[("s", "$a i1")]),
+        one("reentrant/acquire", &[("s", "$a 30000")]),
+        one("reentrant/acquire", &[("s", "$a 30000 i1 '' $never")]),
+        one("reentrant/acquire", &[("s", "$a 30000 i9 i1 $never")]),
+        one("reentrant/acquire", &[("s", "$a 30000 i9 '' $never 1")]),
+        one("reentrant/release", &[("s", "$a 30000 $pub $ch")]),
+        one("reentrant/release", &[("s", "$a 30000 $pub $ch i1 ,i2 $never")]),
+        one("reentrant/release", &[("s", "$a 30000 $pub $ch * '' $never")]),
+        one("reentrant/force", &[("s", "$never $pub $ch")]),
+        call("common/renew", Shape::Entries, "30000 0", &[("s", "$a ''")]),
+        call("common/renew", Shape::Entries, "-5000 $never", &[("s", "$a ,i1~7")]),
+    ],
+};
+
+/// Several locks of one slot in a command.
+const SEVERAL: Family = Family {
+    states: &[
+        &[],
+        HELD,
+        &["HSET s $a 1", "PEXPIRE s 20000", "HSET {s}t $a 1", "PEXPIRE {s}t 20000"],
+        &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $a 2 $a:holds ,i1,i2", "PEXPIRE {s}t 20000"],
+        &[
+            "HSET s $a 1",
+            "PEXPIRE s 20000",
+            "HSET {s}t $a 1",
+            "PEXPIRE {s}t 20000",
+            "HSET {s}u $a 1",
+            "PEXPIRE {s}u 20000",
+        ],
+    ],
+    calls: &[
+        one("multi/acquire", &[("s {s}t {s}u", "$a 30000")]),
+        call("common/renew", Shape::Entries, "30000 0", &[("s", "$a ''"), ("{s}t", "$a ''"), ("{s}u", "$a ''")]),
+        call("common/renew", Shape::Entries, "-5000 $never", &[("s", "$a ,-~7"), ("{s}t", "$a ,i1~7")]),
+        call("reentrant/many", Shape::Many, "", &[("1 s", "$a 30000"), ("1 {s}t", "$a 30000 i9 '' $never")]),
+        call(
+            "reentrant/many",
+            Shape::Many,
+            "",
+            &[("2 s", "$a 30000 $pub $ch"), ("1 {s}t", "$a 30000"), ("2 {s}u", "$a 30000 $pub $ch")],
+        ),
+        call("reentrant/many", Shape::Many, "", &[("2 s", "$a 30000 $pub $ch"), ("1 s", "$b 30000")]),
+    ],
+};
+
+const FENCED: Family = Family {
+    states: &[
+        &[],
+        &["SET $n 7"],
+        &["SET $n 7", "PEXPIRE $n 60000"],
+        &["SET $n 7", "HSET s $a 1", "PEXPIRE s 20000"],
+        &["SET $n 7", "HSET s $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000"],
+        &["SET $n 7", "HSET s $b 1", "PEXPIRE s 20000"],
+        &["SET $n 7", "SET {s}tn 3", "HSET {s}t $a 1", "PEXPIRE {s}t 20000"],
+    ],
+    calls: &[
+        one("fenced/last", &[("$n", "")]),
+        one("fenced/expire", &[("s $n", "40000")]),
+        one("fenced/acquire", &[("s $n", "$a 30000")]),
+        one("fenced/acquire", &[("s $n", "$a 30000 i9 '' $never")]),
+        one("fenced/acquire", &[("s $n", "$a 30000 i9 i1 $never 0")]),
+        call("fenced/many", Shape::Many, "", &[("1 s $n", "$a 30000"), ("2 {s}t", "$a 30000 $pub $ch")]),
+        call("fenced/many", Shape::Many, "", &[("1 s $n", "$a 30000"), ("1 {s}t {s}tn", "$b 30000")]),
+    ],
+};
+
+const PLAIN: Family = Family {
+    states: &[
+        &[],
+        &["SET s $a/x PX 20000"],
+        &["SET s $b/y PX 20000"],
+        &["SET s $a/x PX 20000", "SET {s}t $a/z PX 20000"],
+    ],
+    calls: &[
+        one("plain/set", &[("s", "$a/x NX PX 30000")]),
+        one("plain/acquire", &[("s", "$a/x 30000")]),
+        one("plain/acquire", &[("s", "$a/v 30000 $never $a/")]),
+        one("plain/release", &[("s", "$pub $ch $a/x")]),
+        one("plain/release", &[("s", "$pub $ch '' $a/")]),
+        one("plain/force", &[("s", "$never $pub $ch")]),
+        one("plain/state", &[("s", "")]),
+        call("plain/renew", Shape::Entries, "30000 0", &[("s", "$a/x"), ("{s}t", "$a/z")]),
+        call("plain/renew", Shape::Entries, "-5000 $never", &[("s", "$a/x")]),
+        call(
+            "plain/many",
+            Shape::Many,
+            "",
+            &[("1 s", "$b/w NX PX 30000"), ("3 {s}t", "$pub $ch $a/z"), ("2 {s}u", "$b/w 30000")],
+        ),
+        call("plain/many", Shape::Many, "", &[("3 s", "$pub $ch $a/x"), ("1 s", "$b/w NX PX 30000")]),
+    ],
+};
+
+/// Locks of several slots of a node, of which one is open: only where no key is declared.
+pub const OVER_SLOTS: Family = Family {
+    states: &[
+        &[],
+        &["HSET s $a 1", "PEXPIRE s 20000", "HSET $o $a 1", "PEXPIRE $o 20000"],
+        &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $a 1", "PEXPIRE {s}t 20000", "HSET $p $a 1", "PEXPIRE $p 20000"],
+    ],
+    calls: &[
+        call(
+            "common/renew",
+            Shape::Entries,
+            "30000 0",
+            &[("s", "$a ''"), ("$o", "$a ''"), ("{s}t", "$a ''"), ("$p", "$a ''")],
+        ),
+        call(
+            "reentrant/many",
+            Shape::Many,
+            "",
+            &[
+                ("2 s", "$a 30000 $pub $ch"),
+                ("1 $o", "$a 30000"),
+                ("2 {s}t", "$a 30000 $pub $ch"),
+                ("1 $p", "$b 30000 i9 '' $never"),
+            ],
+        ),
+        call(
+            "plain/many",
+            Shape::Many,
+            "",
+            &[("1 {s}v", "$b/w NX PX 30000"), ("2 {$o}v", "$b/w 30000"), ("1 {$p}v", "$a/w NX PX 30000")],
+        ),
+    ],
+};

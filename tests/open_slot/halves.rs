@@ -1,0 +1,95 @@
+//! Read-write locks: the hash, a cover for each hold of a reader, and the marks of writers that wait.
+
+use super::cases::{Call, Family, Shape};
+
+const fn one(script: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
+    Call { script, shape: Shape::One, head: "", steps: step }
+}
+
+const fn renew(head: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
+    Call { script: "rwlock/renew", shape: Shape::Entries, head, steps: step }
+}
+
+pub const HALVES: Family = Family {
+    states: &[
+        &[],
+        // Read by one, once and twice, and by two.
+        &["HSET s mode read $a 1", "PEXPIRE s 20000", "SET $a/1 1 PX 20000"],
+        &["HSET s mode read $a 2", "PEXPIRE s 20000", "SET $a/1 1 PX 15000", "SET $a/2 1 PX 20000"],
+        &["HSET s mode read $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000", "SET $a/1 1 PX 20000", "SET $a/2 1 PX 15000"],
+        &["HSET s mode read $a 1 $b 1", "PEXPIRE s 20000", "SET $a/1 1 PX 20000", "SET $b/1 1 PX 15000"],
+        &["HSET s mode read $a 1 $b 1", "PEXPIRE s 20000", "SET $a/1 1 PX 15000", "SET $b/1 1 PX 20000"],
+        // Read by another: alone, with one that is dead, with a writer that waits.
+        &["HSET s mode read $b 1", "PEXPIRE s 20000", "SET $b/1 1 PX 20000"],
+        &["HSET s mode read $a 1 $c 1", "PEXPIRE s 20000", "SET $a/1 1 PX 15000"],
+        &["HSET s mode read $b 1", "PEXPIRE s 20000", "SET $b/1 1 PX 20000", "ZADD $m @j9000 $c", "PEXPIRE $m 9000"],
+        // Dead readers alone.
+        &["HSET s mode read $b 1", "PEXPIRE s 20000"],
+        // Written: alone, while reading, twice, by another, and another waits.
+        &["HSET s mode write $a:write 1", "PEXPIRE s 20000"],
+        &["HSET s mode write $a:write 1 $a 1", "PEXPIRE s 20000", "SET $a/1 1 PX 20000"],
+        &[
+            "HSET s mode write $a:write 2 $a:write:holds ,i1,i2 $a 2",
+            "PEXPIRE s 20000",
+            "SET $a/1 1 PX 20000",
+            "SET $a/2 1 PX 15000",
+        ],
+        &["HSET s mode write $b:write 1", "PEXPIRE s 20000"],
+        &["HSET s mode write $b:write 1", "PEXPIRE s 20000", "ZADD $m @j9000 $a", "PEXPIRE $m 9000"],
+    ],
+    calls: &[
+        one("rwlock/read", &[("s $a/1 $m", "$a 30000 '' '' 0 0 {s} 1")]),
+        one("rwlock/read", &[("s $a/1 $m", "$a 30000 i9 '' $never 0 {s} 0")]),
+        one("rwlock/read", &[("s $a/1 $m", "$a 30000 i9 i1 $never 0 {s} 1")]),
+        one("rwlock/read", &[("s $a/1 $m", "$a 30000 i1 '' $never 1 {s} 1")]),
+        one("rwlock/read_release", &[("s $a/1", "$a '' 30000 '' 0 {s} 0 $pub $ch")]),
+        one("rwlock/read_release", &[("s $a/1 $a/2", "$a i1 30000 ,i2 $never {s} 17500 $pub $ch")]),
+        one("rwlock/read_release", &[("s $a/1", "$a i2 30000 '' $never {s} 0 $pub $ch")]),
+        one("rwlock/read_release", &[("s $a/1", "$a * 30000 '' $never {s} 0 $pub $ch")]),
+        one("rwlock/write", &[("s $a/1", "$a 30000 '' '' 0 0 {s} 0")]),
+        one("rwlock/write", &[("s $a/1 $m", "$a 30000 i9 '' $never 0 {s} 9000")]),
+        one("rwlock/write", &[("s $a/1", "$a 30000 i9 i1 $never 0 {s} 0")]),
+        one("rwlock/write_release", &[("s $a/1", "$a '' 30000 '' 0 {s} $pub $ch")]),
+        one("rwlock/write_release", &[("s $a/1", "$a i1 30000 ,i2 $never {s} $pub $ch")]),
+        one("rwlock/leave", &[("s $a/1 $m", "$a '' 30000 '' 0 {s} $pub $ch")]),
+        one("rwlock/leave", &[("s $c/1 $m", "$c i9 30000 '' $never {s} $pub $ch")]),
+        one("rwlock/force", &[("s", "read 0 $never $pub $ch")]),
+        one("rwlock/force", &[("s", "write 1 $never $pub $ch")]),
+        one("rwlock/state", &[("s", "read {s}")]),
+        one("rwlock/state", &[("s", "write {s}")]),
+        renew("30000 0", &[("s $a/1", "$a '' read {s} 1")]),
+        renew("30000 0", &[("s $a/1", "$a ,i1 keep {s} 1")]),
+        renew("30000 0", &[("s", "$a '' write {s} 0")]),
+        renew("-5000 $never", &[("s $a/1 $a/2", "$a ,i1~7,i2 read {s} 2")]),
+        renew("-5000 $never", &[("s $a/1", "$a ,i1~7,i2 write {s} 1")]),
+        Call {
+            script: "rwlock/renew",
+            shape: Shape::Entries,
+            head: "30000 0",
+            steps: &[("s $a/1", "$a '' read {s} 1"), ("s $b/1", "$b '' read {s} 1")],
+        },
+        Call {
+            script: "rwlock/many",
+            shape: Shape::Many,
+            head: "",
+            steps: &[("1 s $a/1 $m", READ), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")],
+        },
+        Call { script: "rwlock/many", shape: Shape::Many, head: "", steps: &[("2 s $a/1", GIVE), ("3 s $c/1", WRITE)] },
+        Call {
+            script: "rwlock/many",
+            shape: Shape::Many,
+            head: "",
+            steps: &[("2 s $a/1", GIVE), ("2 s $b/1", "$b '' 30000 '' 0 {s} 0 $pub $ch")],
+        },
+        Call {
+            script: "rwlock/many",
+            shape: Shape::Many,
+            head: "",
+            steps: &[("4 s $a/1", "$a '' 30000 '' 0 {s} $pub $ch"), ("1 s $b/1 $m", "$b 30000 '' '' 0 0 {s} 1")],
+        },
+    ],
+};
+
+const READ: &str = "$a 30000 '' '' 0 0 {s} 1";
+const GIVE: &str = "$a '' 30000 '' 0 {s} 0 $pub $ch";
+const WRITE: &str = "$c 30000 '' '' 0 0 {s} 0";

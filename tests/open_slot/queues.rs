@@ -1,0 +1,119 @@
+//! Fair locks: four keys each.
+
+use super::cases::{Call, Family, Shape};
+
+const fn one(script: &'static str, step: &'static [(&'static str, &'static str); 1]) -> Call {
+    Call { script, shape: Shape::One, head: "", steps: step }
+}
+
+pub const FAIR: Family = Family {
+    states: &[
+        &[],
+        &["HSET s $a 1", "PEXPIRE s 20000"],
+        &["HSET s $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000"],
+        // Held, and waited for by one.
+        &["HSET s $b 1", "PEXPIRE s 20000", "RPUSH $q $a", "ZADD $d @5000 $a", "HSET $w $a n1", "PEXPIRE $w 60000"],
+        // Held, and waited for by two of ours, and by one of Java's between them.
+        &[
+            "HSET s $b 1",
+            "PEXPIRE s 20000",
+            "RPUSH $q $c $j $a",
+            "ZADD $d @5000 $c @j35000 $j @40000 $a",
+            "HSET $w $c n3 $a n1",
+            "PEXPIRE $w 60000",
+        ],
+        // Free, and waited for: by ours, by Java's, by one whose time is over.
+        &["RPUSH $q $a $c", "ZADD $d @5000 $a @5000 $c", "HSET $w $a n1 $c n3", "PEXPIRE $w 60000"],
+        &["RPUSH $q $j $a", "ZADD $d @j35000 $j @40000 $a", "HSET $w $a n1", "PEXPIRE $w 60000"],
+        &["RPUSH $q $c $a", "ZADD $d @-9000 $c @5000 $a", "HSET $w $c n3 $a n1", "PEXPIRE $w 60000"],
+        // Held, and nobody who waits lives.
+        &["HSET s $b 1", "PEXPIRE s 20000", "RPUSH $q $c", "ZADD $d @-9000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
+        &[
+            "HSET s $a 1",
+            "PEXPIRE s 20000",
+            "RPUSH $q $c $j",
+            "ZADD $d @-9000 $c @j-10 $j",
+            "HSET $w $c n3",
+            "PEXPIRE $w 60000",
+        ],
+        // Passed to one, while another waits.
+        &["HSET s $a 1", "PEXPIRE s 10000", "RPUSH $q $c", "ZADD $d @5000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
+        // What others may leave behind.
+        &["ZADD $d @5000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
+    ],
+    calls: &[
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' 0 0 0 n1 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' $never 0 1 n1 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' $never 0 2 n1 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 i9 i1 $never 0 0 n1=i9 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 i9 '' $never 0 1 n1=i9 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/release", &[("s $q $d $w", "$a '' 30000 '' 0 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/release", &[("s $q $d $w", "$a i1 30000 ,i2 $never 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/release", &[("s $q $d $w", "$b '' 30000 '' 0 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/leave", &[("s $q $d $w", "$a '' 30000 '' n1 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/leave", &[("s $q $d $w", "$c i9 30000 '' n3 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/force", &[("s $q $d $w", "$never 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/waiters", &[("$q $d", "")]),
+        one("common/state", &[("s", "")]),
+        Call {
+            script: "fair/refresh",
+            shape: Shape::Fours,
+            head: REFRESH,
+            steps: &[("s $q $d $w", "$ch 1 0 0 $a n1")],
+        },
+        Call {
+            script: "fair/refresh",
+            shape: Shape::Fours,
+            head: REFRESH,
+            steps: &[("s $q $d $w", "$ch 2 1 0 $a 0 $c n1 n3")],
+        },
+        Call { script: "fair/refresh", shape: Shape::Fours, head: REFRESH, steps: &[("s $q $d $w", "$ch 0 0")] },
+    ],
+};
+
+const REFRESH: &str = "5000 10000 $pub 300000 30000";
+
+/// Several steps about fair locks in a command, two of them about another lock of the slot.
+pub const QUEUES: Family = Family {
+    states: &[
+        &[],
+        &["HSET s $b 1", "PEXPIRE s 20000", "HSET {s}t $b 1", "PEXPIRE {s}t 20000"],
+        &[
+            "HSET s $b 1",
+            "PEXPIRE s 20000",
+            "RPUSH $q $c $a",
+            "ZADD $d @5000 $c @5000 $a",
+            "HSET $w $c n3 $a n1",
+            "PEXPIRE $w 60000",
+        ],
+        &[
+            "HSET s $b 1",
+            "PEXPIRE s 20000",
+            "RPUSH $q $a",
+            "ZADD $d @5000 $a",
+            "HSET $w $a n1",
+            "PEXPIRE $w 60000",
+            "HSET {s}t $a 1",
+            "PEXPIRE {s}t 20000",
+        ],
+    ],
+    calls: &[
+        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[TAKE, TAKE_OTHER] },
+        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[GIVE, LEAVE] },
+        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[LEAVE, GIVE, TAKE_OTHER] },
+        Call { script: "fair/many", shape: Shape::Many, head: "", steps: &[LEAVE, LEAVE_OTHER] },
+        Call {
+            script: "fair/refresh",
+            shape: Shape::Fours,
+            head: REFRESH,
+            steps: &[("s $q $d $w", "$ch 1 0 0 $a n1"), ("{s}t {s}tq {s}td {s}tw", "$ch 0 0")],
+        },
+    ],
+};
+
+const TAKE: (&str, &str) = ("1 s $q $d $w", "$a 30000 '' '' $never 0 1 n1 5000 10000 $pub 300000 30000 $ch");
+const TAKE_OTHER: (&str, &str) =
+    ("1 {s}t {s}tq {s}td {s}tw", "$c 30000 '' '' $never 0 1 n3 5000 10000 $pub 300000 30000 $ch");
+const GIVE: (&str, &str) = ("2 s $q $d $w", "$b '' 30000 '' 0 5000 10000 $pub 300000 30000 $ch");
+const LEAVE: (&str, &str) = ("3 s $q $d $w", "$a '' 30000 '' n1 5000 10000 $pub 300000 30000 $ch");
+const LEAVE_OTHER: (&str, &str) = ("3 s $q $d $w", "$c '' 30000 '' n3 5000 10000 $pub 300000 30000 $ch");
