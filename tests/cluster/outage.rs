@@ -138,7 +138,7 @@ fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record
     let Outage { how, from, to, served } = *outage;
     // Over fred, which ends a connection that hears `CLUSTERDOWN`, all that is under way there is in doubt, and tried again after a
     // pause of 1 s to 2 s.
-    let most = if full_coverage && !bed::is_direct() { secs(3) } else { MOST };
+    let (most, soon) = if full_coverage && !bed::is_direct() { (secs(3), secs(1)) } else { (MOST, SOON) };
     let mut wrong = Vec::new();
     let mut check = |holds: bool, what: String| wrong.extend((!holds).then_some(what));
     println!(
@@ -172,7 +172,7 @@ fn judge(outage: &Outage, replicated: bool, full_coverage: bool, record: &Record
         "  its own: the first lock {:.1?} after it is served, {after:.1?} of it ours; {failed} errors",
         first.saturating_duration_since(served)
     );
-    check(!replicated || after < SOON, format!("the first lock {after:?} after the promotion"));
+    check(!replicated || after < soon, format!("the first lock {after:?} after the promotion"));
     wrong
 }
 
