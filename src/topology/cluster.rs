@@ -172,7 +172,8 @@ impl Cluster {
                     if let Some(placement) = placement {
                         self.forget_closed(placement.member);
                     }
-                    return Err(Fault { kind: FaultKind::Lost, ..fault });
+                    let message = "the server has left the cluster, or lost its slots, while it was asked".to_owned();
+                    return Err(Fault { kind: FaultKind::Lost, message, ..fault });
                 }
                 (FaultKind::Lost | FaultKind::TimedOut, _) => {
                     self.suspicion.raise();

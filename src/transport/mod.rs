@@ -6,7 +6,7 @@
 //! text of a script comes with each [`Call`], and the clock and the random numbers of the client come from the transport too
 //! ([`World`]), so that a simulation can be the same in every run: see also [`deterministic_tables`].
 //!
-//! Production speaks to a server over the library `fred`, or with the feature `direct` over connections of this crate's own; the
+//! Production speaks to a server over the library `fred`, or with `Builder::direct` over connections of this crate's own; the
 //! tests, and those of users, over the simulator `distlock-sim`. Nothing above this trait knows which of them it has.
 //!
 //! [`Client::over_transport`]: crate::Client::over_transport

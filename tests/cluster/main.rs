@@ -1,6 +1,8 @@
 //! Locks in a Redis Cluster: every flavour, wherever its slot is and goes.
 
+mod company;
 mod cost;
+mod endings;
 mod errors;
 mod failover;
 mod flavours;
@@ -8,11 +10,14 @@ mod histories;
 mod leaks;
 mod load;
 mod moves;
+mod odd_maps;
 mod outage;
 mod quiet;
 mod rights;
 mod silent;
+mod to_and_fro;
 mod turns;
+mod waking;
 
 use std::time::Duration;
 

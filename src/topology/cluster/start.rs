@@ -162,7 +162,7 @@ async fn asked(
 ) -> Result<(SlotView, Arc<dyn Transport>)> {
     // It ends by itself after `connect_timeout`, and then says why.
     let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
-    match watch::view_of(&*transport, address.host()).await {
+    match watch::view_of(transport.run(watch::nodes()), address.host()).await {
         Ok(view) => Ok((view, transport)),
         Err(why) => {
             transport.close(limit).await;

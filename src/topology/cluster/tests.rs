@@ -361,7 +361,7 @@ async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begin
     }
 }
 
-/// ADVERSARY. The slot goes to the other server, which is slow to take the subscription, and comes back meanwhile.
+/// The slot goes to the other server, which is slow to take the subscription, and comes back meanwhile.
 async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let gate = Arc::new(Semaphore::new(0));
     *rig.servers[1].gate.lock() = Some(Arc::clone(&gate));
@@ -381,10 +381,10 @@ async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     gate
 }
 
-/// ADVERSARY (high: a deaf waiter until the lease that it saw ends). What was taken to the other server in vain has the first one
+/// What was taken to the other server in vain has the first one
 /// forget the subscription that stands there again: the next connection does not make it.
 #[tokio::test]
-async fn adversary_a_move_that_came_to_nothing_does_not_forget_what_stands_again() {
+async fn a_move_that_came_to_nothing_does_not_forget_what_stands_again() {
     let (rig, name) = (Rig::start().await, name());
     let _looks = rig.listen();
     rig.topology.subscribe(&name).await.unwrap();
@@ -398,9 +398,9 @@ async fn adversary_a_move_that_came_to_nothing_does_not_forget_what_stands_again
     assert!(rig.servers[0].kept.lock().contains(&name.channel), "it is lost with the next break of the connection");
 }
 
-/// ADVERSARY (medium: deaf until the other server answers or the subscription times out).
+/// Nobody is deaf until that other server answers, or does not in time.
 #[tokio::test]
-async fn adversary_a_server_that_is_away_does_not_keep_a_subscription_from_where_its_slot_is() {
+async fn a_server_that_is_away_does_not_keep_a_subscription_from_where_its_slot_is() {
     let (rig, name) = (Rig::start().await, name());
     let _looks = rig.listen();
     rig.topology.subscribe(&name).await.unwrap();
@@ -417,10 +417,10 @@ async fn adversary_a_server_that_is_away_does_not_keep_a_subscription_from_where
     tokio::time::timeout(Duration::from_secs(3), subscribed).await.expect("deaf, though its server is well and known");
 }
 
-/// ADVERSARY (latent: wants a member that is missing, as `forget_closed` leaves it until the next look). A redirect that is out of
+/// A redirect that is out of
 /// date puts the server that it leads to in the place of the one that has the slot, for good.
 #[tokio::test]
-async fn adversary_a_late_redirect_does_not_put_one_server_in_the_place_of_another() {
+async fn a_late_redirect_does_not_put_one_server_in_the_place_of_another() {
     let (rig, name) = (Rig::start().await, name());
     let cluster = &rig.cluster;
     let late = u32::try_from(cluster.placement(&name).generation).unwrap() + 7;

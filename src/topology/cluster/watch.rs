@@ -17,7 +17,7 @@ use crate::runtime::standstill::within;
 use crate::topology::address::Address;
 use crate::topology::slots::view::SlotView;
 use crate::transport::script::Script;
-use crate::transport::{Arg, Call, Reply, Transport};
+use crate::transport::{Arg, Call, Fault, Reply};
 
 /// The command that tells a server's picture of the cluster.
 static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
@@ -25,6 +25,9 @@ static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 /// How often the servers are asked while the map is in doubt, and for how long it has to be whole and quiet to be believed again.
 pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether a server has fallen silent.
+const LISTENS: Duration = Duration::from_millis(250);
 
 /// After so long in doubt they are asked that seldom: a primary may be away for good, and nobody be there to take its place.
 const ACUTE: Duration = Duration::from_secs(60);
@@ -90,10 +93,16 @@ impl Suspicion {
 }
 
 /// Asks a server for its picture.
-pub(super) async fn view_of(transport: &dyn Transport, host: &str) -> Result<SlotView, String> {
-    let words = vec![Arg::Text(bytes::Bytes::from_static(b"NODES"))];
-    let call = Call { script: &NODES, keys: 0, words };
-    match within(ANSWERS_WITHIN, transport.run(call)).await {
+pub(super) fn nodes() -> Call {
+    Call { script: &NODES, keys: 0, words: vec![Arg::Text(bytes::Bytes::from_static(b"NODES"))] }
+}
+
+/// The picture of a server at `host`, from its answer.
+pub(super) async fn view_of(
+    answer: impl Future<Output = Result<Reply, Fault>>,
+    host: &str,
+) -> Result<SlotView, String> {
+    match within(ANSWERS_WITHIN, answer).await {
         Some(Ok(Reply::Text(text))) => {
             SlotView::parse(&String::from_utf8_lossy(&text), host).map_err(|error| error.to_string())
         }
@@ -118,7 +127,20 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         // The cluster is not held while nothing is to be done.
         let suspicion = Arc::clone(&this.suspicion);
         drop(this);
-        let notified = tokio::time::timeout(pause, suspicion.notify.notified()).await.is_ok();
+        let next = now + pause;
+        let notified = loop {
+            let look = (Instant::now() + LISTENS).min(next);
+            if tokio::time::timeout_at(look, suspicion.notify.notified()).await.is_ok() {
+                break true;
+            }
+            let Some(this) = cluster.upgrade() else { return };
+            // Another one may be about to take its place, and it must not go on as if nothing had happened when it wakes.
+            if this.is_any_silent() {
+                suspicion.raise();
+            } else if Instant::now() >= next {
+                break false;
+            }
+        };
         let Some(this) = cluster.upgrade() else { return };
         if this.closed.load(Ordering::Relaxed) {
             return;
@@ -140,6 +162,12 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
 }
 
 impl Cluster {
+    /// True when answers of a primary are due, and do not come.
+    fn is_any_silent(&self) -> bool {
+        let now = self.nobody.transport().world().now();
+        self.state.read().members.values().any(|member| member.is_silent(now))
+    }
+
     /// Asks a few servers for their pictures and takes over what they know better. True when the map is whole and sure.
     async fn refresh(&self) -> bool {
         let mut members: Vec<_> = {
@@ -147,10 +175,12 @@ impl Cluster {
             state.members.iter().map(|(address, member)| (address.clone(), Arc::clone(member))).collect()
         };
         members.shuffle(&mut rand::thread_rng());
+        let world = self.nobody.transport().world();
+        let world = &*world;
         let mut answered = 0;
         for some in members.chunks(ASKED) {
             let asking = some.iter().map(|(address, member)| async move {
-                let view = view_of(&**member.transport(), address.host()).await;
+                let view = view_of(member.run(world, nodes()), address.host()).await;
                 view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
             });
             answered += self.merge_first(asking, ANSWERS_WITHIN).await;

@@ -1,0 +1,136 @@
+//! Locks of every flavour, held by one side and waited for by the other, before and after their slot has another server.
+
+use std::time::Duration;
+
+use distlock::Guard;
+use distlock_support::Node;
+use distlock_support::agent::{Call, JavaLock, Kind, monotonic_ns};
+use distlock_support::cluster::key_in;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::{Shared, answered, came_to_nothing, flavour};
+use crate::rig::{replied, soon, until, wait_for_lock};
+
+/// Those whose holder is alone.
+const ALONE: [Kind; 5] = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Fenced, Kind::Spin];
+
+type Ours = JoinHandle<(u64, Guard)>;
+
+/// Locks of Java's that are waited for by us.
+pub struct HeldByJava {
+    locks: Vec<(Kind, String, JavaLock, Ours)>,
+}
+
+impl HeldByJava {
+    /// One of each flavour, all at this node.
+    pub async fn at(shared: &Shared, node: &Node, slot: u16, prefix: &str) -> Self {
+        let mut locks = Vec::new();
+        for (thread, kind) in ALONE.into_iter().enumerate() {
+            let name = key_in(slot, &format!("{prefix}:{kind:?}:"));
+            let java = shared.java.at(kind, &name, 1 + i64::try_from(thread).expect("a few"));
+            replied(java.lock()).await;
+            let waiter = wait_for_lock(shared.ours.lock(flavour(kind), &name));
+            shared.waits(locks.len() + 1).await;
+            if kind != Kind::Spin {
+                shared.listened_to(node, &name, 1).await;
+            }
+            locks.push((kind, name, java, waiter));
+        }
+        Self { locks }
+    }
+
+    /// They are held as before, and renewed where they are now.
+    pub async fn are_kept(&self, shared: &Shared, node: &Node) {
+        for (kind, name, java, waiter) in &self.locks {
+            let is_held = answered(async || java.start("is_held", json!({})).await).await;
+            assert_eq!(is_held.value, true, "{kind:?} is lost");
+            assert!(!shared.is_free_for_us(*kind, name).await, "{kind:?}: we are in beside Java");
+            assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: two threads of Java's are in");
+            assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
+            renewed(node, name).await;
+            assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
+        }
+    }
+
+    pub async fn are_handed_over(self, what: &str, within: Duration) {
+        for (kind, _, java, waiter) in self.locks {
+            let unlocked = answered(async || java.unlock().await).await;
+            let (had, guard) = soon(waiter).await.expect("the waiter");
+            woken(&format!("{what}: {kind:?} from Java to us"), unlocked.t0, had, within);
+            guard.unlock().await.expect("a lock held");
+        }
+    }
+}
+
+/// Locks of ours that are waited for by Java.
+pub struct HeldByUs {
+    locks: Vec<(Kind, String, Guard, Call, JavaLock)>,
+}
+
+impl HeldByUs {
+    pub async fn at(shared: &Shared, node: &Node, slot: u16, prefix: &str) -> Self {
+        let mut locks = Vec::new();
+        for (thread, kind) in ALONE.into_iter().enumerate() {
+            let name = key_in(slot, &format!("{prefix}:{kind:?}:"));
+            let guard = shared.lock(kind, &name).await;
+            let before = node.admin().calls("evalsha").await;
+            let java = shared.java.at(kind, &name, 11 + i64::try_from(thread).expect("a few"));
+            let waiter = java.start_lock();
+            if kind == Kind::Spin {
+                until("a question", async || node.admin().calls("evalsha").await > before).await;
+            } else {
+                shared.listened_to(node, &name, 1).await;
+            }
+            locks.push((kind, name, guard, waiter, java));
+        }
+        Self { locks }
+    }
+
+    pub async fn are_kept(&mut self, shared: &Shared, node: &Node) {
+        assert_eq!(shared.ours.renew_now().await.lost, 0);
+        for (kind, name, guard, waiter, java) in &mut self.locks {
+            assert!(guard.is_held(), "{kind:?} is lost");
+            assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: Java is in beside us");
+            renewed(node, name).await;
+            match waiter.within(Duration::ZERO).await {
+                None => {}
+                Some(answer) if came_to_nothing(&answer) => {
+                    println!("{kind:?}: Redisson's waiter has given up: {answer:?}");
+                    *waiter = java.start_lock();
+                }
+                Some(answer) => panic!("{kind:?}: the waiter is in beside us, or gone: {answer:?}"),
+            }
+        }
+    }
+
+    pub async fn are_handed_over(self, what: &str, within: Duration) {
+        for (kind, _, guard, waiter, java) in self.locks {
+            let from = monotonic_ns();
+            guard.unlock().await.expect("a lock held");
+            let mut had = soon(waiter).await;
+            if came_to_nothing(&had) {
+                println!("{kind:?}: Redisson's waiter has given up: {had:?}");
+                had = Ok(answered(async || java.lock().await).await);
+            }
+            woken(&format!("{what}: {kind:?} from us to Java"), from, had.expect("a lock").t1, within);
+            replied(java.unlock()).await;
+        }
+    }
+}
+
+fn woken(what: &str, from: u64, had: u64, within: Duration) {
+    let took = Duration::from_nanos(had.saturating_sub(from));
+    println!("{what}: {took:?}");
+    assert!(took < within, "{what}: {took:?}");
+}
+
+/// Waits until what is left of a lock's lease has grown.
+async fn renewed(node: &Node, name: &str) {
+    let left = std::cell::Cell::new(i64::MAX);
+    let is_longer = async || {
+        let now = node.admin().pttl(name).await;
+        now > left.replace(now)
+    };
+    until(&format!("a renewal of {name}"), is_longer).await;
+}
