@@ -7,12 +7,11 @@ mod held;
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Flavour, Guard};
-use distlock_support::agent::{Agent, AgentOptions, Call, CallResult, JavaLock, Kind, Reply, monotonic_ns};
+use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply, monotonic_ns};
 use distlock_support::cluster::key_in;
 use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 use held::{HeldByJava, HeldByUs};
 use serde_json::json;
-use tokio::task::JoinHandle;
 
 use crate::rig::{BUSY, LATCH, SOON, Times, beside_others, connect, ms, replied, soon, until, until_is, wait_for_lock};
 
