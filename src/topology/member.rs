@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::address::Address;
 use super::clock::ServerClock;
+use super::cluster::Gate;
 use super::liveness::{Liveness, UnderWay};
 use super::redirect::Redirect;
 use crate::transport::connector::{Connector, Purpose};
@@ -69,6 +70,7 @@ pub(super) struct Member {
     liveness: Liveness,
     clock: ServerClock,
     undeclared: Arc<Undeclared>,
+    gate: Gate,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     asking: Asking,
@@ -119,6 +121,7 @@ impl Member {
             liveness: Liveness::default(),
             clock: ServerClock::default(),
             undeclared,
+            gate: Gate::default(),
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
             asking: Asking::default(),
@@ -135,6 +138,11 @@ impl Member {
 
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
+    }
+
+    /// Whether commands have to wait.
+    pub(super) const fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Whether it runs scripts without declared keys.

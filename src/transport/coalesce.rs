@@ -326,7 +326,6 @@ impl Transport for Coalesced {
         {
             let mut state = core.state.lock();
             if core.has_room(&state) && state.queue.is_empty() {
-                state.is_crowded = false;
                 let number = state.admit();
                 drop(state);
                 let in_flight = InFlight { core: Arc::clone(&core), number };

@@ -7,8 +7,9 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 
+use super::Cluster;
+use super::router::MOST_REDIRECTS;
 use super::watch::SUSPICIOUS;
-use super::{Cluster, MOST_REDIRECTS};
 use crate::names::LockName;
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId, Subscriber};

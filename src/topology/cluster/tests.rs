@@ -1,7 +1,11 @@
 //! The router over servers that answer as they are told.
 
+mod channels;
+mod gate;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,7 +20,7 @@ use crate::error::Result;
 use crate::names::LockName;
 use crate::topology::address::Address;
 use crate::topology::clock::ServerClock;
-use crate::topology::{MemberClock, MemberId, MemberListener, Topology};
+use crate::topology::{MemberClock, Topology};
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
@@ -33,6 +37,9 @@ struct Server {
     /// The commands and scripts that came, each with its last word.
     log: Mutex<Vec<(String, Option<Arg>)>>,
     closed: Mutex<usize>,
+    is_down: AtomicBool,
+    /// How often it was asked whether it serves.
+    infos: Mutex<usize>,
     listener: Mutex<Option<Weak<dyn Listener>>>,
     /// The channels that are subscribed to.
     subscribed: Mutex<HashSet<Bytes>>,
@@ -69,8 +76,17 @@ impl Transport for Line {
         let (server, purpose) = (Arc::clone(&self.0), self.1);
         Box::pin(async move {
             let name = call.script.command.unwrap_or(call.script.name);
+            if name == "CLUSTER" && call.words == [Arg::Text(Bytes::from_static(b"INFO"))] {
+                *server.infos.lock() += 1;
+                let state = if server.is_down.load(Ordering::Relaxed) { "fail" } else { "ok" };
+                return Ok(Reply::Text(Bytes::from(format!("cluster_state:{state}\r\n"))));
+            }
             if name == "CLUSTER" {
                 return Ok(Reply::Text(Bytes::from(server.nodes.lock().clone())));
+            }
+            if server.is_down.load(Ordering::Relaxed) {
+                server.log.lock().push((name.to_owned(), None));
+                return Err(Fault::new(FaultKind::Refused, "CLUSTERDOWN The cluster is down"));
             }
             server.log.lock().push((name.to_owned(), call.words.last().cloned()));
             // On its way for a moment, as everything is.
@@ -258,163 +274,6 @@ async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
     // It is found again when it is needed.
     rig.run(&name, &ACQUIRE).await;
     assert_eq!(rig.cluster.members().len(), 2);
-}
-
-/// Counts the channels whose waiters are to look.
-#[derive(Default)]
-struct Looks(Mutex<Vec<Bytes>>);
-
-impl MemberListener for Looks {
-    fn message(&self, _channel: &[u8], _payload: &[u8]) {}
-
-    fn missed(&self, _member: MemberId) {}
-
-    fn reconnected(&self, _member: MemberId) {}
-
-    fn slots_moved(&self, _slots: &[u16]) {}
-
-    fn moved(&self, channel: &[u8]) {
-        self.0.lock().push(Bytes::copy_from_slice(channel));
-    }
-}
-
-async fn until(what: impl Fn() -> bool) {
-    let reached = async {
-        while !what() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), reached).await.expect("within a minute");
-}
-
-impl Rig {
-    fn listen(&self) -> Arc<Looks> {
-        let looks: Arc<Looks> = Arc::default();
-        let listener: Arc<dyn MemberListener> = Arc::<Looks>::clone(&looks);
-        self.topology.listen(&Arc::downgrade(&listener));
-        looks
-    }
-
-    fn is_subscribed(&self, server: usize, name: &LockName) -> bool {
-        self.servers[server].subscribed.lock().contains(&name.channel)
-    }
-
-    /// The server ends a subscription, as it does when a slot leaves it.
-    fn end(&self, server: usize, name: &LockName) {
-        assert!(self.servers[server].subscribed.lock().remove(&name.channel));
-        let listener = self.servers[server].listener.lock().clone().and_then(|listener| listener.upgrade());
-        listener.unwrap().ended(&name.channel);
-    }
-}
-
-#[tokio::test]
-async fn a_subscription_that_is_ended_is_made_anew_though_the_slot_is_where_it_was() {
-    // Between two looks at the map it left and came back.
-    let (rig, name) = (Rig::start().await, name());
-    let looks = rig.listen();
-    rig.topology.subscribe(&name).await.unwrap();
-    rig.end(0, &name);
-    until(|| rig.is_subscribed(0, &name)).await;
-    until(|| *looks.0.lock() == [name.channel.clone()]).await;
-    rig.topology.unsubscribe(&name).await;
-    assert!(!rig.is_subscribed(0, &name));
-}
-
-#[tokio::test]
-async fn a_subscription_follows_what_the_server_says_that_has_ended_it() {
-    let (rig, name) = (Rig::start().await, name());
-    let looks = rig.listen();
-    rig.topology.subscribe(&name).await.unwrap();
-    *rig.servers[0].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[1]));
-    rig.end(0, &name);
-    until(|| rig.is_subscribed(1, &name)).await;
-    until(|| !looks.0.lock().is_empty()).await;
-    // The view that comes after that has the slot at the first one again, which takes it now.
-    *rig.servers[0].refuses.lock() = None;
-    until(|| rig.is_subscribed(0, &name)).await;
-}
-
-#[tokio::test]
-async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begins_anew_stands() {
-    for begins_anew in [false, true] {
-        let (rig, name) = (Rig::start().await, name());
-        let _looks = rig.listen();
-        rig.topology.subscribe(&name).await.unwrap();
-        let gate = Arc::new(Semaphore::new(0));
-        *rig.servers[0].gate.lock() = Some(Arc::clone(&gate));
-        // It is made anew, and waits at the gate.
-        rig.end(0, &name);
-        until(|| rig.cluster.is_under_way(&name)).await;
-        rig.topology.unsubscribe(&name).await;
-        let begun = async {
-            if begins_anew {
-                rig.topology.subscribe(&name).await.unwrap();
-            }
-        };
-        let ((), ()) = tokio::join!(begun, async { gate.add_permits(2) });
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-        until(|| rig.is_subscribed(0, &name) == begins_anew).await;
-        rig.topology.unsubscribe(&name).await;
-        until(|| !rig.is_subscribed(0, &name)).await;
-    }
-}
-
-/// The slot goes to the other server, which is slow to take the subscription, and comes back meanwhile.
-async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
-    let gate = Arc::new(Semaphore::new(0));
-    *rig.servers[1].gate.lock() = Some(Arc::clone(&gate));
-    let cluster = &rig.cluster;
-    let to = |server: usize| {
-        let (host, port) = Address::split(HOSTS[server]).unwrap();
-        Address::new(host, port).unwrap()
-    };
-    let there = || cluster.placement(name);
-    let first = there().member;
-    let seen = || u32::try_from(there().generation).unwrap();
-    cluster.moved(name.slot(), seen(), &to(1)).await;
-    until(|| cluster.is_under_way(name)).await;
-    // Either way it is at the first one again: the views say so, too.
-    cluster.moved(name.slot(), seen(), &to(0)).await;
-    until(|| there().member == first).await;
-    gate
-}
-
-/// What was taken to the other server in vain has the first one
-/// forget the subscription that stands there again: the next connection does not make it.
-#[tokio::test]
-async fn a_move_that_came_to_nothing_does_not_forget_what_stands_again() {
-    let (rig, name) = (Rig::start().await, name());
-    let _looks = rig.listen();
-    rig.topology.subscribe(&name).await.unwrap();
-    let gate = there_and_back(&rig, &name).await;
-    rig.end(0, &name);
-    until(|| rig.is_subscribed(0, &name)).await;
-    *rig.servers[1].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[0]));
-    gate.add_permits(9);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(rig.is_subscribed(0, &name) && !rig.cluster.is_under_way(&name));
-    assert!(rig.servers[0].kept.lock().contains(&name.channel), "it is lost with the next break of the connection");
-}
-
-/// Nobody is deaf until that other server answers, or does not in time.
-#[tokio::test]
-async fn a_server_that_is_away_does_not_keep_a_subscription_from_where_its_slot_is() {
-    let (rig, name) = (Rig::start().await, name());
-    let _looks = rig.listen();
-    rig.topology.subscribe(&name).await.unwrap();
-    // As servers do: ended first, then refused.
-    *rig.servers[0].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[1]));
-    rig.end(0, &name);
-    let _gate = there_and_back(&rig, &name).await;
-    *rig.servers[0].refuses.lock() = None;
-    let subscribed = async {
-        while !rig.is_subscribed(0, &name) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(3), subscribed).await.expect("deaf, though its server is well and known");
 }
 
 /// A redirect that is out of

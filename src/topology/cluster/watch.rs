@@ -41,6 +41,7 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long the others have once one has told.
 const OTHERS_WITHIN: Duration = Duration::from_millis(20);
+
 /// How many are asked at a time.
 const ASKED: usize = 3;
 
@@ -150,7 +151,7 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         }
         if !notified || doubted_until > Instant::now() {
             // Of many reasons that come one after the other one is enough.
-            tokio::time::sleep_until(asked + SUSPICIOUS).await;
+            tokio::time::sleep_until(asked + often).await;
             let is_sound = this.refresh().await;
             this.forget_guests(this.nobody.transport().world().now());
             asked = Instant::now();

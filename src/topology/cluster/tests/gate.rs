@@ -1,0 +1,27 @@
+//! A cluster that serves nobody for a while.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{ACQUIRE, Rig, name};
+
+/// Nobody asks twice, and all are served as soon as the cluster serves.
+#[tokio::test]
+async fn who_is_told_that_the_cluster_is_down_waits_and_does_not_go_on_asking() {
+    let (rig, name) = (Rig::start().await, name());
+    rig.servers[0].is_down.store(true, Ordering::Relaxed);
+    let all = futures::future::join_all((0..50).map(|_| rig.run(&name, &ACQUIRE)));
+    let serving = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // The first one, and who came before its answer.
+        let asked = rig.log(0).len();
+        assert!((1..=50).contains(&asked), "{asked}");
+        assert!((2..=15).contains(&*rig.servers[0].infos.lock()), "{}", rig.servers[0].infos.lock());
+        // Who comes later does not ask at all.
+        let late = tokio::time::timeout(Duration::from_millis(100), rig.run(&name, &ACQUIRE)).await;
+        assert!(late.is_err() && rig.log(0).is_empty());
+        rig.servers[0].is_down.store(false, Ordering::Relaxed);
+    };
+    tokio::join!(all, serving);
+    assert_eq!(rig.log(0).len(), 50);
+}
