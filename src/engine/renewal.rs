@@ -110,6 +110,8 @@ struct Rounds {
     /// When the next one is due that spares none.
     regular: Instant,
     has_failed: bool,
+    /// When slots that have come there are asked for again, because that has failed.
+    again: Option<Instant>,
     /// One is under way.
     is_busy: bool,
     is_kicked: bool,
@@ -169,7 +171,7 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
 impl Rounds {
     fn of_new(period: Duration) -> Self {
         let due = Instant::now() + period;
-        Self { due, regular: due, has_failed: false, is_busy: false, is_kicked: false }
+        Self { due, regular: due, has_failed: false, again: None, is_busy: false, is_kicked: false }
     }
 
     fn end(&mut self, done: &Done, period: Duration, jitter: impl FnOnce(Duration) -> Duration) {
@@ -179,12 +181,22 @@ impl Rounds {
             // The next round comes when it would have come.
             return;
         }
-        self.has_failed = failed;
+        if !done.of_slots {
+            self.has_failed = failed;
+        }
+        self.has_failed |= failed;
         let mut pause = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
         pause -= jitter(pause) / 20;
         let next = Instant::now() + pause;
-        self.due = if done.of_slots { self.due.min(next) } else { next };
+        // What came there and could not be confirmed is tried again soon, whatever became of a round that was under way.
+        self.again = if done.of_slots { Some(next) } else { self.again.filter(|again| *again > Instant::now()) };
+        self.has_failed |= self.again.is_some();
+        self.due = match self.again {
+            Some(again) if done.of_slots => self.due.min(again),
+            Some(again) => next.min(again),
+            None => next,
+        };
     }
 
     /// Which holds the round renews that begins now.

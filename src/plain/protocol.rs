@@ -36,8 +36,8 @@ static MANY: Script = Script::new(
 );
 static SET: Script = Script::command("plain/set", include_str!("../../lua/plain/set.lua"), "SET", &MANY, 1);
 static ACQUIRE: Script = Script::step("plain/acquire", script!("plain/acquire"), &MANY, 2);
-static RELEASE: Script = Script::step("plain/release", script!("plain/release"), &MANY, 3);
-static FORCE: Script = Script::new("plain/force", script!("plain/force"));
+static RELEASE: Script = Script::step("plain/release", script!("plain/release"), &MANY, 3).announcing();
+static FORCE: Script = Script::new("plain/force", script!("plain/force")).announcing();
 static RENEW: Script = Script::new("plain/renew", script!("common/renew/begin", "plain/renew"));
 static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua"));
 

@@ -222,7 +222,7 @@ impl Core {
                     && matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) =>
             {
                 // Before any of it ran: perhaps as it declares no keys.
-                if self.run_singly(batch).await > 0 {
+                if self.run_singly(batch).await > 0 && !passes(&fault) {
                     undeclared.was_in_vain();
                 }
             }
@@ -245,7 +245,7 @@ impl Core {
             match (outcome_of_step(reply), &self.undeclared) {
                 (Err(fault), Some(undeclared)) if undeclared.is_elsewhere(&fault.message) => elsewhere.push(queued),
                 (outcome, undeclared) => {
-                    if let Some(undeclared) = undeclared {
+                    if let (Ok(_), Some(undeclared)) = (&outcome, undeclared) {
                         undeclared.worked();
                     }
                     // Refused when nobody waits any more.
@@ -279,6 +279,13 @@ impl Core {
         let is_of_one_key = call.keys == 1 && !call.script.reaches_beyond;
         self.undeclared.as_ref().is_none_or(|undeclared| is_of_one_key && undeclared.is_taken())
     }
+}
+
+/// True for a refusal that says nothing of the command: the server has no room, or no time.
+fn passes(fault: &Fault) -> bool {
+    ["BUSY", "LOADING", "OOM", "MISCONF", "CLUSTERDOWN", "MASTERDOWN"]
+        .iter()
+        .any(|code| fault.message.starts_with(code))
 }
 
 /// How much work a call is to the server.

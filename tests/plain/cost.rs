@@ -120,7 +120,10 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
 async fn passing_on_inside_a_process_costs_nothing() {
     plain(async |bed| {
         let all = passed_on(bed, Flavour::Plain).await;
-        assert_eq!(all.get("evalsha"), None, "{all:?}");
+        // One that a busy machine lets wait for long enough subscribes, and looks once.
+        let [scripts, subscribed] =
+            ["evalsha", "subscribe"].map(|command| all.get(command).copied().unwrap_or_default());
+        assert!(scripts <= subscribed && subscribed <= 1, "{all:?}");
         // That leaves out what scripts do inside, a bare `SET` with it: counted here by itself.
         let client = bed.connect(bed.builder().handoff_time(secs(600))).await;
         let lock = client.plain("y");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::{QueueEntry, Queues};
 use crate::engine::Engine;
@@ -84,24 +84,57 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) -> Duration {
             }
         }
     }
-    let renewal = async {
-        if whole && engine.queues.passed.swap(false, Ordering::Relaxed) {
-            let round = renewal::round(engine, Which::Short).await;
-            if round.failed > 0 {
-                engine.queues.note_passed();
-            }
-        }
-    };
+    let renews = whole && engine.queues.passed.swap(false, Ordering::Relaxed);
+    let batches = batches(engine, locks);
+    if engine.topology.homes().len() > 1 {
+        return beat_at_each(engine, renews, batches).await;
+    }
     let refresh = async {
-        let mut under_way: FuturesUnordered<_> =
-            batches(engine, locks).into_iter().map(|batch| refresh(engine, batch)).collect();
+        let mut under_way: FuturesUnordered<_> = batches.into_iter().map(|batch| refresh(engine, batch)).collect();
         let mut quiet = Duration::MAX;
         while let Some(of_batch) = under_way.next().await {
             quiet = quiet.min(of_batch);
         }
         quiet
     };
-    futures::future::join(renewal, refresh).await.1
+    futures::future::join(renew_short(engine, renews), refresh).await.1
+}
+
+/// Renews what was passed on for a short first lease.
+async fn renew_short(engine: &Arc<Engine>, renews: bool) {
+    if renews && renewal::round(engine, Which::Short).await.failed > 0 {
+        engine.queues.note_passed();
+    }
+}
+
+/// The same where there are several servers: one that is away holds up nothing at the others. What it was asked for is carried on
+/// beside the next beats.
+async fn beat_at_each(engine: &Arc<Engine>, renews: bool, batches: Vec<Batch>) -> Duration {
+    if renews {
+        let engine = Arc::clone(engine);
+        engine.reaper.clone().finish_uncounted(Box::pin(async move { renew_short(&engine, true).await }));
+    }
+    let mut under_way: FuturesUnordered<_> = batches
+        .into_iter()
+        .map(|batch| {
+            let (done, quiet) = oneshot::channel();
+            let of_batch = Arc::clone(engine);
+            engine.reaper.finish_uncounted(Box::pin(async move {
+                // Refused where nobody waits any more.
+                let _ = done.send(refresh(&of_batch, batch).await);
+            }));
+            quiet
+        })
+        .collect();
+    let mut quiet = Duration::MAX;
+    let answered = async {
+        while let Some(of_batch) = under_way.next().await {
+            // Dropped where the client ends.
+            quiet = quiet.min(of_batch.unwrap_or_default());
+        }
+    };
+    let are_all = tokio::time::timeout(engine.options.beat(), answered).await.is_ok();
+    if are_all { quiet } else { Duration::ZERO }
 }
 
 /// Splits locks into commands: each for one flavour, one server, and not too many waiters.

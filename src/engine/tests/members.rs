@@ -375,3 +375,31 @@ async fn each_server_is_asked_once_what_a_login_may_do() {
     assert_eq!(sent(&fakes, "preflight"), [1, 1]);
     client.shutdown(secs(60)).await.unwrap();
 }
+
+/// Places are refreshed every 1 to 2.2 s at the healthy one, for they last for 4.5 s.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_holds_up_no_queue_at_another() {
+    let (client, fakes) = client_of_two();
+    for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
+        fake.steal(name, secs(3600));
+    }
+    let waiters = ["busy:0", "busy:1"].map(|name| {
+        let lock = client.fair(name);
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    });
+    settle().await;
+    for _ in 0..1_000 {
+        fakes[0].next("refresh", Fate::Late(secs(3)));
+    }
+    let before = sent(&fakes, "refresh")[1];
+    tokio::time::sleep(secs(22)).await;
+    let refreshed = sent(&fakes, "refresh")[1] - before;
+    assert!(refreshed >= 9, "{refreshed} times in 22 s");
+    fakes[0].calm();
+    for waiter in waiters {
+        waiter.abort();
+    }
+    settle().await;
+    client.shutdown(secs(60)).await.unwrap();
+    settle().await;
+}

@@ -30,9 +30,10 @@ impl Gate {
     }
 }
 
-/// True for an error that says so of the cluster, not of the server alone.
+/// True for an error that says so of the cluster, and not of a slot that nobody serves.
 pub(super) fn tells_of_cluster(error: &str) -> bool {
-    error.starts_with("CLUSTERDOWN") || error.contains("the cluster is down")
+    let is_down = error.starts_with("CLUSTERDOWN") || error.contains("the cluster is down");
+    is_down && !error.contains("slot not served")
 }
 
 /// What a command is told that has waited as long as it may.
@@ -66,9 +67,7 @@ async fn is_shut(member: &Member) -> bool {
     let words = vec![Arg::Text(Bytes::from_static(b"INFO"))];
     match within(ANSWERS_WITHIN, member.transport().run(Call { script: &INFO, keys: 0, words })).await {
         Some(Ok(Reply::Text(text))) => !text.windows(16).any(|part| part == b"cluster_state:ok"),
-        // A login may not be let to ask: then commands find it out.
-        Some(Ok(_)) => false,
-        Some(Err(fault)) => matches!(fault.kind, FaultKind::Lost | FaultKind::TimedOut | FaultKind::NotSent),
-        None => true,
+        // Where it does not say, or the login may not ask, commands find it out.
+        _ => false,
     }
 }

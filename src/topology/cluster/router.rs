@@ -18,11 +18,11 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 use crate::world::World;
 
-/// So often a command follows a redirect before its caller is told of the last one.
+/// So often in a row a command follows a redirect; then it pauses first.
 pub(super) const MOST_REDIRECTS: u32 = 8;
 
 /// How long a command waits at first where its slot is being moved, or its server serves nobody; and at the most, where a slot is
-/// being moved, and where nobody serves.
+/// being moved, or servers disagree about it, and where nobody serves.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_millis(25);
@@ -120,7 +120,7 @@ impl Cluster {
             // News of a slot that servers send to each other for are of no use.
             self.suspicion.pause(pause, || !is_disputed && self.is_news(slot, seen)).await;
             redirects = 0;
-            pause = (pause * 2).min(if is_open { LONGEST_PAUSE } else { LONGEST_REST });
+            pause = (pause * 2).min(if is_open || is_disputed { LONGEST_PAUSE } else { LONGEST_REST });
         }
     }
 
@@ -137,15 +137,15 @@ impl Cluster {
         to: &Address,
         call: &(dyn Fn(&ServerClock) -> Call + Send + Sync),
     ) -> Result<Option<(Reply, Arc<Member>)>, Fault> {
+        let is_of_one_key = |call: &Call| call.keys == 1 && !call.script.reaches_beyond;
+        if !is_of_one_key(&call(self.nobody.clock())) {
+            return Ok(None);
+        }
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
         // It may have no slot yet, and is asked for the next key as well.
         let member = self.enter(&mut self.state.write(), to.clone(), member);
-        let call = call(member.clock());
-        if call.keys != 1 || call.script.reaches_beyond {
-            return Ok(None);
-        }
-        match member.ask(world, &*self.connector, to, call).await {
+        match member.ask(world, &*self.connector, to, call(member.clock())).await {
             Ok(reply) => Ok(Some((reply, member))),
             Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),
             Err(fault) => match (fault.kind, Redirect::of(&fault.message, to.host())) {

@@ -195,7 +195,16 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                 let is_sharded = match settings.sharded {
                     Sharded::On => true,
                     Sharded::Off => false,
-                    Sharded::Auto => knows_sharded(&*transport).await,
+                    Sharded::Auto => match knows_sharded(&*transport).await {
+                        Ok(is_sharded) => is_sharded,
+                        Err(fault) => {
+                            // It went away just now: another one knows as well.
+                            let message = format!("{}: {}", transport.address(), fault.message);
+                            last.get_or_insert(Error::Connection { message, outcome_unknown: false, source: None });
+                            transport.close(settings.connect_timeout).await;
+                            continue;
+                        }
+                    },
                 };
                 transport.close(settings.connect_timeout).await;
                 return Ok((view, is_sharded));
@@ -208,10 +217,14 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
     Err(last.unwrap_or_else(|| Error::config("the URL of a cluster names no server")))
 }
 
-/// As Redisson finds it out.
-async fn knows_sharded(transport: &dyn Transport) -> bool {
+/// As Redisson finds it out. An error where the server has not said.
+async fn knows_sharded(transport: &dyn Transport) -> Result<bool, Fault> {
     let words = vec![Arg::Text(Bytes::from_static(b"SHARDNUMSUB"))];
-    transport.run(Call { script: &PUBSUB, keys: 0, words }).await.is_ok()
+    match transport.run(Call { script: &PUBSUB, keys: 0, words }).await {
+        Ok(_) => Ok(true),
+        Err(fault) if fault.kind == FaultKind::Refused => Ok(false),
+        Err(fault) => Err(fault),
+    }
 }
 
 #[cfg(test)]

@@ -143,11 +143,12 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             }
         };
         let Some(this) = cluster.upgrade() else { return };
-        if this.closed.load(Ordering::Relaxed) {
-            return;
-        }
         if suspicion.is_raised.swap(false, Ordering::AcqRel) {
             doubted_until = Instant::now() + QUIET;
+        }
+        // In this order: closing raises a suspicion, so that it is not overlooked.
+        if this.closed.load(Ordering::Relaxed) {
+            return;
         }
         if !notified || doubted_until > Instant::now() {
             // Of many reasons that come one after the other one is enough.
@@ -189,7 +190,7 @@ impl Cluster {
                 break;
             }
         }
-        if answered == 0 {
+        if answered == 0 && !self.closed.load(Ordering::Relaxed) {
             self.ask_others().await;
         }
         let mut state = self.state.write();

@@ -50,6 +50,9 @@ pub(super) async fn drive(
         }
         let (why, was_of_use) = serve(&connection, &mut limits, reader, input).await;
         connection.down(why);
+        if let Some(listener) = listener.get().and_then(Weak::upgrade) {
+            listener.broken();
+        }
         pauses.stood(since.elapsed(), was_of_use);
     }
 }

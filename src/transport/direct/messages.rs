@@ -309,7 +309,11 @@ impl Standing {
                 }
                 continue;
             }
-            self.expected(&answer, channels)?;
+            if let Some(channel) = self.expected(&answer, channels)?
+                && let Some(listener) = listener.get().and_then(Weak::upgrade)
+            {
+                listener.ended(&channel);
+            }
             if self.is_anew && self.overdue.is_none() {
                 self.is_anew = false;
                 if let Some(listener) = listener.get().and_then(Weak::upgrade) {
@@ -334,8 +338,8 @@ impl Standing {
         Some(channel.clone())
     }
 
-    /// Takes what is no message for the answer to what was asked first.
-    fn expected(&mut self, answer: &Answer, channels: &mut Channels) -> Result<(), Trouble> {
+    /// Takes what is no message for the answer to what was asked first. The channel whose subscription could not be made anew by that.
+    fn expected(&mut self, answer: &Answer, channels: &mut Channels) -> Result<Option<Bytes>, Trouble> {
         let expected = self.expected.pop_front().ok_or_else(odd)?;
         let outcome = match answer {
             Ok(reply) => expected.is_by(reply, self.kind).then_some(()).ok_or_else(odd).map(Ok)?,
@@ -350,13 +354,14 @@ impl Standing {
                 if pending > 0 {
                     // Nobody is told before the last of several that were asked for.
                     self.subscribing.insert(channel, pending);
-                    return Ok(());
+                    return Ok(None);
                 }
                 match &outcome {
                     Err(_) if channels.waiting.contains_key(&channel) => drop(channels.wanted.remove(&channel)),
-                    // Still wanted by those who had it before: the next connection tries again.
+                    // Still wanted by those who had it before: the next connection tries again, if not they.
                     Err(Fault { message: error, .. }) => {
                         tracing::warn!(error, "a subscription could not be made anew: waiters look for themselves");
+                        return Ok(Some(channel));
                     }
                     Ok(()) => {}
                 }
@@ -374,7 +379,7 @@ impl Standing {
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 

@@ -25,3 +25,14 @@ async fn who_is_told_that_the_cluster_is_down_waits_and_does_not_go_on_asking() 
     tokio::join!(all, serving);
     assert_eq!(rig.log(0).len(), 50);
 }
+
+/// Nothing is known by that of the other slots of a server.
+#[tokio::test]
+async fn a_slot_that_nobody_serves_keeps_no_other_one_waiting() {
+    let (rig, name) = (Rig::start().await, name());
+    rig.says(0, "CLUSTERDOWN Hash slot not served".to_owned());
+    let waits = tokio::time::timeout(Duration::from_millis(200), rig.run(&name, &ACQUIRE)).await;
+    assert!(waits.is_err());
+    assert!(rig.log(0).len() > 2, "it goes on asking");
+    assert_eq!(*rig.servers[0].infos.lock(), 0);
+}
