@@ -102,25 +102,28 @@ async fn main() {
         (word(0, "fred") == "direct", number(1, "64"), number(2, "100000"), number(3, "5"));
 
     let server = RedisServer::start();
-    let cluster = Cluster::start(ClusterOptions::default().primaries(3)).await;
-    let (single, several) = (client(&server.url(), direct).await, client(&cluster.url(), direct).await);
-    let (mut of_one, mut of_three, mut ratios, mut costs) = (Vec::new(), Vec::new(), Vec::new(), [vec![], vec![]]);
+    let one_primary = Cluster::start(ClusterOptions::default().primaries(1).replicas(0)).await;
+    let three_primaries = Cluster::start(ClusterOptions::default().primaries(3).replicas(0)).await;
+    let single = client(&server.url(), direct).await;
+    let (one, three) = (client(&one_primary.url(), direct).await, client(&three_primaries.url(), direct).await);
+    let mut figures: [(Vec<f64>, Vec<f64>); 3] = Default::default();
     for _ in 0..rounds {
-        let (one, three) = (pairs(&single, tasks).await, pairs(&several, tasks).await);
-        of_one.push(one.0);
-        of_three.push(three.0);
-        ratios.push(three.0 / one.0);
-        costs[0].push(one.1);
-        costs[1].push(three.1);
+        for (client, (rates, costs)) in [&single, &one, &three].into_iter().zip(&mut figures) {
+            let (rate, cost) = pairs(client, tasks).await;
+            rates.push(rate);
+            costs.push(cost);
+        }
     }
-    let [cost_of_one, cost_of_three] = costs.map(median);
-    println!(
-        "{tasks} tasks: {:.0} pairs/s through one server, {:.0} through three primaries; ratio {:.2} (medians of {rounds} by turns); \
-         {cost_of_one:.1} and {cost_of_three:.1} µs of the processor a pair",
-        median(of_one),
-        median(of_three),
-        median(ratios)
-    );
+    let ratio =
+        |to: usize| median(figures[2].0.iter().zip(&figures[to].0).map(|(three, other)| three / other).collect());
+    let (to_single, to_one) = (ratio(0), ratio(1));
+    println!("{tasks} tasks, medians of {rounds} by turns:");
+    for (what, (rates, costs)) in ["one server", "a cluster of one primary", "of three"].into_iter().zip(figures) {
+        println!("  {what}: {:.0} pairs/s, {:.1} µs of the processor each", median(rates), median(costs));
+    }
+    println!("  of three: {to_single:.2} of one server, {to_one:.2} of a cluster of one primary");
+    one.shutdown(Duration::from_secs(1)).await.expect("an end");
+    let several = three;
     println!("{holds} holds at one server: rounds of renewal in ms {:?}", renewals(&single, holds, rounds).await);
     println!(
         "{holds} holds over three primaries: rounds of renewal in ms {:?}",
