@@ -33,6 +33,9 @@ use channels::Subscribed;
 pub(super) use gate::Gate;
 pub(crate) use start::{ClusterUrl, Settings};
 
+/// So long views that know no better do not take back what a redirect has told: the news of a promotion goes round among the servers.
+const NEWS_TAKES: Duration = Duration::from_secs(1);
+
 /// After so long a node with slots that no other one lists has left the cluster.
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
@@ -65,6 +68,8 @@ struct State {
     slots: SlotMap,
     /// A member for each address that has a slot.
     members: HashMap<Address, Arc<Member>>,
+    /// When a redirect has changed the map last.
+    redirected: Option<Moment>,
     /// Those with a connection that has broken, until it is back: another one may take their place.
     away: HashSet<MemberId>,
     /// The ids of those that have slots and that no view has listed since that moment.
@@ -131,6 +136,9 @@ impl Cluster {
         let changes = {
             let mut state = self.state.write();
             let changes = state.slots.patch(slot, seen, to);
+            if !changes.is_empty() {
+                state.redirected = Some(self.nobody.transport().world().now());
+            }
             // Not where the redirect was older than the map.
             if state.slots.primary(slot) == Some(to) {
                 self.enter(&mut state, to.clone(), member);
@@ -249,9 +257,10 @@ impl State {
         }
     }
 
-    /// Notes which nodes a view does not list. One that none has listed for so long has been told to leave, and its slots are whose
+    /// Notes what of a view depends on the time: whether hearsay holds against it, and which nodes it does not list. One that none has listed for so long has been told to leave, and its slots are whose
     /// the others say. A node that is but behind the times lists all but the newest.
-    fn note_missing(&mut self, view: &SlotView, now: Moment) {
+    fn prepare(&mut self, view: &SlotView, now: Moment) {
+        self.slots.hold_hearsay(self.redirected.is_some_and(|at| now < at + NEWS_TAKES));
         if !self.slots.is_kin(view) {
             return;
         }

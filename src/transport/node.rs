@@ -13,9 +13,9 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::ClientLike as _;
 use fred::types::ConnectHandle;
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::transport::direct::MessageLine;
@@ -42,6 +42,8 @@ pub(crate) struct Node {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     connect_tasks: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
+    /// Told when the connections are gone.
+    ended: Arc<Notify>,
     script_cache: bool,
     address: String,
 }
@@ -70,23 +72,28 @@ impl fmt::Debug for Node {
 
 impl Transport for Node {
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
-        if self.closed.load(Ordering::Relaxed) {
-            return std::future::ready(Err(Fault::new(FaultKind::Closed, "the client is shut down"))).boxed();
-        }
         let next = if self.connections.len() == 1 {
             0
         } else {
             self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len()
         };
         let (connection, script_cache) = (Arc::clone(&self.connections[next]), self.script_cache);
-        let closed = Arc::clone(&self.closed);
+        let (closed, ended) = (Arc::clone(&self.closed), Arc::clone(&self.ended));
         Box::pin(async move {
-            let outcome = connection.run(call, script_cache).await;
-            match outcome {
-                Err(_) if closed.load(Ordering::Relaxed) => {
-                    Err(Fault::new(FaultKind::Closed, "the client is shut down"))
-                }
-                outcome => outcome,
+            // Made first: it is told of an end from here on.
+            let ended = ended.notified();
+            let shut_down = || Err(Fault::new(FaultKind::Closed, "the client is shut down"));
+            if closed.load(Ordering::Acquire) {
+                return shut_down();
+            }
+            tokio::select! {
+                biased;
+                outcome = connection.run(call, script_cache) => match outcome {
+                    Err(_) if closed.load(Ordering::Relaxed) => shut_down(),
+                    outcome => outcome,
+                },
+                // fred keeps what was never sent until its timeout.
+                () = ended => shut_down(),
             }
         })
     }
@@ -129,12 +136,13 @@ impl Transport for Node {
     }
 
     fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
-        self.closed.store(true, Ordering::Relaxed);
+        self.closed.store(true, Ordering::Release);
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
         let clients: Vec<_> = self.clients().cloned().collect();
         let line = if let Messages::Own(line) = &self.messages { line.end() } else { None };
+        let closing = Arc::clone(&self.ended);
         let connect_tasks = std::mem::take(&mut *self.connect_tasks.lock());
         Box::pin(async move {
             let until = tokio::time::Instant::now() + within.min(Duration::from_secs(1));
@@ -151,6 +159,7 @@ impl Transport for Node {
             if let Some(line) = line {
                 let _ = tokio::time::timeout_at(until, line).await;
             }
+            closing.notify_waiters();
         })
     }
 }
@@ -164,5 +173,38 @@ impl Drop for Node {
         for task in self.connect_tasks.get_mut().drain(..) {
             task.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use super::connect::Endpoint;
+    use super::*;
+    use crate::config::{Options, Secret};
+    use crate::transport::script::Script;
+
+    static SCRIPT: Script = Script::new("x", "return 1");
+
+    /// As where a slot goes to and fro: the connection never came to stand.
+    #[tokio::test]
+    async fn what_waits_for_a_connection_is_told_when_that_is_closed() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = Secret(format!("redis://{}", silent.local_addr().unwrap()));
+        let options = Options { command_timeout: Duration::from_secs(600), ..Options::default() };
+        let target = Endpoint { url, ..Endpoint::default() };
+        let node = Arc::new(Node::connect(&target, &options, true, false).await.unwrap());
+        let run = || tokio::spawn(node.run(Call { script: &SCRIPT, keys: 0, words: Vec::new() }));
+        let waiting = [run(), run()];
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let began = Instant::now();
+        node.close(Duration::from_millis(50)).await;
+        for waiting in waiting {
+            assert_eq!(waiting.await.unwrap().unwrap_err().kind, FaultKind::Closed);
+        }
+        assert_eq!(run().await.unwrap().unwrap_err().kind, FaultKind::Closed);
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     }
 }

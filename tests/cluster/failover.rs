@@ -1,6 +1,9 @@
 //! Primaries that go, by themselves and by request.
 
+use std::sync::Arc;
+
 use distlock::{Acquire, Flavour};
+use distlock_support::cluster::key_in;
 use distlock_support::{Cluster, ClusterOptions};
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -42,6 +45,59 @@ async fn a_failover_by_request_loses_nothing() {
     }
     end(one).await;
     end(other).await;
+}
+
+/// Somebody else gives a lock back right behind the promotion, at the new primary: who waits has it at once, whatever was under way
+/// at the old one.
+#[tokio::test]
+async fn who_waits_is_woken_right_behind_a_failover_by_request() {
+    let cluster = Cluster::start(ClusterOptions::default()).await;
+    let (one, two) = (client(&cluster).await, client(&cluster).await);
+    let mut woken_after = Vec::new();
+    // A node has a vote for one replica of a primary in twice the node timeout: each shard by turns, to and fro.
+    for slot in [7, 7_000, 14_000].into_iter().cycle().take(6) {
+        let primary = cluster.owner(slot).await;
+        let replica = cluster.replicas_of(primary).await[0];
+        let names: Vec<String> = (0..5).map(|n| key_in(slot, &format!("behind:{n}:"))).collect();
+        for name in &names {
+            primary.admin().cmd::<u64>(&["HSET", name, "somebody:1", "1"]).await;
+            primary.admin().cmd::<u64>(&["PEXPIRE", name, "60000"]).await;
+        }
+        let mut others = Vec::new();
+        for flavour in [Flavour::Spin, Flavour::Fair, Flavour::Write, Flavour::Fenced] {
+            let name = key_in(slot, &format!("other:{flavour}:"));
+            others.push((lock(&two, flavour, &name).lock().await.unwrap(), lock(&one, flavour, &name)));
+        }
+        let locks = names.iter().map(|name| lock(&one, Flavour::Reentrant, name));
+        let waiting: Vec<_> = locks
+            .chain(others.iter().map(|(_, lock)| Arc::clone(lock)))
+            .map(|lock| tokio::spawn(async move { lock.lock().await.map(|guard| (Instant::now(), guard)) }))
+            .collect();
+        bed::eventually("all wait", secs(20), async || one.stats().waiting == waiting.len()).await;
+        cluster.failover(replica).await;
+        let released = Instant::now();
+        for name in &names {
+            replica.admin().cmd::<u64>(&["DEL", name]).await;
+            replica.admin().cmd::<u64>(&["SPUBLISH", &format!("redisson_lock__channel:{{{name}}}"), "0"]).await;
+        }
+        let mut waiting = waiting.into_iter();
+        for waiting in waiting.by_ref().take(names.len()) {
+            let (at, guard) = waiting.await.unwrap().unwrap();
+            woken_after.push(at.saturating_duration_since(released));
+            guard.unlock().await.unwrap();
+        }
+        for ((guard, _), waiting) in others.into_iter().zip(waiting) {
+            guard.unlock().await.unwrap();
+            waiting.await.unwrap().unwrap().1.unlock().await.unwrap();
+        }
+    }
+    println!("woken after {woken_after:?}");
+    woken_after.sort_unstable();
+    assert!(woken_after[woken_after.len() / 2] < ms(50), "{woken_after:?}");
+    // None waits for a command that was under way at the old primary to time out.
+    assert!(*woken_after.last().expect("some") < secs(1), "{woken_after:?}");
+    end(one).await;
+    end(two).await;
 }
 
 /// One of three primaries is killed: at the others nothing is noticed, and at its own slots locks are had soon after the

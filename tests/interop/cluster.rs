@@ -313,8 +313,7 @@ pub async fn cluster_failovers_let_nobody_in(version: &str) {
     let what = format!("{what}, at once");
     let held = HeldByJava::at(&shared, primary, slot, "java at once").await;
     shared.cluster.failover(replica).await;
-    // Known to be wrong: every second time or so the first waiter of ours has it 3.5 to 4 s after that, cause unknown.
-    held.are_handed_over(&what, ms(8000)).await;
+    held.are_handed_over(&what, BUSY).await;
     let held = HeldByUs::at(&shared, replica, slot, "rust at once").await;
     shared.cluster.failover(primary).await;
     held.are_handed_over(&what, PATIENT + BUSY).await;

@@ -245,7 +245,7 @@ impl Cluster {
         if !view.open().is_empty() {
             tracing::debug!(slots = ?view.open(), "slots are being moved: locks of several keys wait there");
         }
-        self.state.write().note_missing(view, self.nobody.transport().world().now());
+        self.state.write().prepare(view, self.nobody.transport().world().now());
         let merged = {
             let mut slots = self.state.read().slots.clone();
             slots.merge(view).map(|changes| (slots, changes))

@@ -4,10 +4,11 @@
 //! that was frozen, and comes back with its old picture, turns nothing back. Of equal epochs what is known already stays.
 //!
 //! `MOVED` carries no epoch. It is believed at once, because going on asking the old primary is of no use, but only as hearsay:
-//! the slot keeps its epoch, and the next view that has at least that decides. A `MOVED` that is wrong does no harm for long
-//! either: it counts only where the map has not changed since the command was sent, so an old one turns nothing back; the node
-//! that it leads to refuses the command and says `MOVED` in its turn; the router follows so many and no more; and each of them
-//! has it ask for a view.
+//! the slot keeps its epoch, and the next view that has at least that decides; for a moment only one with a higher epoch does,
+//! because the server that sends away knows of the change before the others (`hold_hearsay`). A `MOVED` that is wrong does no harm
+//! for long either: it counts only where the map has not changed since the command was sent, so an old one turns nothing back; the
+//! node that it leads to refuses the command and says `MOVED` in its turn; the router follows so many in a row, and then pauses; and
+//! each of them has it ask for a view.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(crate) struct SlotMap {
     owners: Vec<Owner>,
     /// All nodes of the last view that was up to date.
     known: Vec<Arc<Peer>>,
+    /// Hearsay gives way to views of a higher epoch only.
+    holds_hearsay: bool,
 }
 
 /// No owner has this index: there are at most as many as slots, and as many again while a view is merged.
@@ -60,7 +63,7 @@ impl Default for SlotMap {
     fn default() -> Self {
         let slots = usize::from(SLOTS);
         let (owner_of, moves) = (vec![NOBODY; slots].into(), vec![0; slots].into());
-        Self { owner_of, moves, owners: Vec::new(), known: Vec::new() }
+        Self { owner_of, moves, owners: Vec::new(), known: Vec::new(), holds_hearsay: false }
     }
 }
 
@@ -78,6 +81,12 @@ impl SlotMap {
     /// How often a slot has moved. What a server said of a slot that has moved since it was asked says nothing about now.
     pub(crate) fn generation(&self, slot: u16) -> u32 {
         self.moves.get(usize::from(slot)).copied().unwrap_or(0)
+    }
+
+    /// A redirect that came just now is news that other servers have yet to hear: views of the same epoch do not take it back, as long
+    /// as this holds. A replica that has taken over has a higher one.
+    pub(crate) const fn hold_hearsay(&mut self, holds: bool) {
+        self.holds_hearsay = holds;
     }
 
     /// True when every slot has a primary.
@@ -125,7 +134,8 @@ impl SlotMap {
             let owner = Owner { id, address: address.clone(), epoch, is_hearsay: false };
             let mut index = None;
             for slot in claim.ranges.iter().flat_map(|(first, last)| *first..=*last) {
-                if self.owner(slot).is_none_or(|ours| ours.yields_to(&owner, claim.peer.is_linked)) {
+                if self.owner(slot).is_none_or(|ours| ours.yields_to(&owner, claim.peer.is_linked, self.holds_hearsay))
+                {
                     let index = *index.get_or_insert_with(|| self.enlist(owner.clone()));
                     self.put(slot, index, &mut slots);
                 }
@@ -227,7 +237,10 @@ impl SlotMap {
 
 impl Owner {
     /// True when this owner's slot is the other's by what a view says.
-    fn yields_to(&self, other: &Self, is_linked: bool) -> bool {
+    fn yields_to(&self, other: &Self, is_linked: bool, holds_hearsay: bool) -> bool {
+        if self.is_hearsay && holds_hearsay {
+            return other.epoch > self.epoch;
+        }
         if self.is_hearsay || other.epoch != self.epoch {
             return other.epoch >= self.epoch;
         }

@@ -208,6 +208,7 @@ impl Node {
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
+            ended: Arc::default(),
             script_cache: options.script_cache,
             address,
         };

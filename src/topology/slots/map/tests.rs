@@ -163,6 +163,26 @@ fn a_redirect_counts_at_once_and_until_a_view_decides() {
     assert_eq!((map.primary(SLOTS), map.generation(SLOTS), map.epoch(SLOTS)), (None, 0, None));
 }
 
+/// A replica takes over: its primary sends away before the others have heard of it.
+#[test]
+fn a_redirect_that_is_held_is_not_taken_back_by_those_who_have_yet_to_hear() {
+    let (old, mut new) = (Truth::new(2), Truth::new(2));
+    new.fail_over(0);
+    let mut map = SlotMap::default();
+    map.merge(&old.view()).unwrap();
+    map.patch(100, map.generation(100), &of(2));
+    map.hold_hearsay(true);
+    assert!(map.merge(&old.view()).unwrap().is_empty());
+    assert_eq!((map.primary(100), map.is_hearsay()), (Some(&of(2)), true));
+    map.merge(&new.view()).unwrap();
+    assert_eq!((new.differs(&map), map.is_hearsay()), (vec![], false));
+    // One that was wrong is taken back when it is held no more.
+    map.patch(9_000, map.generation(9_000), &of(0));
+    assert!(map.merge(&new.view()).unwrap().is_empty());
+    map.hold_hearsay(false);
+    assert_eq!(map.merge(&new.view()).unwrap().slots, [9_000]);
+}
+
 #[test]
 fn a_wrong_redirect_is_taken_back_by_any_view_of_that_epoch() {
     let truth = Truth::new(2);
