@@ -110,8 +110,8 @@ struct Rounds {
     /// When the next one is due that spares none.
     regular: Instant,
     has_failed: bool,
-    /// When slots that have come there are asked for again, because that has failed.
-    again: Option<Instant>,
+    /// When slots that have come there are asked for again, because that has failed, whatever became of a round beside it.
+    retry: Option<Instant>,
     /// One is under way.
     is_busy: bool,
     is_kicked: bool,
@@ -141,7 +141,7 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
         begin_rounds(&this, &mut members, period, &under_way);
         drop(this);
         let idle = members.values().filter(|rounds| !rounds.is_busy);
-        let due = idle.map(|rounds| rounds.due).min().unwrap_or_else(|| Instant::now() + period);
+        let due = idle.map(Rounds::next).min().unwrap_or_else(|| Instant::now() + period);
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => return,
@@ -171,32 +171,25 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
 impl Rounds {
     fn of_new(period: Duration) -> Self {
         let due = Instant::now() + period;
-        Self { due, regular: due, has_failed: false, again: None, is_busy: false, is_kicked: false }
+        Self { due, regular: due, has_failed: false, retry: None, is_busy: false, is_kicked: false }
+    }
+
+    /// When the next one begins.
+    fn next(&self) -> Instant {
+        self.retry.map_or(self.due, |retry| retry.min(self.due))
     }
 
     fn end(&mut self, done: &Done, period: Duration, jitter: impl FnOnce(Duration) -> Duration) {
-        self.is_busy &= done.of_slots;
         let failed = done.round.failed > 0;
-        if done.of_slots && !failed {
-            // The next round comes when it would have come.
-            return;
-        }
-        if !done.of_slots {
-            self.has_failed = failed;
-        }
-        self.has_failed |= failed;
         let mut pause = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
         // Clients that started together shall not renew together for ever.
         pause -= jitter(pause) / 20;
         let next = Instant::now() + pause;
-        // What came there and could not be confirmed is tried again soon, whatever became of a round that was under way.
-        self.again = if done.of_slots { Some(next) } else { self.again.filter(|again| *again > Instant::now()) };
-        self.has_failed |= self.again.is_some();
-        self.due = match self.again {
-            Some(again) if done.of_slots => self.due.min(again),
-            Some(again) => next.min(again),
-            None => next,
-        };
+        if !done.of_slots {
+            (self.is_busy, self.has_failed, self.due) = (false, failed, next);
+        } else if failed {
+            self.retry = Some(next);
+        }
     }
 
     /// Which holds the round renews that begins now.
@@ -205,11 +198,12 @@ impl Rounds {
     /// noticed within a period whenever it happens, and is due once a period whatever fails meanwhile.
     fn begin(&mut self, period: Duration) -> Which {
         let now = Instant::now();
-        let which = if self.has_failed && !self.is_kicked && now < self.regular { Which::Due } else { Which::All };
+        let repeats = self.has_failed || self.retry.is_some();
+        let which = if repeats && !self.is_kicked && now < self.regular { Which::Due } else { Which::All };
         if which == Which::All {
             self.regular = now + period;
         }
-        (self.is_busy, self.is_kicked) = (true, false);
+        (self.is_busy, self.is_kicked, self.retry) = (true, false, None);
         which
     }
 }
@@ -217,7 +211,7 @@ impl Rounds {
 /// Begins the rounds that are due.
 fn begin_rounds(engine: &Arc<Engine>, members: &mut HashMap<MemberId, Rounds>, period: Duration, under_way: &UnderWay) {
     let now = Instant::now();
-    let is_due = |rounds: &Rounds| !rounds.is_busy && (rounds.is_kicked || rounds.due <= now);
+    let is_due = |rounds: &Rounds| !rounds.is_busy && (rounds.is_kicked || rounds.next() <= now);
     let due = members.iter_mut().filter(|(_, rounds)| is_due(rounds));
     let due: HashMap<MemberId, Which> = due.map(|(member, rounds)| (*member, rounds.begin(period))).collect();
     for which in [Which::All, Which::Due] {

@@ -17,21 +17,12 @@ use cases::{CASES, Case, words};
 const RUNS: usize = 15;
 const BOUND: Duration = Duration::from_millis(5);
 
-/// Runs many commands, each behind the number of its words.
-const PREPARE: &str = "
-local at = 1
-while at <= #ARGV do
-  local count = tonumber(ARGV[at])
-  redis.call(unpack(ARGV, at + 1, at + count))
-  at = at + count + 1
-end";
-
 impl Case {
     /// One call, of so many: the commands inside, and how long the server took.
     async fn run(&self, bed: &Bed, count: usize) -> (u64, Duration) {
         let (before, keys, args) = (self.make)(count);
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
-        let mut all = words(["EVAL", PREPARE, "0"]);
+        let mut all = words(["EVAL", scripts::RUN_ALL, "0"]);
         all.extend(before.into_iter().flat_map(|command| [vec![command.len().to_string()], command].concat()));
         let () = bed.admin.cmd_bytes(&all).await;
         let mut call = words(["EVALSHA", &scripts::sha(self.script), &keys.len().to_string()]);

@@ -4,16 +4,7 @@ use distlock::Flavour;
 use distlock_support::{Cluster, ClusterOptions, Mode};
 use tokio::time::Instant;
 
-use crate::{client, end, lock, ms, primaries, secs};
-
-async fn connections(cluster: &Cluster) -> usize {
-    let mut all = 0;
-    for node in cluster.nodes() {
-        let others = node.admin().others().await;
-        all += others.iter().filter(|client| !client.flags.contains(['S', 'M'])).count();
-    }
-    all
-}
+use crate::{client, connections, end, lock, ms, primaries, secs};
 
 /// A client is shut down while it asks for the map, and its handle is kept: no connection stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

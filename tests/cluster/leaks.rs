@@ -5,17 +5,7 @@ use distlock::{Client, Flavour};
 use distlock_support::leak::alive_tasks;
 use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 
-use crate::{client, end, lock, ms, secs};
-
-/// How many connections the nodes have that are no administrator's, no replica's and no other node's.
-async fn connections(cluster: &Cluster) -> usize {
-    let mut all = 0;
-    for node in cluster.nodes() {
-        let others = node.admin().others().await;
-        all += others.iter().filter(|client| !client.flags.contains(['S', 'M'])).count();
-    }
-    all
-}
+use crate::{client, connections, end, lock, ms, secs};
 
 async fn work(client: &Client) {
     for n in 0..12 {

@@ -63,6 +63,16 @@ async fn kept(client: &Client, holds: usize) {
     .await;
 }
 
+/// How many connections the nodes have that are no administrator's, no replica's and no other node's.
+async fn connections(cluster: &Cluster) -> usize {
+    let mut all = 0;
+    for node in cluster.nodes() {
+        let others = node.admin().others().await;
+        all += others.iter().filter(|client| !client.flags.contains(['S', 'M'])).count();
+    }
+    all
+}
+
 async fn primaries(n: usize) -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(n).replicas(0)).await
 }

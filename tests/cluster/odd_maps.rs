@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Acquire, Flavour};
+use distlock::{Acquire, Error, Flavour};
 use distlock_support::{Cluster, ClusterOptions, slot_of};
 use tokio::time::Instant;
 
@@ -86,7 +86,7 @@ async fn servers_that_send_to_each_other_cost_no_core() {
     let name = "loop".to_owned();
     let slot = slot_of(&name);
     let many = |what: &str, usual: usize| std::env::var(what).map_or(usual, |count| count.parse().unwrap());
-    for n in 0..many("HOLDS", 0) {
+    for n in 0..many("HOLDS", 100) {
         let name = format!("held:{n}");
         if slot_of(&name) != slot {
             held.push(lock(&one, Flavour::Reentrant, &name));
@@ -122,11 +122,16 @@ async fn servers_that_send_to_each_other_cost_no_core() {
         })
         .collect();
     for waiting in waiting {
-        println!("{:?}", waiting.await.unwrap().map(|guard| guard.is_some()));
+        let told = waiting.await.unwrap().map(|guard| guard.is_some());
+        assert!(told.as_ref().is_err_and(Error::is_retryable), "{told:?}");
     }
     let (took, used) = (began.elapsed(), cpu() - before);
     let refused = refused().await;
     println!("{used} ms of CPU in {took:?}, {refused} times MOVED");
     assert!(guards.iter().all(distlock::Guard::is_held));
-    assert!(refused < 10_000, "{refused} times MOVED and {used} ms of CPU in {took:?} for four waiters");
+    // Nine in a row, and then a pause of 0.1 s, from a second before the wait begins to its end.
+    assert!(
+        refused < names.len() as u64 * 9 * 110,
+        "{refused} times MOVED and {used} ms of CPU in {took:?} for four waiters"
+    );
 }

@@ -14,15 +14,6 @@ use super::words::Words;
 /// The lock's name, and so what all keys have in braces.
 pub const NAME: &str = "s";
 
-/// Runs many commands, each behind the number of its words.
-const PREPARE: &str = "
-local at = 1
-while at <= #ARGV do
-  local count = tonumber(ARGV[at])
-  redis.call(unpack(ARGV, at + 1, at + count))
-  at = at + count + 1
-end";
-
 /// All there is: for each key its name, its value, what it has left to live, and the time.
 const LOOK: &str = "
 local out, cursor = {}, '0'
@@ -99,7 +90,7 @@ impl Server<'_> {
     }
 
     pub async fn prepare(&self, commands: &[Vec<String>]) {
-        let mut words: Vec<String> = ["EVAL", PREPARE, "0"].map(str::to_owned).to_vec();
+        let mut words: Vec<String> = ["EVAL", scripts::RUN_ALL, "0"].map(str::to_owned).to_vec();
         words.extend(commands.iter().flat_map(|command| [vec![command.len().to_string()], command.clone()].concat()));
         self.raw(&words).await.expect("the state can be made");
     }

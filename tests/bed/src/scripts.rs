@@ -96,3 +96,12 @@ pub fn name_of(sha: &str) -> Option<&'static str> {
     static NAMES: OnceLock<BTreeMap<String, &'static str>> = OnceLock::new();
     NAMES.get_or_init(|| all().into_iter().map(|(name, files)| (harm::sha(&files), name)).collect()).get(sha).copied()
 }
+
+/// No script of the crate's: runs many commands, each behind the number of its words.
+pub const RUN_ALL: &str = "
+local at = 1
+while at <= #ARGV do
+  local count = tonumber(ARGV[at])
+  redis.call(unpack(ARGV, at + 1, at + count))
+  at = at + count + 1
+end";

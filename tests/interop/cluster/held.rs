@@ -57,10 +57,7 @@ impl HeldByJava {
         for (kind, _, java, waiter) in self.locks {
             let unlocked = answered(async || java.unlock().await).await;
             let (had, guard) = soon(waiter).await.expect("the waiter");
-            // Redisson waits seconds for an answer of a primary that has just been replaced, and asks the new one only then: what
-            // counts is how long after its own answer we have the lock.
-            let unlocking = Duration::from_nanos(unlocked.t1.saturating_sub(unlocked.t0));
-            woken(&format!("{what}: {kind:?} from Java to us, given back in {unlocking:?}"), unlocked.t1, had, within);
+            woken(&format!("{what}: {kind:?} from Java to us"), unlocked.t0, had, within);
             guard.unlock().await.expect("a lock held");
         }
     }
