@@ -26,6 +26,8 @@ pub(crate) mod node;
 pub(crate) mod script;
 pub(crate) mod undeclared;
 
+#[cfg(feature = "unstable-transport")]
+pub use connector::{Connector, Purpose};
 pub use script::Script;
 
 use crate::error::{Error, Step};
