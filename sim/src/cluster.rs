@@ -15,6 +15,7 @@ use super::events::What;
 use super::faults::LinkOptions;
 use super::place::{self, Gossip, Moving, Peer, Place, SLOTS};
 use super::random::Random;
+use super::reply::SimReply;
 use super::server::SimServer;
 pub use link::SimClusterLink;
 
@@ -158,6 +159,12 @@ impl SimCluster {
         keys
     }
 
+    /// Carries out one command at a node, its name first, as a client of that node has it done: what is not the node's is sent away.
+    /// `asking`: it comes behind an `ASKING`.
+    pub fn command(&self, node: usize, asking: bool, words: &[&[u8]]) -> SimReply {
+        self.nodes[node].now(|core| core.command_of_client(asking, words))
+    }
+
     /// Begins to move a slot, key by key: `SETSLOT IMPORTING` and `MIGRATING`.
     pub fn open_slot(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
@@ -231,7 +238,10 @@ impl SimCluster {
             let past = core.past.as_ref().filter(|past| !past.is_empty())?;
             past.get((past.len() - 1).saturating_sub(lost.min(PAST))).cloned()
         });
+        let slots = self.nodes[primary].change(|core, _| core.place().gossip());
         self.nodes[replica].change(|core, _| {
+            // Who follows a primary knows its slots.
+            core.place().hear(&slots);
             core.store.replace(all.clone().unwrap_or_default());
             core.past = Some([all.unwrap_or_default()].into());
             core.place().become_primary(primary, epoch);
@@ -278,6 +288,19 @@ impl SimCluster {
             core.schedule(now + SERVES_AFTER, What::Heard(Gossip::Serves(true)));
         });
         self.catch_up(node);
+    }
+
+    /// Every node that is not stopped or isolated knows what the others know, at once.
+    pub fn settle(&self) {
+        for node in 0..self.len() {
+            for other in (0..self.len()).filter(|other| *other != node) {
+                let gossip = self.nodes[other].change(|core, _| core.place().gossip());
+                let isolated = self.state.lock().isolated[node] || self.state.lock().isolated[other];
+                if !isolated && !self.nodes[other].is_down() {
+                    self.nodes[node].change(|core, now| core.hear(gossip, now));
+                }
+            }
+        }
     }
 
     fn next_epoch(&self) -> u64 {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::commands;
+use super::commands::{self, Words};
 use super::events::{Event, What};
 use super::faults::{LinkOptions, Mishap};
 use super::line::Line;
@@ -60,6 +60,18 @@ pub(super) struct Parcel {
 pub(super) enum Sent {
     Done(Outcome),
     Waiting(u64, oneshot::Receiver<Outcome>),
+}
+
+/// Where each of these words ends when they stand one behind the other.
+pub(super) fn ends(words: &[&[u8]]) -> Vec<usize> {
+    let mut end = 0;
+    words
+        .iter()
+        .map(|word| {
+            end += word.len();
+            end
+        })
+        .collect()
 }
 
 pub(super) struct Core {
@@ -355,6 +367,43 @@ impl Core {
         let refusal = outcome.err()?;
         tracing::trace!(link = index, script = call.script.name, ?refusal, "the server sent it away");
         Some(Err(reply::refused(place.text(refusal))))
+    }
+
+    /// One command of a client's in words, `EVAL` among them.
+    pub(super) fn command_of_client(&mut self, asking: bool, words: &[&[u8]]) -> SimReply {
+        let name = words.first().copied().unwrap_or_default();
+        let counted = words.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+        let script = name.eq_ignore_ascii_case(b"eval").then_some(counted).flatten();
+        let (bytes, ends) = (words.concat(), ends(words));
+        let split = Words::new(&bytes, &ends);
+        if let Some(place) = self.store.place.as_mut() {
+            place.client = Some(asking);
+        }
+        if let Some(place) = self.store.place.as_deref() {
+            let outcome = match (script, commands::channel(&split)) {
+                (Some(count), _) => place.route(words.iter().skip(3).take(count).copied(), |key| self.store.has(key)),
+                (None, Some(channel)) => place.route_channel(channel),
+                (None, None) => place.route(commands::keys(&split), |key| self.store.has(key)),
+            };
+            if let Err(refusal) = outcome {
+                return SimReply::Error(place.text(refusal));
+            }
+        }
+        let reply = match script {
+            Some(count) => {
+                let (keys, args) = words[3..].split_at(count.min(words.len() - 3));
+                let source = String::from_utf8_lossy(words[1]);
+                let sha = Bytes::from(lua::sha1hex(words[1]));
+                let (keys, args) = (keys.iter().map(|word| Word::Text(word)), args.iter().map(|word| Word::Text(word)));
+                lua::eval(&mut self.store, &sha, &source, keys, args)
+            }
+            None => commands::direct(&mut self.store, &split),
+        };
+        if let Some(place) = &mut self.store.place {
+            place.client = None;
+        }
+        self.note();
+        reply
     }
 
     /// Why a channel is not served here.

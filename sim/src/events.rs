@@ -241,7 +241,7 @@ impl Core {
     }
 
     /// Another node has told of itself.
-    fn hear(&mut self, gossip: Gossip, now: Instant) {
+    pub(super) fn hear(&mut self, gossip: Gossip, now: Instant) {
         if self.down {
             return;
         }

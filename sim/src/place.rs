@@ -209,6 +209,7 @@ impl Place {
         match self.owner(slot) {
             None => Err(Refusal::Unserved),
             Some(owner) if owner == self.me => Ok(()),
+            Some(_) if matches!(self.moving(slot), Some(Moving::From(_))) && self.client == Some(true) => Ok(()),
             Some(owner) => Err(Refusal::Moved(slot, owner)),
         }
     }
@@ -235,6 +236,14 @@ impl Place {
 
     /// The reply to `CLUSTER NODES`.
     pub(super) fn nodes(&self) -> String {
+        let mut pieces: Vec<Vec<(u16, u16)>> = vec![Vec::new(); self.peers.len()];
+        for slot in 0..SLOTS {
+            let Some(pieces) = self.owner(slot).and_then(|owner| pieces.get_mut(owner)) else { continue };
+            match pieces.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => pieces.push((slot, slot)),
+            }
+        }
         let mut text = String::new();
         for (number, Peer { id, address, epoch, replica_of, failed }) in self.peers.iter().enumerate() {
             let myself = if number == self.me { "myself," } else { "" };
@@ -245,17 +254,7 @@ impl Place {
             let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
             // Writing into a text cannot fail.
             let _ = write!(text, "{id} {address}@1{port} {myself}{role}{failed} {primary} 0 0 {epoch} connected");
-            let mut slot = 0;
-            while slot < SLOTS {
-                if self.owner(slot) != Some(number) {
-                    slot += 1;
-                    continue;
-                }
-                let first = slot;
-                while slot < SLOTS && self.owner(slot) == Some(number) {
-                    slot += 1;
-                }
-                let last = slot - 1;
+            for (first, last) in &pieces[number] {
                 let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
             }
             if number == self.me {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::commands::{self, Words};
-use super::core::Core;
+use super::core::{Core, ends};
 use super::events::{News, Step};
 use super::faults::LinkOptions;
 use super::link::SimLink;
@@ -208,13 +208,7 @@ impl SimServer {
 
     /// Runs one command, its name first.
     pub fn command(&self, words: &[&[u8]]) -> SimReply {
-        let ends: Vec<usize> = words
-            .iter()
-            .scan(0, |end, word| {
-                *end += word.len();
-                Some(*end)
-            })
-            .collect();
+        let ends = ends(words);
         let bytes = words.concat();
         self.now(|core| commands::direct(&mut core.store, &Words::new(&bytes, &ends)))
     }

@@ -1,6 +1,7 @@
 //! The simulator against a real `redis-server`: the same random commands and scripts, the same answers and the same
 //! state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a run.
 
+mod cluster;
 mod fair;
 mod group;
 mod plain;

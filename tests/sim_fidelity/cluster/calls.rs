@@ -1,0 +1,162 @@
+//! The same calls of clients over a simulated and a real cluster, while slots move, primaries hand over and die: each call ends
+//! alike, guards are held alike, and the same keys are there.
+
+use std::time::Duration;
+
+use distlock::{Client, DistLock, Error, Flavour, Guard};
+use distlock_support::Numbers;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::net::Net;
+use crate::from_env;
+
+const FLAVOURS: [Flavour; 7] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain, Flavour::Read];
+
+/// So long a waiter has when the lock is free.
+const SOON: Duration = Duration::from_secs(20);
+
+fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> {
+    match flavour {
+        Flavour::Fair => Box::new(client.fair(name)),
+        Flavour::Read => Box::new(client.rw(name).read()),
+        Flavour::Write => Box::new(client.rw(name).write()),
+        Flavour::Fenced => Box::new(client.fenced(name)),
+        Flavour::Spin => Box::new(client.spin(name)),
+        Flavour::Plain => Box::new(client.plain(name)),
+        _ => Box::new(client.reentrant(name)),
+    }
+}
+
+type Waiting = JoinHandle<distlock::Result<Option<Guard>>>;
+
+/// One name: who holds it, and who waits for it.
+#[derive(Default)]
+struct Place {
+    held: Option<Guard>,
+    waits: Option<Waiting>,
+    is_open: bool,
+}
+
+/// Who does not wait is told that the keys of a lock are in two places.
+fn refused(error: &Error, is_open: bool) -> String {
+    assert!(is_open && error.is_retryable(), "{error:?}");
+    format!("not now: {error}")
+}
+
+/// Plays a seed; what became of each step.
+async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
+    let mut dice = Numbers::lane(seed, 1);
+    let clients = [net.client().await, net.client().await];
+    let names: Vec<String> = (0..FLAVOURS.len()).map(|n| format!("{seed}:{n}")).collect();
+    let mut places: Vec<Place> = names.iter().map(|_| Place::default()).collect();
+    let mut told = Vec::new();
+    for step in 0..steps {
+        let n = dice.below(names.len() as u64) as usize;
+        let (name, flavour) = (&names[n], FLAVOURS[n]);
+        let client = &clients[dice.below(2) as usize];
+        let what = dice.below(16);
+        let other = &names[dice.below(names.len() as u64) as usize];
+        let open = places.iter().position(|place| place.is_open);
+        let place = &mut places[n];
+        let became = match what {
+            0..4 if place.held.is_none() => match lock(client, flavour, name).lock_for(SOON).await {
+                Ok(had) => {
+                    place.held = had;
+                    format!("held: {}", place.held.is_some())
+                }
+                Err(error) => refused(&error, place.is_open),
+            },
+            0..4 if flavour != Flavour::Read => match lock(client, flavour, name).try_lock().await {
+                Ok(had) => format!("busy: {}", had.is_none()),
+                Err(error) => refused(&error, place.is_open),
+            },
+            4..6 if place.held.is_some() && place.waits.is_none() && flavour != Flavour::Read => {
+                let lock = lock(client, flavour, name);
+                place.waits = Some(tokio::spawn(async move { lock.lock_for(SOON * 10).await }));
+                "waits".into()
+            }
+            6..10 => match place.held.take() {
+                None => continue,
+                Some(guard) => {
+                    let released = guard.unlock().await;
+                    if let Some(waiting) = place.waits.take() {
+                        let had = timeout(SOON, waiting).await.map(|had| had.expect("it does not panic"));
+                        place.held = had.ok().and_then(Result::ok).flatten();
+                    }
+                    format!("given back: {:?}, held by who waited: {}", released.is_ok(), place.held.is_some())
+                }
+            },
+            10..12 if open.is_none() => {
+                place.is_open = net.open(name, other).await;
+                format!("open: {}", place.is_open)
+            }
+            12 if open.is_some() => {
+                let name = &names[open.unwrap()];
+                net.move_keys(name, 1).await;
+                "a key is moved".into()
+            }
+            13 if open.is_some() => {
+                let open = open.unwrap();
+                net.close(&names[open]).await;
+                places[open].is_open = false;
+                "the move is over".into()
+            }
+            14 if open.is_none() => {
+                net.hand_over(name).await;
+                "handed over".into()
+            }
+            15 if open.is_none() && dice.once_in(2) => {
+                net.die(name).await;
+                "died".into()
+            }
+            _ => continue,
+        };
+        let held: Vec<bool> = places.iter().map(|place| place.held.as_ref().is_some_and(Guard::is_held)).collect();
+        told.push(format!("{step}: {flavour} {name}: {became}; held: {held:?}"));
+    }
+    if let Some(open) = places.iter().position(|place| place.is_open) {
+        net.close(&names[open]).await;
+    }
+    for place in &mut places {
+        if let Some(guard) = place.held.take() {
+            told.push(format!("given back at the end: {}", guard.unlock().await.is_ok()));
+        }
+        if let Some(waiting) = place.waits.take() {
+            let had = timeout(SOON, waiting).await.expect("it is woken").unwrap().expect("no error");
+            told.push(format!("who waited has it: {}", had.is_some()));
+            had.expect("as told").unlock().await.expect("a lock held");
+        }
+    }
+    for client in clients {
+        client.shutdown(SOON).await.expect("in time");
+    }
+    let of_seed = format!("{seed}:");
+    let mut keys = net.keys().await;
+    keys.retain(|key| key.contains(&of_seed));
+    told.push(format!("keys at the end: {keys:?}"));
+    told
+}
+
+fn simulated(seed: u64, steps: u64) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { play(&Net::sim(seed), seed, steps).await })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_over_clusters_to_which_the_same_happens_end_alike() {
+    let net = Net::real().await;
+    let steps = from_env("OPS", 40);
+    for seed in 0..from_env("SEEDS", 2) {
+        let seed = from_env("SEED", seed);
+        let real = play(&net, seed, steps).await;
+        let sim = std::thread::spawn(move || simulated(seed, steps)).join().unwrap();
+        for (sim, real) in sim.iter().zip(&real) {
+            assert_eq!(sim, real, "SEED={seed}: simulated, and real");
+        }
+        assert_eq!(sim.len(), real.len(), "SEED={seed}");
+        // A test that compares nothing is none.
+        assert!(real.len() > 15, "{real:?}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Commands and scripts at each node, with and without declared keys, behind `ASKING` or not, while slots are moved key by key.
+
+use distlock_sim::{SimCluster, SimReply};
+use distlock_support::{Cluster, ClusterOptions, Numbers, slot_of};
+
+use crate::{converted, from_env};
+
+const TAGS: [&str; 3] = ["a", "b", "c"];
+
+/// Adds one to each key that is declared.
+const DECLARED: &str = "local sum = 0 for _, key in ipairs(KEYS) do sum = sum + redis.call('incr', key) end return sum";
+
+/// The same with keys that are not, of which the first that is elsewhere ends it.
+const UNDECLARED: &str =
+    "local sum = 0 for _, key in ipairs(ARGV) do sum = sum + redis.call('incr', key) end return sum";
+
+/// Looks first, and says what it was told.
+const CAUGHT: &str = "
+local told = {}
+for n, key in ipairs(ARGV) do
+  local there = redis.pcall('exists', key)
+  told[n] = type(there) == 'table' and there.err or there
+end
+return told";
+
+const PUBLISHED: &str = "return redis.pcall('spublish', ARGV[1], 'x')";
+
+/// Both clusters, and the numbers that the simulated one has for the other's nodes.
+struct Both {
+    sim: SimCluster,
+    real: Cluster,
+    /// The real ones in the order of the simulated ones.
+    nodes: Vec<usize>,
+}
+
+impl Both {
+    async fn start() -> Self {
+        let real = Cluster::start(ClusterOptions::default().primaries(3).replicas(0)).await;
+        let mut nodes = Vec::new();
+        for slot in [0, 8_000, 16_383] {
+            let id = real.owner(slot).await.id();
+            nodes.push(real.nodes().iter().position(|node| node.id() == id).unwrap());
+        }
+        Self { sim: SimCluster::new(1, 3, false), real, nodes }
+    }
+
+    fn node(&self, node: usize) -> &distlock_support::Node {
+        &self.real.nodes()[self.nodes[node]]
+    }
+
+    /// What is told in both alike: nodes by their numbers, and no places in scripts.
+    fn plain(&self, reply: SimReply) -> SimReply {
+        match reply {
+            SimReply::Error(text) => {
+                let mut text = text.split(" script: ").next().unwrap_or_default().to_owned();
+                for n in 0..self.nodes.len() {
+                    text = text.replace(&self.node(n).addr().to_string(), &format!("node {n}"));
+                    text = text.replace(self.sim_address(n).as_str(), &format!("node {n}"));
+                }
+                SimReply::Error(text)
+            }
+            SimReply::Text(text) => SimReply::Text(
+                String::from_utf8_lossy(&text).split(" script: ").next().unwrap_or_default().to_owned().into(),
+            ),
+            SimReply::List(items) => SimReply::List(items.into_iter().map(|item| self.plain(item)).collect()),
+            other => other,
+        }
+    }
+
+    fn sim_address(&self, node: usize) -> String {
+        format!("node-{node}.sim:{}", 7000 + node)
+    }
+
+    async fn run(&self, node: usize, asking: bool, words: &[String]) -> (SimReply, SimReply) {
+        let bytes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let sim = self.sim.command(node, asking, &bytes);
+        let admin = self.node(node).admin();
+        if asking {
+            admin.cmd::<()>(&["ASKING"]).await;
+        }
+        let real = match admin.raw(words).await {
+            Ok(value) => converted(value),
+            Err(error) => {
+                let text = [error.code().unwrap_or("?"), error.detail().unwrap_or("")].join(" ");
+                SimReply::Error(text)
+            }
+        };
+        (self.plain(sim), self.plain(real))
+    }
+
+    /// What was written behind `ASKING` of keys that are to come there is gone: no server lets them in otherwise.
+    async fn make_room(&self, to: usize, keys: &[Vec<u8>]) {
+        for key in keys {
+            let words = ["del".to_owned(), String::from_utf8(key.clone()).unwrap()];
+            let (sim, real) = self.run(to, true, &words).await;
+            assert_eq!(sim, real, "{words:?}");
+        }
+    }
+
+    async fn close(&self, slot: u16, to: usize) {
+        let keys = self.real.keys_in_slot(slot).await;
+        self.make_room(to, &keys).await;
+        self.real.move_keys(slot, &keys).await;
+        self.sim.close_slot(slot);
+        self.real.close_slot(slot).await;
+        // All nodes have heard of it.
+        self.sim.settle();
+    }
+
+    async fn keys(&self) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
+        let (mut sim, mut real) = (Vec::new(), Vec::new());
+        for node in 0..self.nodes.len() {
+            let text = |key: Vec<u8>| String::from_utf8(key).unwrap();
+            sim.push(self.sim.node(node).keys().into_iter().map(text).collect());
+            let mut keys = self.node(node).admin().keys().await;
+            keys.sort();
+            real.push(keys);
+        }
+        (sim, real)
+    }
+}
+
+fn key(dice: &mut Numbers, tag: &str) -> String {
+    format!("{{{tag}}}:{}", dice.below(3))
+}
+
+/// One command, and what kind it is.
+fn draw(dice: &mut Numbers) -> Vec<String> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let tag = dice.of(&TAGS);
+    let other = if dice.once_in(4) { dice.of(&TAGS) } else { tag };
+    let (one, two) = (key(dice, tag), key(dice, other));
+    match dice.below(8) {
+        0 => words(&["incr", &one]),
+        1 => words(&["del", &one, &two]),
+        2 => words(&["exists", &one, &two]),
+        3 => words(&["EVAL", DECLARED, "2", &one, &two]),
+        4 => words(&["EVAL", DECLARED, "1", &one]),
+        5 => words(&["EVAL", UNDECLARED, "0", &one, &two]),
+        6 => words(&["EVAL", CAUGHT, "0", &one, &two]),
+        _ => words(&["EVAL", PUBLISHED, "0", tag]),
+    }
+}
+
+async fn play(both: &Both, seed: u64, ops: u64) {
+    let mut dice = Numbers::lane(seed, 1);
+    let mut open: Option<(u16, usize)> = None;
+    for op in 0..ops {
+        let at = format!("SEED={seed}, op {op}");
+        match (dice.below(24), open) {
+            (0 | 1, None) => {
+                let slot = slot_of(dice.of(&TAGS));
+                let from = both.sim.owner(slot);
+                let to = (from + 1 + dice.below(2) as usize) % 3;
+                both.sim.open_slot(slot, to);
+                both.real.open_slot(slot, both.node(to)).await;
+                open = Some((slot, to));
+            }
+            (0..6, Some((slot, to))) => {
+                let mut keys = both.real.keys_in_slot(slot).await;
+                keys.sort();
+                keys.truncate(1);
+                both.make_room(to, &keys).await;
+                assert_eq!(both.sim.move_keys(slot, 1), keys.len(), "{at}");
+                both.real.move_keys(slot, &keys).await;
+            }
+            (6, Some((slot, to))) => {
+                both.close(slot, to).await;
+                open = None;
+            }
+            _ => {
+                let words = draw(&mut dice);
+                let (node, asking) = (dice.below(3) as usize, dice.once_in(3));
+                let (sim, real) = both.run(node, asking, &words).await;
+                assert_eq!(sim, real, "{at}: {words:?} at node {node}, asking: {asking}, open: {open:?}");
+            }
+        }
+        if op % 8 == 0 {
+            let (sim, real) = both.keys().await;
+            assert_eq!(sim, real, "{at}");
+        }
+    }
+    if let Some((slot, to)) = open {
+        both.close(slot, to).await;
+    }
+}
+
+#[tokio::test]
+async fn commands_at_nodes_between_which_slots_are_moved_are_answered_alike() {
+    let both = Both::start().await;
+    for tag in TAGS {
+        let owner = both.real.owner(slot_of(tag)).await.id();
+        assert_eq!(both.node(both.sim.owner(slot_of(tag))).id(), owner, "slots are dealt out alike");
+    }
+    for seed in 0..from_env("SEEDS", 4) {
+        play(&both, from_env("SEED", seed), from_env("OPS", 500)).await;
+    }
+}

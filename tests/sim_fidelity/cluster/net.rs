@@ -1,0 +1,171 @@
+//! A cluster to which things happen, simulated or real.
+
+use std::time::{Duration, Instant};
+
+use distlock::Client;
+use distlock_sim::{LinkOptions, SimCluster};
+use distlock_support::{Cluster, ClusterOptions, slot_of};
+use parking_lot::Mutex;
+
+/// Short, because every step of a real one takes so long at the least.
+const NODE_TIMEOUT: u64 = 500;
+
+/// For so long a replica of Redis 7.0 that has been elected takes over once more without being elected, and without a new epoch: then
+/// the primary that it replaces, started again without its data, takes everything back.
+const VOTES_STAY: Duration = Duration::from_millis(2_500);
+
+pub enum Net {
+    Sim(SimCluster),
+    /// With the moment of its last election.
+    Real(Cluster, Mutex<Option<Instant>>),
+}
+
+impl Net {
+    pub fn sim(seed: u64) -> Self {
+        Self::Sim(SimCluster::new(seed, 3, true))
+    }
+
+    pub async fn real() -> Self {
+        let options = ClusterOptions::default().primaries(3).replicas(1).node_timeout(NODE_TIMEOUT);
+        Self::Real(Cluster::start(options.require_full_coverage(false)).await, Mutex::default())
+    }
+
+    pub async fn client(&self) -> Client {
+        let watchdog = Duration::from_secs(20);
+        match self {
+            Self::Sim(cluster) => {
+                let link = cluster.link(LinkOptions::default());
+                link.client(|options| options.watchdog = watchdog).await
+            }
+            Self::Real(cluster, _) => Client::builder(&cluster.url()).watchdog(watchdog).connect().await,
+        }
+        .expect("the cluster answers")
+    }
+
+    /// Every key of the primaries, without the owners' ids, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = match self {
+            Self::Sim(cluster) => {
+                cluster.keys().into_iter().map(|key| String::from_utf8_lossy(&key).into_owned()).collect()
+            }
+            Self::Real(cluster, _) => {
+                let mut keys = Vec::new();
+                for node in cluster.nodes() {
+                    if node.is_running() && node.is_primary().await {
+                        keys.extend(node.admin().keys().await);
+                    }
+                }
+                keys
+            }
+        };
+        let without = |key: &String| {
+            let parts = key.split(':').map(|part| if part.len() >= 32 { "<id>" } else { part });
+            parts.collect::<Vec<_>>().join(":")
+        };
+        keys = keys.iter().map(without).collect();
+        keys.sort();
+        keys
+    }
+
+    /// Begins to move the slot of a name to where another name is. False where that is the same node.
+    pub async fn open(&self, name: &str, to: &str) -> bool {
+        match self {
+            Self::Sim(cluster) => {
+                let (slot, to) = (SimCluster::slot_of(name.as_bytes()), SimCluster::slot_of(to.as_bytes()));
+                let to = cluster.owner(to);
+                let apart = cluster.owner(slot) != to;
+                if apart {
+                    cluster.open_slot(slot, to);
+                }
+                apart
+            }
+            Self::Real(cluster, _) => {
+                let to = cluster.primary_of(to).await;
+                let apart = cluster.primary_of(name).await.id() != to.id();
+                if apart {
+                    cluster.open_slot(slot_of(name), to).await;
+                }
+                apart
+            }
+        }
+    }
+
+    /// Moves so many keys of an open slot, the first ones by their names.
+    pub async fn move_keys(&self, name: &str, most: usize) {
+        match self {
+            Self::Sim(cluster) => {
+                cluster.move_keys(SimCluster::slot_of(name.as_bytes()), most);
+            }
+            Self::Real(cluster, _) => {
+                let mut keys = cluster.keys_in_slot(slot_of(name)).await;
+                keys.sort();
+                keys.truncate(most);
+                cluster.move_keys(slot_of(name), &keys).await;
+            }
+        }
+    }
+
+    pub async fn close(&self, name: &str) {
+        match self {
+            Self::Sim(cluster) => cluster.close_slot(SimCluster::slot_of(name.as_bytes())),
+            Self::Real(cluster, _) => {
+                self.move_keys_all(cluster, name).await;
+                cluster.close_slot(slot_of(name)).await;
+            }
+        }
+    }
+
+    async fn move_keys_all(&self, cluster: &Cluster, name: &str) {
+        // What clients write meanwhile is new at the target.
+        let keys = cluster.keys_in_slot(slot_of(name)).await;
+        cluster.move_keys(slot_of(name), &keys).await;
+    }
+
+    /// The primary of a name hands over to its replica.
+    pub async fn hand_over(&self, name: &str) {
+        match self {
+            Self::Sim(cluster) => cluster.fail_over(cluster.owner(SimCluster::slot_of(name.as_bytes()))),
+            Self::Real(cluster, elected) => {
+                let primary = cluster.primary_of(name).await;
+                let replica = cluster.replicas_of(primary).await[0];
+                cluster.failover(replica).await;
+                *elected.lock() = Some(Instant::now());
+            }
+        }
+    }
+
+    /// The primary of a name dies, its replica takes its place with all there was, and it comes back as a replica.
+    pub async fn die(&self, name: &str) {
+        match self {
+            Self::Sim(cluster) => {
+                let primary = cluster.owner(SimCluster::slot_of(name.as_bytes()));
+                cluster.node(primary).stop();
+                tokio::time::sleep(Duration::from_millis(2 * NODE_TIMEOUT)).await;
+                cluster.set_failed(primary, true);
+                cluster.promote(primary, 0);
+                cluster.start(primary);
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            Self::Real(cluster, elected) => {
+                let primary = cluster.primary_of(name).await;
+                let election = *elected.lock();
+                if let Some(left) = election.and_then(|at| VOTES_STAY.checked_sub(at.elapsed())) {
+                    tokio::time::sleep(left).await;
+                }
+                // Its replica has all that it has answered: WAIT vouches for what was written before this connection's last write.
+                let _: i64 = primary.admin().cmd(&["PUBLISH", "so far", ""]).await;
+                let replicas: i64 = primary.admin().cmd(&["WAIT", "1", "10000"]).await;
+                assert_eq!(replicas, 1, "its replica has not all that there was");
+                let before = primary.admin().keys().await;
+                cluster.kill(primary).await;
+                let promotion = cluster.promotion(primary).await;
+                let after = promotion.node.admin().keys().await;
+                let gone: Vec<_> = before.iter().filter(|key| !after.contains(key)).collect();
+                assert!(gone.is_empty(), "the promotion of {} has lost {gone:?}", promotion.node.addr());
+                *elected.lock() = Some(Instant::now());
+                cluster.restart(primary);
+                cluster.whole().await;
+            }
+        }
+    }
+}
