@@ -6,7 +6,7 @@
 
 mod batch;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -129,7 +129,7 @@ type UnderWay = FuturesUnordered<BoxFuture<'static, Done>>;
 /// Renews until the client closes. Holds the engine only while a round is under way.
 pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watch::Receiver<bool>, watchdog: Duration) {
     let period = watchdog / 3;
-    let mut members: HashMap<MemberId, Rounds> = HashMap::new();
+    let mut members: BTreeMap<MemberId, Rounds> = BTreeMap::new();
     let (mut under_way, mut quiet_until) = (UnderWay::new(), Instant::now());
     loop {
         let Some(this) = engine.upgrade() else { return };
@@ -209,11 +209,16 @@ impl Rounds {
 }
 
 /// Begins the rounds that are due.
-fn begin_rounds(engine: &Arc<Engine>, members: &mut HashMap<MemberId, Rounds>, period: Duration, under_way: &UnderWay) {
+fn begin_rounds(
+    engine: &Arc<Engine>,
+    members: &mut BTreeMap<MemberId, Rounds>,
+    period: Duration,
+    under_way: &UnderWay,
+) {
     let now = Instant::now();
     let is_due = |rounds: &Rounds| !rounds.is_busy && (rounds.is_kicked || rounds.next() <= now);
     let due = members.iter_mut().filter(|(_, rounds)| is_due(rounds));
-    let due: HashMap<MemberId, Which> = due.map(|(member, rounds)| (*member, rounds.begin(period))).collect();
+    let due: BTreeMap<MemberId, Which> = due.map(|(member, rounds)| (*member, rounds.begin(period))).collect();
     for which in [Which::All, Which::Due] {
         let of_these = || due.iter().filter(|(_, known)| **known == which).map(|(member, _)| *member);
         if of_these().next().is_none() {
@@ -250,7 +255,7 @@ fn collect(
     engine: &Engine,
     which: Which,
     is_meant: impl Fn(&Hold, Placement) -> bool,
-) -> HashMap<MemberId, Vec<Placed>> {
+) -> BTreeMap<MemberId, Vec<Placed>> {
     let now = engine.now();
     let due = (now - engine.options.watchdog / 6).as_nanos();
     let short = (now + engine.options.watchdog / 2).as_nanos();
@@ -259,7 +264,7 @@ fn collect(
         Which::Due => book.is_watched() && book.renewed_at() <= due,
         Which::Short => book.is_watched() && book.watched() <= short,
     });
-    let mut parts: HashMap<MemberId, Vec<Placed>> = HashMap::new();
+    let mut parts: BTreeMap<MemberId, Vec<Placed>> = BTreeMap::new();
     for hold in holds {
         let placement = engine.topology.placement(hold.name());
         if is_meant(&hold, placement) {

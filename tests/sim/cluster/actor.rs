@@ -13,6 +13,10 @@ use crate::rig::{lock, ms};
 /// How long an acquire waits: longer than any trouble takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// So long a lock may be free while somebody waits for it: shorter than a waiter sleeps who hears nothing. A slot may be half moved
+/// for the most of it, and where a lock has several keys they are in two places.
+const WOKEN_WITHIN: Duration = Duration::from_secs(2);
+
 pub struct Actor {
     pub scene: Arc<Scene>,
     pub party: usize,
@@ -55,6 +59,15 @@ impl Actor {
                 return;
             }
         };
+        if let Some(free) = self.scene.free_since(name).filter(|_| !self.may_fail)
+            && free.max(began).elapsed() > WOKEN_WITHIN
+        {
+            self.scene.wrong(format!(
+                "W1: {flavour} {text} of {party}: had {:?} after it was free, and {:?} after it was asked for",
+                free.elapsed(),
+                began.elapsed()
+            ));
+        }
         let hold = self.scene.began(name, flavour == Flavour::Read);
         self.scene.say(|| format!("{flavour} {text}: had by {party} after {:?}", began.elapsed()));
         let works = if self.dice.once_in(12) { self.dice.between(500, 12_000) } else { self.dice.between(0, 150) };

@@ -50,6 +50,7 @@ struct Run {
     holds: usize,
     lost: usize,
     virtual_time: Duration,
+    history: Vec<String>,
 }
 
 async fn run(seed: u64, trouble: Trouble) -> Run {
@@ -107,7 +108,7 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
         party.client.shutdown(ms(5_000)).await.unwrap();
     }
     wrong.append(&mut scene.failed.lock());
-    let (holds, lost) = (scene.holds(), scene.lost());
+    let (holds, lost, history) = (scene.holds(), scene.lost(), scene.history());
     drop(scene);
     for _ in 0..40 {
         if tasks() <= tasks_before {
@@ -118,7 +119,7 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
     if tasks() > tasks_before {
         wrong.push(format!("C1: {} tasks are left", tasks() - tasks_before));
     }
-    Run { wrong, holds, lost, virtual_time: begin.elapsed() }
+    Run { wrong, holds, lost, virtual_time: begin.elapsed(), history }
 }
 
 /// One thing that happens to the cluster; done when it is over.
@@ -211,6 +212,15 @@ fn seeds(trouble: Trouble, usual: u64) {
     }
     println!("{trouble:?}: {n} seeds, {holds} holds, {lost} lost, {time:?} of virtual time");
     assert!(holds > 0);
+}
+
+#[test]
+fn a_seed_leads_to_the_same_again() {
+    for seed in 0..3 {
+        let [first, second] = [(); 2].map(|()| virtually(async move || run(seed, Trouble::All).await).history);
+        assert!(!first.is_empty());
+        assert_eq!(first, second, "SEED={seed}");
+    }
 }
 
 #[test]

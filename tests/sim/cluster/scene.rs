@@ -63,6 +63,13 @@ impl Scene {
         holds.len() - 1
     }
 
+    /// Since when nobody held a name, but for who has it now; None where somebody still does.
+    pub fn free_since(&self, name: usize) -> Option<Instant> {
+        let holds = self.holds.lock();
+        let mut of_name = holds.iter().filter(|hold| hold.name == name);
+        of_name.try_fold(self.start, |last, hold| Some(last.max(hold.to?)))
+    }
+
     pub fn ended(&self, hold: usize, lost: bool) {
         let hold = &mut self.holds.lock()[hold];
         hold.to = hold.to.or(Some(Instant::now()));
@@ -72,6 +79,13 @@ impl Scene {
     pub fn wrong(&self, what: String) {
         self.say(|| format!("WRONG: {what}"));
         self.failed.lock().push(format!("{:?}: {what}", self.start.elapsed()));
+    }
+
+    /// Every hold, for a comparison with another run.
+    pub fn history(&self) -> Vec<String> {
+        let since = |at: Instant| at - self.start;
+        let holds = self.holds.lock();
+        holds.iter().map(|hold| format!("{} {:?} {:?}", hold.name, since(hold.from), hold.to.map(since))).collect()
     }
 
     pub fn holds(&self) -> usize {

@@ -1,1 +1,0 @@
-//! Single scenes over a cluster.
