@@ -129,8 +129,8 @@ impl Cluster {
         }
     }
 
-    /// A server has said that a slot has moved.
-    async fn moved(&self, slot: u16, seen: u32, to: &Address) {
+    /// Takes over what a `MOVED` says. `seen`: the slot's generation when the command was sent that it answers.
+    async fn apply_redirect(&self, slot: u16, seen: u32, to: &Address) {
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return };
         let changes = {
@@ -180,12 +180,15 @@ impl Cluster {
     }
 
     /// Takes leave of members that have no slot, and that no `ASK` has led to for a while: the slot that they were to get stays
-    /// where it was. Of the others, the lines for `ASK`.
+    /// where it was. Of the others, the connections for `ASK`.
     fn forget_guests(&self, now: Moment) {
-        let lines: Vec<_> =
-            self.state.read().members.values().filter_map(|member| member.slim(now - GUEST_STAYS)).collect();
-        for line in lines {
-            tokio::spawn(async move { line.close(FAREWELL).await });
+        let unused: Vec<_> = {
+            let state = self.state.read();
+            let take = |member: &Arc<Member>| member.take_unused_asking_connection(now - GUEST_STAYS);
+            state.members.values().filter_map(take).collect()
+        };
+        for connection in unused {
+            tokio::spawn(async move { connection.close(FAREWELL).await });
         }
         let guests: Vec<_> = {
             let mut state = self.state.write();
@@ -232,7 +235,8 @@ impl Cluster {
             return;
         }
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
-        self.suspicion.moved(changes.slots.iter().copied());
+        self.suspicion.resubscribe(changes.slots.iter().copied());
+        self.suspicion.map_changed();
         // What is held there is confirmed: only the new primary can say that it is not.
         self.notify(|listener| listener.slots_moved(&changes.slots));
     }
@@ -240,7 +244,9 @@ impl Cluster {
     pub(super) async fn close(&self, within: Duration) {
         self.closed.store(true, Ordering::Relaxed);
         self.suspicion.raise();
-        self.suspicion.moved([]);
+        // Whoever waits for something to do finds the cluster closed.
+        self.suspicion.resubscribe([]);
+        self.suspicion.map_changed();
         let members: Vec<_> = self.state.write().members.drain().map(|(_, member)| member).collect();
         futures::future::join_all(members.iter().map(|member| member.close(within))).await;
     }

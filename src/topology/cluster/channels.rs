@@ -78,7 +78,7 @@ impl Cluster {
                 Ok(()) => {
                     // The slot may have moved before this one was among those that are taken along.
                     if self.slot_now(slot).is_none_or(|(now, ..)| now.id() != member.id()) {
-                        self.suspicion.moved([slot]);
+                        self.suspicion.resubscribe([slot]);
                     }
                     return Ok(());
                 }
@@ -88,7 +88,7 @@ impl Cluster {
             redirects += 1;
             member.transport().forget(&name.channel);
             match told(&fault, &member, slot) {
-                Some(to) if redirects <= MOST_REDIRECTS => self.moved(slot, generation, &to).await,
+                Some(to) if redirects <= MOST_REDIRECTS => self.apply_redirect(slot, generation, &to).await,
                 _ => return Err(fault),
             }
         }
@@ -126,7 +126,7 @@ impl Cluster {
         }
         if !failed.is_empty() {
             tokio::time::sleep(SUSPICIOUS).await;
-            self.suspicion.moved(failed);
+            self.suspicion.resubscribe(failed);
         }
     }
 
@@ -170,12 +170,12 @@ impl Cluster {
             fault
         });
         // A release may have been announced where nobody listened any more.
-        self.notify(|listener| listener.moved(&channel));
+        self.notify(|listener| listener.resubscribed(&channel));
         let fault = again?;
         self.suspicion.raise();
         if let Some(address) = told(&fault, &to, slot) {
             // That has the subscription follow at once.
-            self.moved(slot, generation, &address).await;
+            self.apply_redirect(slot, generation, &address).await;
         }
         Some(slot)
     }
@@ -203,7 +203,7 @@ impl Cluster {
             // What is under way was asked for before.
             place.to = place.to.filter(|to| *to != member);
         }
-        self.suspicion.moved([slot]);
+        self.suspicion.resubscribe([slot]);
     }
 }
 
@@ -221,14 +221,13 @@ impl Subscriber for Cluster {
         self.suspicion.raise();
     }
 
-    fn is_away(&self, member: MemberId, away: bool) {
-        let mut state = self.state.write();
-        if away {
-            state.away.insert(member);
-            self.suspicion.raise();
-        } else {
-            state.away.remove(&member);
-        }
+    fn went_away(&self, member: MemberId) {
+        self.state.write().away.insert(member);
+        self.suspicion.raise();
+    }
+
+    fn came_back(&self, member: MemberId) {
+        self.state.write().away.remove(&member);
     }
 }
 
@@ -237,7 +236,7 @@ pub(super) async fn run(cluster: Weak<Cluster>) {
     loop {
         // The cluster is not held while nothing is to be done.
         let Some(suspicion) = cluster.upgrade().map(|this| Arc::clone(&this.suspicion)) else { return };
-        let slots = suspicion.slots_moved().await;
+        let slots = suspicion.slots_to_resubscribe().await;
         let Some(this) = cluster.upgrade() else { return };
         if this.closed.load(Ordering::Relaxed) {
             return;

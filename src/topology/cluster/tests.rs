@@ -285,7 +285,7 @@ async fn a_late_redirect_does_not_put_one_server_in_the_place_of_another() {
     let late = u32::try_from(cluster.placement(&name).generation).unwrap() + 7;
     cluster.forget_closed(cluster.placement(&name).member);
     let (host, port) = Address::split(HOSTS[1]).unwrap();
-    cluster.moved(name.slot(), late, &Address::new(host, port).unwrap()).await;
+    cluster.apply_redirect(name.slot(), late, &Address::new(host, port).unwrap()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     rig.log(0);
     rig.log(1);

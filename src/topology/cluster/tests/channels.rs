@@ -25,7 +25,7 @@ impl MemberListener for Looks {
 
     fn slots_moved(&self, _slots: &[u16]) {}
 
-    fn moved(&self, channel: &[u8]) {
+    fn resubscribed(&self, channel: &[u8]) {
         self.0.lock().push(Bytes::copy_from_slice(channel));
     }
 }
@@ -125,10 +125,10 @@ async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let there = || cluster.placement(name);
     let first = there().member;
     let seen = || u32::try_from(there().generation).unwrap();
-    cluster.moved(name.slot(), seen(), &to(1)).await;
+    cluster.apply_redirect(name.slot(), seen(), &to(1)).await;
     until(|| cluster.is_under_way(name)).await;
     // Either way it is at the first one again: the views say so, too.
-    cluster.moved(name.slot(), seen(), &to(0)).await;
+    cluster.apply_redirect(name.slot(), seen(), &to(0)).await;
     until(|| there().member == first).await;
     gate
 }
