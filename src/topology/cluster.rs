@@ -66,7 +66,7 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     slots: SlotMap,
-    /// A member for each address that has a slot.
+    /// A member for each address that has a slot, and guests: those without one that an `ASK` has led to.
     members: HashMap<Address, Arc<Member>>,
     /// When a redirect has changed the map last.
     redirected: Option<Moment>,
@@ -97,12 +97,18 @@ impl Cluster {
         self.state.read().members.values().find(|known| known.id() == member).cloned()
     }
 
+    /// Every member, guests too.
     pub(super) fn all(&self) -> Vec<Arc<Member>> {
         self.state.read().members.values().cloned().collect()
     }
 
+    /// Those that have slots. No name lives at a guest: it is asked for the member that has the slot, and that one's placement is
+    /// what holds and waiters are known by.
     pub(super) fn members(&self) -> Vec<MemberId> {
-        let mut members: Vec<MemberId> = self.state.read().members.values().map(|member| member.id()).collect();
+        let state = self.state.read();
+        let addresses = state.slots.addresses();
+        let with_slots = addresses.iter().filter_map(|address| state.members.get(address));
+        let mut members: Vec<MemberId> = with_slots.map(|member| member.id()).collect();
         members.sort_unstable();
         members
     }
