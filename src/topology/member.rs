@@ -60,7 +60,7 @@ pub(super) trait Subscriber: Send + Sync {
     /// A connection to a server has broken.
     fn went_away(&self, member: MemberId);
 
-    /// A connection to a server is back.
+    /// All connections to a server are back.
     fn came_back(&self, member: MemberId);
 }
 
@@ -76,6 +76,8 @@ pub(super) struct Member {
     gate: Gate,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
+    /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
+    broken: Mutex<usize>,
     asking: AskingConnection,
 }
 
@@ -127,6 +129,7 @@ impl Member {
             gate: Gate::default(),
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
+            broken: Mutex::default(),
             asking: AskingConnection::default(),
         })
     }
@@ -287,16 +290,24 @@ impl Listener for Member {
     }
 
     fn broken(&self) {
+        let mut broken = self.broken.lock();
+        *broken += 1;
         self.report(|subscriber| subscriber.went_away(self.id));
     }
 
+    fn mended(&self) {
+        let mut broken = self.broken.lock();
+        *broken = broken.saturating_sub(1);
+        if *broken == 0 {
+            self.report(|subscriber| subscriber.came_back(self.id));
+        }
+    }
+
     fn missed(&self) {
-        self.report(|subscriber| subscriber.came_back(self.id));
         self.notify(|listener| listener.missed(self.id));
     }
 
     fn reconnected(&self) {
-        self.report(|subscriber| subscriber.came_back(self.id));
         self.notify(|listener| listener.reconnected(self.id));
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod coalesce;
 pub(crate) mod connector;
 pub(crate) mod direct;
 pub(crate) mod node;
+mod outage;
 pub(crate) mod script;
 pub(crate) mod undeclared;
 
@@ -173,8 +174,11 @@ pub trait Listener: Send + Sync {
         self.missed();
     }
 
-    /// A connection has broken: the server may be away.
+    /// A connection has broken: the server may be away. Once for each, until it is [`mended`](Self::mended).
     fn broken(&self) {}
+
+    /// A connection that was told as [`broken`](Self::broken) stands again.
+    fn mended(&self) {}
 
     /// Messages may have been missed: every waiter has to look for itself once.
     fn missed(&self);

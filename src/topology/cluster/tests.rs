@@ -276,6 +276,27 @@ async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
     assert_eq!(rig.cluster.all().len(), 2);
 }
 
+#[tokio::test]
+async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
+    let rig = Rig::start().await;
+    let _listener = rig.listen();
+    let member = rig.topology.placement(&name()).member;
+    let listener = rig.servers[0].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap();
+    let is_away = || rig.cluster.state.read().away.contains(&member);
+    listener.broken();
+    listener.broken();
+    assert!(is_away());
+    // The one for messages is back, of those for commands none.
+    listener.mended();
+    listener.missed();
+    assert!(is_away(), "a connection to it is broken still");
+    listener.mended();
+    listener.reconnected();
+    assert!(!is_away());
+    listener.broken();
+    assert!(is_away());
+}
+
 /// It would have rounds of renewal and beats of its own, and be looked for among thousands of names.
 #[tokio::test]
 async fn a_server_without_slots_is_no_home_of_names_until_it_has_one() {

@@ -15,6 +15,7 @@ use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::wire::{Answer, Incoming, write_words};
 use crate::runtime::standstill::limit_over;
 use crate::slim::{slim, slim_set};
+use crate::transport::outage::Outage;
 use crate::transport::{Fault, FaultKind, Listener, Reply};
 
 /// So many changes are seen to between two reads.
@@ -104,7 +105,8 @@ struct Channels {
 impl Messages {
     /// Keeps the connection for as long as anybody may ask something of it. `first`: a connection that stands already.
     pub(super) async fn run(mut self, first: Option<Opened>) {
-        let (mut channels, mut pauses, mut next) = (Channels::default(), Pauses::default(), first);
+        let (mut channels, mut pauses, mut outage) = (Channels::default(), Pauses::default(), Outage::default());
+        let mut next = first;
         let mut is_new = next.is_none();
         loop {
             let opened = match next.take() {
@@ -115,12 +117,10 @@ impl Messages {
                 },
             };
             let (since, answered) = (tokio::time::Instant::now(), channels.answered);
-            if self.serve(opened, &mut channels, is_new).await.is_none() {
+            if self.serve(opened, &mut channels, &mut outage, is_new).await.is_none() {
                 return;
             }
-            if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
-                listener.broken();
-            }
+            outage.begins(&self.listener);
             pauses.stood(since.elapsed(), channels.answered > answered);
             is_new = true;
         }
@@ -155,7 +155,13 @@ impl Messages {
     }
 
     /// Serves a connection until it is gone: why it is. None: nobody can ask any more.
-    async fn serve(&mut self, opened: Opened, channels: &mut Channels, is_new: bool) -> Option<Trouble> {
+    async fn serve(
+        &mut self,
+        opened: Opened,
+        channels: &mut Channels,
+        outage: &mut Outage,
+        is_new: bool,
+    ) -> Option<Trouble> {
         let kind = if self.sharded { &SHARDED } else { &PLAIN };
         let mut standing = Standing {
             opened,
@@ -177,6 +183,10 @@ impl Messages {
         loop {
             if let Err(why) = standing.read_all(channels, &self.listener) {
                 return Some(why);
+            }
+            if !standing.is_anew {
+                // All subscriptions stand: from here on it is as before the break.
+                outage.ends(&self.listener);
             }
             // While messages flood in, there is always something to read below.
             for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {

@@ -14,7 +14,7 @@ use crate::topology::{MemberId, MemberListener};
 
 /// Counts the channels whose waiters are to look.
 #[derive(Default)]
-struct Looks(Mutex<Vec<Bytes>>);
+pub(super) struct Looks(Mutex<Vec<Bytes>>);
 
 impl MemberListener for Looks {
     fn message(&self, _channel: &[u8], _payload: &[u8]) {}
@@ -40,7 +40,7 @@ async fn until(what: impl Fn() -> bool) {
 }
 
 impl Rig {
-    fn listen(&self) -> Arc<Looks> {
+    pub(super) fn listen(&self) -> Arc<Looks> {
         let looks: Arc<Looks> = Arc::default();
         let listener: Arc<dyn MemberListener> = Arc::<Looks>::clone(&looks);
         self.topology.listen(&Arc::downgrade(&listener));
