@@ -195,7 +195,8 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// have it finished elsewhere.
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>>;
 
-    /// Subscribes; done when the server is known to deliver.
+    /// Subscribes; done when the server is known to deliver. Not confirmed in time, one that was there before is as it
+    /// was, and one that was not may come into force yet: whoever has no use for the channel then ends it.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>>;
 
     /// Ends a subscription.

@@ -68,6 +68,8 @@ impl Cluster {
     /// Subscribes to a name's channel. One at a time of `subscribe` and `unsubscribe` for each channel.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let (slot, mut redirects) = (name.slot(), 0);
+        // Another name may have the same channel.
+        let is_shared = self.subscribed.lock().0.contains_key(&(slot, name.channel.clone()));
         loop {
             let nobody = || (Arc::clone(&self.nobody), 0);
             let (member, generation) = self.slot_now(slot).unwrap_or_else(nobody);
@@ -86,10 +88,20 @@ impl Cluster {
             };
             self.suspicion.raise();
             redirects += 1;
-            member.transport().forget(&name.channel);
             match told(&fault, &member, slot) {
-                Some(to) if redirects <= MOST_REDIRECTS => self.apply_redirect(slot, generation, &to).await,
-                _ => return Err(fault),
+                Some(to) if redirects <= MOST_REDIRECTS => {
+                    member.transport().forget(&name.channel);
+                    self.apply_redirect(slot, generation, &to).await;
+                }
+                _ => {
+                    if is_shared {
+                        // Whether that one is in force nobody knows: it is made anew.
+                        self.ended(member.id(), &name.channel, slot);
+                    } else {
+                        member.transport().forget(&name.channel);
+                    }
+                    return Err(fault);
+                }
             }
         }
     }
@@ -164,7 +176,12 @@ impl Cluster {
         }
         let again = outcome.err().map(|fault| {
             if !self.subscribed.lock().is_wanted_at(slot, &channel, to.id()) {
-                to.transport().forget(&channel);
+                if fault.in_doubt() {
+                    // It may come into force yet.
+                    tokio::spawn(Arc::clone(self).leave(slot, channel.clone(), Arc::clone(&to)));
+                } else {
+                    to.transport().forget(&channel);
+                }
             }
             tracing::debug!(?fault, "cannot subscribe where a slot is now: tried again");
             fault

@@ -28,7 +28,7 @@ const BYTES_KEPT: usize = 16 << 10;
 /// A change of what is subscribed to. Whoever asks for it is told when the server has confirmed it.
 pub(super) enum Change {
     Subscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
-    Unsubscribe(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
+    Unsubscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
     /// It has ended: nothing is sent for it.
     Forget(Bytes),
 }
@@ -36,7 +36,7 @@ pub(super) enum Change {
 /// What the server is to answer next.
 enum Expected {
     Subscribed(Bytes),
-    Unsubscribed(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
+    Unsubscribed(Bytes, oneshot::Sender<Result<(), Fault>>),
     Pong,
 }
 
@@ -245,9 +245,7 @@ impl Channels {
                 self.wanted.remove(&channel);
                 self.waiting.remove(&channel);
                 // With the connection the subscription is gone.
-                if let Some(done) = done {
-                    let _ = done.send(Ok(()));
-                }
+                let _ = done.send(Ok(()));
             }
         }
     }
@@ -378,9 +376,7 @@ impl Standing {
                 channels.confirmed(&channel, &outcome);
             }
             Expected::Unsubscribed(_, done) => {
-                if let Some(done) = done {
-                    let _ = done.send(outcome);
-                }
+                let _ = done.send(outcome);
                 channels.slim();
                 slim(&mut self.subscribing);
                 if self.expected.is_empty() {
