@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::owner::Owner;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
-use crate::topology::Topology;
 use crate::topology::cluster::{Cluster, ClusterUrl, Settings};
+use crate::topology::{Address, Topology};
 use crate::transport::Transport;
-use crate::transport::connector::Dial;
+use crate::transport::connector::{Connector, Dial};
 use crate::transport::direct::Direct;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
@@ -65,12 +65,6 @@ impl Client {
         Ok(Self(Handle::new(Engine::start(options, node))))
     }
 
-    /// A client of a cluster, on the current runtime.
-    fn of_cluster(options: Options, cluster: Arc<Cluster>, world: Arc<dyn World>, reaper: Reaper) -> Self {
-        let topology = Topology::cluster(cluster, world);
-        Self(Handle::new(Engine::start_over(topology, options, reaper)))
-    }
-
     #[cfg(test)]
     pub(crate) fn of(engine: Arc<Engine>) -> Self {
         Self(Handle::new(engine))
@@ -84,6 +78,46 @@ impl Client {
     #[cfg(feature = "unstable-transport")]
     pub fn over_transport(transport: Arc<dyn Transport>, options: Options) -> Result<Self> {
         Self::over(options, transport)
+    }
+
+    /// A client of a cluster whose servers it reaches by this connector, with this clock and these random numbers, on the current
+    /// runtime. `seeds`: `host:port` of some of its servers. Nothing is probed. Options that are about connections are the connector's
+    /// to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
+    ///
+    /// *Cost*: a connection to each seed, which ends again. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for
+    /// options or seeds that cannot work, or without a runtime; as [`connect`](Self::connect) of a cluster that cannot be reached.
+    #[cfg(feature = "unstable-transport")]
+    pub async fn over_cluster(
+        connector: Arc<dyn Connector>,
+        world: Arc<dyn World>,
+        seeds: &[&str],
+        options: Options,
+    ) -> Result<Self> {
+        options.validate()?;
+        Home::here()?;
+        let no_seed = || Error::config("the servers of a cluster are named by host:port");
+        let seeds = ClusterUrl::read(&format!("redis-cluster://{}", seeds.join(",")))?.ok_or_else(no_seed)?.seeds;
+        Self::start_cluster(seeds, connector, world, options).await
+    }
+
+    async fn start_cluster(
+        seeds: Vec<Address>,
+        connector: Arc<dyn Connector>,
+        world: Arc<dyn World>,
+        options: Options,
+    ) -> Result<Self> {
+        let reaper = Reaper::start();
+        let settings = Settings {
+            seeds,
+            command_timeout: options.command_timeout,
+            connect_timeout: options.connect_timeout,
+            scan_interval: options.scan_interval,
+            sharded: options.sharded,
+            coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),
+        };
+        let cluster = Cluster::start(settings, connector, Arc::clone(&world)).await?;
+        let topology = Topology::cluster(cluster, world);
+        Ok(Self(Handle::new(Engine::start_over(topology, options, reaper))))
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -318,17 +352,8 @@ impl Builder {
             address_map: Arc::clone(&self.address_map),
             direct: self.direct,
         };
-        let reaper = Reaper::start();
-        let settings = Settings {
-            seeds: url.seeds,
-            command_timeout: self.options.command_timeout,
-            connect_timeout: self.options.connect_timeout,
-            scan_interval: self.options.scan_interval,
-            sharded: self.options.sharded,
-            coalesce: self.options.coalesce.then(|| (self.options.clone(), reaper.clone())),
-        };
-        let cluster = Cluster::start(settings, Arc::new(dial), Arc::new(Machine)).await?;
-        Ok(Some(Client::of_cluster(self.options.clone(), cluster, Arc::new(Machine), reaper)))
+        let client = Client::start_cluster(url.seeds, Arc::new(dial), Arc::new(Machine), self.options.clone()).await?;
+        Ok(Some(client))
     }
 
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and

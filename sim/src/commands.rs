@@ -113,6 +113,23 @@ pub(super) fn of_client(store: &mut Store, name: &str, words: &[Arg]) -> SimRepl
     direct(store, &Words::new(&bytes, &ends))
 }
 
+/// The keys of a command.
+pub(super) fn keys<'a>(words: &Words<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let name = words.at(0);
+    let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+    let end = match () {
+        () if is(&["time", "flushall", "publish", "spublish"]) => 1,
+        () if is(&["exists", "del"]) => words.len(),
+        () => words.len().min(2),
+    };
+    (1..end).map(|i| words.at(i)).collect::<Vec<_>>().into_iter()
+}
+
+/// The channel of a command that publishes on one which is a slot's own.
+pub(super) fn channel<'a>(words: &Words<'a>) -> Option<&'a [u8]> {
+    words.at(0).eq_ignore_ascii_case(b"spublish").then(|| words.at(1))
+}
+
 fn wrong_arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command")
 }

@@ -12,9 +12,12 @@ use super::events::{Event, What};
 use super::faults::{LinkOptions, Mishap};
 use super::line::Line;
 use super::lua::{self, Word};
+use super::place::{Gossip, Place, Refusal};
 use super::random::Random;
-use super::store::Store;
-use distlock::transport::{Call, Fault, FaultKind, Reply};
+use super::reply;
+use super::reply::SimReply;
+use super::store::{Entry, FxMap, Store};
+use distlock::transport::{Arg, Call, Fault, FaultKind, Reply};
 
 /// The server's wall clock when it is made: some day in November 2023, in microseconds.
 const EPOCH: i64 = 1_700_000_000_000_000;
@@ -76,7 +79,14 @@ pub(super) struct Core {
     pub(super) driving: bool,
     /// What was published, where somebody listens in.
     pub(super) overheard: Option<Vec<(Bytes, Bytes)>>,
+    /// What other nodes have told while it stood still.
+    pub(super) unheard: Vec<Gossip>,
+    /// What a replica has had, the newest last.
+    pub(super) past: Option<VecDeque<FxMap<Bytes, Entry>>>,
 }
+
+/// So many writes can be lost with a primary.
+pub(super) const PAST: usize = 8;
 
 impl Core {
     pub(super) fn new(seed: u64, start: Instant) -> Self {
@@ -96,11 +106,14 @@ impl Core {
             scripts: 0,
             driving: false,
             overheard: None,
+            unheard: Vec::new(),
+            past: None,
         }
     }
 
     pub(super) fn add_line(&mut self, options: LinkOptions) -> usize {
-        let line = Line::new(options, self.seed, self.lines.len() as u64);
+        let mut line = Line::new(options, self.seed, self.lines.len() as u64);
+        line.connected = !self.down;
         self.lines.push(line);
         self.lines.len() - 1
     }
@@ -268,19 +281,23 @@ impl Core {
             Request::Run(call) => {
                 self.scripts += 1;
                 self.tick(now);
-                let (keys, args) = call.words.split_at(call.keys.min(call.words.len()));
-                let reply = match call.script.command {
-                    Some(command) => commands::of_client(&mut self.store, command, &call.words),
-                    None => {
-                        let (keys, args) = (keys.iter().map(Word::from), args.iter().map(Word::from));
-                        lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args)
-                    }
+                let reply = match self.of_cluster(index, call) {
+                    Some(told) => told?,
+                    None => self.run(call),
                 };
+                if let Some(place) = &mut self.store.place {
+                    place.client = None;
+                }
+                self.note();
                 self.spread(now);
                 tracing::trace!(link = index, script = call.script.name, words = ?call.words, ?reply, "the server ran");
                 reply.into_engine()
             }
             Request::Subscribe(channel) => {
+                if let Some(refusal) = self.refuses(channel) {
+                    tracing::trace!(link = index, ?channel, ?refusal, "the server refused to subscribe it");
+                    return Err(refusal);
+                }
                 tracing::trace!(link = index, ?channel, "the server subscribed it");
                 if self.lines[index].subscriptions.insert(channel.clone()) {
                     *self.store.audience.entry(channel.clone()).or_default() += 1;
@@ -295,6 +312,72 @@ impl Core {
                 Ok(Reply::Nil)
             }
         }
+    }
+
+    fn run(&mut self, call: &Call) -> SimReply {
+        let (keys, args) = call.words.split_at(call.keys.min(call.words.len()));
+        match call.script.command {
+            Some(command) => commands::of_client(&mut self.store, command, &call.words),
+            None => {
+                let (keys, args) = (keys.iter().map(Word::from), args.iter().map(Word::from));
+                lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args)
+            }
+        }
+    }
+
+    /// What a server of a cluster answers to commands about that, or instead of running a command that it does not take.
+    fn of_cluster(&mut self, index: usize, call: &Call) -> Option<Result<SimReply, Fault>> {
+        let asking = std::mem::take(&mut self.lines[index].asking);
+        let word = |at: usize| match call.words.get(at) {
+            Some(Arg::Text(text)) => text.clone(),
+            Some(Arg::Int(int)) => Bytes::from(int.to_string()),
+            None => Bytes::new(),
+        };
+        self.store.place.as_mut()?.client = Some(asking);
+        let place = self.store.place.as_deref()?;
+        let text = |text: String| Some(Ok(SimReply::Text(Bytes::from(text))));
+        match call.script.command {
+            Some("CLUSTER") if &*word(0) == b"NODES" => return text(place.nodes()),
+            Some("CLUSTER") => return text(place.info()),
+            Some("PUBSUB") => return Some(Ok(SimReply::List(Vec::new()))),
+            Some("ASKING") => {
+                self.lines[index].asking = true;
+                return Some(Ok(SimReply::ok()));
+            }
+            _ => {}
+        }
+        let outcome = if call.script.command == Some("SPUBLISH") {
+            place.route_channel(&word(0))
+        } else {
+            let keys: Vec<Bytes> = (0..call.keys).map(word).collect();
+            place.route(keys.iter().map(|key| &**key), |key| self.store.has(key))
+        };
+        let refusal = outcome.err()?;
+        tracing::trace!(link = index, script = call.script.name, ?refusal, "the server sent it away");
+        Some(Err(reply::refused(place.text(refusal))))
+    }
+
+    /// Why a channel is not served here.
+    pub(super) fn refuses(&self, channel: &[u8]) -> Option<Fault> {
+        let place = self.store.place.as_deref()?;
+        let refusal: Refusal = place.route_channel(channel).err()?;
+        Some(Fault::new(FaultKind::Refused, place.text(refusal)))
+    }
+
+    /// Notes what a replica has now.
+    pub(super) fn note(&mut self) {
+        let Some(past) = &mut self.past else { return };
+        if past.back() != Some(self.store.all()) {
+            past.push_back(self.store.all().clone());
+            if past.len() > PAST {
+                past.pop_front();
+            }
+        }
+    }
+
+    /// Where the server is in its cluster.
+    pub(super) fn place(&mut self) -> &mut Place {
+        self.store.place.as_mut().expect("a node of a cluster has a place in it from its making on")
     }
 
     pub(super) fn leave(&mut self, channel: &Bytes) {

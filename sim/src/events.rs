@@ -1,12 +1,14 @@
 //! What happens when an event's time has come, and the breaks that tests cause.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Weak;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::core::{Core, Fate, Outcome, Parcel, Request};
+use super::place::Gossip;
 use distlock::transport::{Fault, FaultKind, Listener};
 
 #[derive(Debug)]
@@ -19,15 +21,25 @@ pub(super) enum What {
     Message { line: usize, life: u64, channel: Bytes, payload: Bytes },
     /// A client is connected again.
     Back { line: usize, life: u64 },
+    /// A client notices that its connection is gone.
+    Broken { line: usize, life: u64 },
+    /// A client learns that the server has ended a subscription.
+    Ended { line: usize, life: u64, channel: Bytes },
+    /// The server hears of another one of its cluster.
+    Heard(Gossip),
 }
 
 impl What {
-    const fn line(&self) -> (usize, u64) {
+    /// The connection that it is about, and which one of that name.
+    const fn line(&self) -> Option<(usize, u64)> {
         match self {
-            Self::Arrive(parcel) => (parcel.line, parcel.life),
-            Self::Answer { line, life, .. } | Self::Message { line, life, .. } | Self::Back { line, life } => {
-                (*line, *life)
-            }
+            Self::Arrive(parcel) => Some((parcel.line, parcel.life)),
+            Self::Answer { line, life, .. }
+            | Self::Message { line, life, .. }
+            | Self::Ended { line, life, .. }
+            | Self::Broken { line, life }
+            | Self::Back { line, life } => Some((*line, *life)),
+            Self::Heard(_) => None,
         }
     }
 }
@@ -63,6 +75,8 @@ impl Eq for Event {}
 pub(super) enum News {
     Message(Weak<dyn Listener>, Bytes, Bytes),
     Back(Weak<dyn Listener>),
+    Broken(Weak<dyn Listener>),
+    Ended(Weak<dyn Listener>, Bytes),
 }
 
 /// What the driver is to do next.
@@ -87,7 +101,12 @@ impl Core {
     }
 
     fn happen(&mut self, what: What, now: Instant) -> Option<News> {
-        let (index, life) = what.line();
+        let Some((index, life)) = what.line() else {
+            if let What::Heard(gossip) = what {
+                self.hear(gossip, now);
+            }
+            return None;
+        };
         if let What::Arrive(Parcel { stray: true, .. }) = what {
             if let (What::Arrive(parcel), false) = (what, self.down) {
                 self.arrive(parcel, now);
@@ -101,7 +120,8 @@ impl Core {
         let local = match &what {
             What::Answer { local, .. } => *local,
             What::Arrive(parcel) => parcel.arrived,
-            What::Message { .. } | What::Back { .. } => false,
+            What::Broken { .. } => true,
+            What::Message { .. } | What::Ended { .. } | What::Back { .. } | What::Heard(_) => false,
         };
         if line.partitioned && !local {
             return None;
@@ -124,6 +144,13 @@ impl Core {
                 let heard = !line.deaf && !line.closed && line.connected;
                 line.listener.clone().filter(|_| heard).map(|listener| News::Message(listener, channel, payload))
             }
+            What::Broken { .. } => line.listener.clone().filter(|_| !line.closed).map(News::Broken),
+            What::Ended { channel, .. } => {
+                line.wanted.remove(&channel);
+                let heard = !line.closed && line.connected;
+                line.listener.clone().filter(|_| heard).map(|listener| News::Ended(listener, channel))
+            }
+            What::Heard(_) => None,
             What::Back { .. } => {
                 if self.down {
                     return None;
@@ -132,7 +159,7 @@ impl Core {
                 if let Some(waiting) = &mut self.frozen {
                     waiting.retain(|parcel| parcel.line != index || matches!(parcel.request, Request::Run(_)));
                 }
-                self.join(index);
+                self.join(index, now);
                 self.lines[index].listener.clone().map(News::Back)
             }
         }
@@ -166,9 +193,11 @@ impl Core {
     }
 
     /// The line is connected again: the server knows its subscriptions anew.
-    fn join(&mut self, index: usize) {
+    fn join(&mut self, index: usize, now: Instant) {
+        let all = self.lines[index].wanted.clone();
+        let (refused, wanted): (BTreeSet<Bytes>, BTreeSet<Bytes>) =
+            all.into_iter().partition(|channel| self.refuses(channel).is_some());
         let line = &mut self.lines[index];
-        let wanted = line.wanted.clone();
         tracing::trace!(link = index, ?wanted, "connected again");
         let before = std::mem::replace(&mut line.subscriptions, wanted.clone());
         if std::mem::replace(&mut line.connected, true) {
@@ -179,6 +208,52 @@ impl Core {
         for channel in wanted {
             *self.store.audience.entry(channel).or_default() += 1;
         }
+        for channel in refused {
+            self.tell_of_end(index, channel, now);
+        }
+    }
+
+    fn tell_of_end(&mut self, index: usize, channel: Bytes, now: Instant) {
+        let line = &mut self.lines[index];
+        let at = (now + line.latency()).max(line.last_message.unwrap_or(now));
+        line.last_message = Some(at);
+        let life = line.life;
+        self.schedule(at, What::Ended { line: index, life, channel });
+    }
+
+    /// The server ends the subscriptions to channels that are not its own any more.
+    pub(super) fn end_subscriptions(&mut self, now: Instant) {
+        for index in 0..self.lines.len() {
+            let ended: Vec<Bytes> = self.lines[index]
+                .subscriptions
+                .iter()
+                .filter(|channel| self.refuses(channel).is_some())
+                .cloned()
+                .collect();
+            for channel in ended {
+                self.lines[index].subscriptions.remove(&channel);
+                if self.lines[index].connected {
+                    self.leave(&channel);
+                    self.tell_of_end(index, channel, now);
+                }
+            }
+        }
+    }
+
+    /// Another node has told of itself.
+    fn hear(&mut self, gossip: Gossip, now: Instant) {
+        if self.down {
+            return;
+        }
+        if self.frozen.is_some() {
+            self.unheard.push(gossip);
+            return;
+        }
+        if self.place().hear(&gossip) {
+            // It is the other one's replica now, and has what that has.
+            self.store.clear();
+        }
+        self.end_subscriptions(now);
     }
 
     /// Breaks the line's connections: what is in flight is lost.
@@ -190,8 +265,12 @@ impl Core {
         line.fail_pending(FaultKind::Lost, "the connection broke");
         if line.connected {
             line.connected = false;
+            let life = line.life;
             for channel in line.subscriptions.clone() {
                 self.leave(&channel);
+            }
+            if self.store.place.is_some() {
+                self.schedule_first(What::Broken { line: index, life });
             }
         }
     }
@@ -238,6 +317,10 @@ impl Core {
         }
         for parcel in self.frozen.take().unwrap_or_default() {
             self.schedule(now, What::Arrive(parcel));
+        }
+        // What clients have sent was there first.
+        for gossip in std::mem::take(&mut self.unheard) {
+            self.schedule(now, What::Heard(gossip));
         }
     }
 

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod cluster;
 mod commands;
 mod core;
 mod events;
@@ -8,12 +9,14 @@ mod line;
 mod link;
 mod lua;
 mod number;
+mod place;
 mod random;
 mod reply;
 mod server;
 mod store;
 mod zset;
 
+pub use cluster::{SimCluster, SimClusterLink};
 /// The version of distlock that this one goes with.
 pub use distlock;
 pub use faults::{Chaos, LinkOptions, Mishap};

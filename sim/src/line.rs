@@ -32,6 +32,8 @@ pub(super) struct Line {
     pub(super) partitioned: bool,
     pub(super) deaf: bool,
     pub(super) closed: bool,
+    /// The next command came behind an `ASKING`.
+    pub(super) asking: bool,
     pub(super) stalled: Option<Vec<What>>,
     pub(super) connected: bool,
     /// Counts connections: what belongs to an earlier one is void.
@@ -59,6 +61,7 @@ impl Line {
             partitioned: false,
             deaf: false,
             closed: false,
+            asking: false,
             stalled: None,
             connected: true,
             life: 0,

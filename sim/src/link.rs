@@ -103,6 +103,15 @@ impl SimLink {
         self.with(|line| line.deaf = deaf);
     }
 
+    /// Ends the connections.
+    pub(super) fn end(&self) {
+        self.shared.lock().close(self.line);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.with(|line| line.closed)
+    }
+
     /// How many commands wait for a reply.
     pub fn in_flight(&self) -> usize {
         self.with(|line| line.pending.len())
@@ -149,6 +158,10 @@ impl Transport for SimLink {
         self.clone().request(Request::Unsubscribe(channel)).map(drop).boxed()
     }
 
+    fn forget(&self, channel: &Bytes) {
+        self.with(|line| line.wanted.remove(channel));
+    }
+
     fn listen(&self, listener: Weak<dyn Listener>) {
         self.with(|line| line.listener = Some(listener));
     }
@@ -163,16 +176,14 @@ impl Transport for SimLink {
 
     fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
         let link = self.clone();
-        async move { link.shared.lock().close(link.line) }.boxed()
+        async move { link.end() }.boxed()
     }
 }
 
 /// Virtual time, and numbers by the seed.
 impl World for SimLink {
     fn now(&self) -> Moment {
-        let elapsed = Instant::now().saturating_duration_since(self.shared.start);
-        // A second on top: a moment shortly before the start has to exist.
-        Moment::from_nanos(1_000_000_000) + elapsed
+        self.shared.moment()
     }
 
     fn random(&self) -> u64 {

@@ -13,6 +13,7 @@ use distlock::transport::Arg;
 
 use super::commands::{self, Unfit, Words};
 use super::number;
+use super::place::Place;
 use super::reply::SimReply;
 use super::store::{FxMap, Store};
 
@@ -173,7 +174,15 @@ fn raw(lua: &Lua, args: MultiValue) -> mlua::Result<(Value, Option<String>)> {
             }
             ends.push(bytes.len());
         }
-        match commands::execute(store, &Words::new(bytes, ends)) {
+        let words = Words::new(bytes, ends);
+        if let Some(place) = store.place.as_deref().filter(|place| place.client.is_some()) {
+            let outcome = match commands::channel(&words) {
+                Some(channel) => place.route_channel(channel),
+                None => place.route(commands::keys(&words), |key| store.has(key)),
+            };
+            outcome.map_err(|refusal| Place::text_in_script(refusal).to_owned())?;
+        }
+        match commands::execute(store, &words) {
             Ok(answer) => answer,
             Err(Unfit::Unknown) => Err("ERR Unknown Redis command called from script".into()),
             Err(Unfit::Arity) => Err("ERR Wrong number of args calling Redis command from script".into()),

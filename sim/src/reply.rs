@@ -40,7 +40,7 @@ impl SimReply {
     /// As the engine sees it: a status is text, an error is a fault.
     pub(super) fn into_engine(self) -> Result<Reply, Fault> {
         match self {
-            Self::Error(text) => Err(Fault::new(FaultKind::Refused, text)),
+            Self::Error(text) => Err(refused(text)),
             other => Ok(other.into_plain()),
         }
     }
@@ -54,4 +54,10 @@ impl SimReply {
             Self::List(items) => Reply::List(items.into_iter().map(Self::into_plain).collect()),
         }
     }
+}
+
+/// What an error of the server's means for the command.
+pub(super) fn refused(text: String) -> Fault {
+    let is_elsewhere = ["MOVED ", "ASK ", "TRYAGAIN "].iter().any(|code| text.starts_with(code));
+    Fault::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, text)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use distlock::Client;
+use distlock::transport::Moment;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -37,6 +38,12 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock()
+    }
+
+    /// Now, on the clock of its clients.
+    pub(super) fn moment(&self) -> Moment {
+        // A second on top: a moment shortly before the start has to exist.
+        Moment::from_nanos(1_000_000_000) + Instant::now().saturating_duration_since(self.start)
     }
 }
 
@@ -98,8 +105,19 @@ async fn run(mut driver: Driver) {
                     listener.message(&channel, &payload);
                 }
             }
+            Step::Tell(News::Broken(listener)) => {
+                if let Some(listener) = listener.upgrade() {
+                    listener.broken();
+                }
+            }
+            Step::Tell(News::Ended(listener, channel)) => {
+                if let Some(listener) = listener.upgrade() {
+                    listener.ended(&channel);
+                }
+            }
             Step::Tell(News::Back(listener)) => {
                 if let Some(listener) = listener.upgrade() {
+                    listener.mended();
                     listener.missed();
                     listener.reconnected();
                 }
@@ -131,7 +149,11 @@ impl SimServer {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let (start, number) = (Instant::now(), SERVERS.fetch_add(1, Ordering::Relaxed));
         // In the order of their making.
-        let address = format!("sim:{number:020}");
+        Self::at(format!("sim:{number:020}"), seed, start)
+    }
+
+    /// A server at this address.
+    pub(super) fn at(address: String, seed: u64, start: Instant) -> Self {
         let core = Mutex::new(Core::new(seed, start));
         Self { shared: Arc::new(Shared { core, start, address, wake: Notify::new() }) }
     }
@@ -150,8 +172,20 @@ impl SimServer {
         self.link(LinkOptions::default()).client(|_| {})
     }
 
+    pub(super) fn address(&self) -> &str {
+        &self.shared.address
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        self.shared.moment()
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.shared.lock().down
+    }
+
     /// The store at this moment, for a look or a change from outside: no latency, no faults.
-    fn now<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
+    pub(super) fn now<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
         let now = Instant::now();
         let mut core = self.shared.lock();
         core.tick(now);
@@ -236,10 +270,11 @@ impl SimServer {
         self.shared.lock().offset_ms += ms;
     }
 
-    fn change(&self, act: impl FnOnce(&mut Core, Instant)) {
+    pub(super) fn change<R>(&self, act: impl FnOnce(&mut Core, Instant) -> R) -> R {
         let mut core = self.shared.lock();
-        act(&mut core, Instant::now());
+        let result = act(&mut core, Instant::now());
         drive(&self.shared, core);
+        result
     }
 
     /// Ends the server. Connections break; commands are not sent until it is started again.

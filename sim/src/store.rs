@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
 
+use super::place::Place;
 use super::random::Random;
 use super::zset::Zset;
 
@@ -15,7 +16,7 @@ pub(super) type Failure = String;
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// One value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Text(Bytes),
     /// In the order of insertion, as Redis keeps small hashes.
@@ -44,7 +45,7 @@ impl Value {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) value: Value,
     /// Server time in ms at which it still is there for the last time.
@@ -96,6 +97,8 @@ pub(super) struct Store {
     pub(super) random: Random,
     /// Published and not yet handed to the subscribers' connections.
     pub(super) outbox: Vec<(Bytes, Bytes)>,
+    /// The server's place in a cluster.
+    pub(super) place: Option<Box<Place>>,
 }
 
 impl Store {
@@ -139,6 +142,28 @@ impl Store {
         if self.map.get(key).is_some_and(|entry| entry.value.is_empty()) {
             self.map.remove(key);
         }
+    }
+
+    /// True when there is such a key, for a server that asks whether a slot's keys are here.
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        let now = self.now_ms();
+        self.map.get(key).is_some_and(|entry| entry.until.is_none_or(|until| now <= until))
+    }
+
+    /// Everything there is, as a replica has it.
+    pub(super) const fn all(&self) -> &FxMap<Bytes, Entry> {
+        &self.map
+    }
+
+    pub(super) fn replace(&mut self, all: FxMap<Bytes, Entry>) {
+        self.map = all;
+    }
+
+    /// Takes a key out, with what it has left to live.
+    pub(super) fn take(&mut self, key: &[u8]) -> Option<(Value, Option<i64>)> {
+        let now = self.now_ms();
+        let Entry { value, until } = self.map.remove(key)?;
+        Some((value, until.map(|until| until - now)))
     }
 
     pub(super) fn clear(&mut self) {

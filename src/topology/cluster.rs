@@ -10,8 +10,8 @@ mod start;
 mod tests;
 mod watch;
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -66,14 +66,15 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     slots: SlotMap,
-    /// A member for each address that has a slot, and guests: those without one that an `ASK` has led to.
-    members: HashMap<Address, Arc<Member>>,
+    /// A member for each address that has a slot, and guests: those without one that an `ASK` has led to. In one order in every run,
+    /// as all else here.
+    members: BTreeMap<Address, Arc<Member>>,
     /// When a redirect has changed the map last.
     redirected: Option<Moment>,
-    /// Those with a connection that has broken, until it is back: another one may take their place.
-    away: HashSet<MemberId>,
+    /// Those of which a connection has broken, until all are back: another one may take their place.
+    away: BTreeSet<MemberId>,
     /// The ids of those that have slots and that no view has listed since that moment.
-    missing: HashMap<Arc<str>, Moment>,
+    missing: BTreeMap<Arc<str>, Moment>,
 }
 
 impl fmt::Debug for Cluster {
@@ -202,7 +203,11 @@ impl Cluster {
             let is_guest = |address: &Address, member: &Member| {
                 !addresses.contains(address) && !member.is_asked_since(now - GUEST_STAYS)
             };
-            state.members.extract_if(|address, member| is_guest(address, member)).map(|(_, member)| member).collect()
+            state
+                .members
+                .extract_if(.., |address, member| is_guest(address, member))
+                .map(|(_, member)| member)
+                .collect()
         };
         self.changed((Changes::default(), guests));
     }
@@ -253,7 +258,7 @@ impl Cluster {
         // Whoever waits for something to do finds the cluster closed.
         self.suspicion.resubscribe([]);
         self.suspicion.map_changed();
-        let members: Vec<_> = self.state.write().members.drain().map(|(_, member)| member).collect();
+        let members: Vec<_> = std::mem::take(&mut self.state.write().members).into_values().collect();
         futures::future::join_all(members.iter().map(|member| member.close(within))).await;
     }
 }

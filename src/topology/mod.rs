@@ -16,6 +16,7 @@ mod member;
 mod redirect;
 mod slots;
 
+pub(crate) use address::Address;
 pub(crate) use clock::ServerClock;
 use cluster::Cluster;
 use member::Member;

@@ -1,4 +1,4 @@
-//! Connecting to the servers of a cluster: all by the same login and options.
+//! Connecting to the servers of a cluster: all by the same login and options, or as a simulation has it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::error::Result;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// To find out what there is: done when it stands.
     Seed,
     /// Commands and messages of the names that live there: done at once, and it comes to stand when it can.
@@ -23,13 +23,16 @@ pub(crate) enum Purpose {
         /// Channels are a slot's own.
         sharded: bool,
     },
-    /// Commands that each go behind an `ASKING`, one after the other: done at once, as for names.
+    /// Commands that each go behind an `ASKING`, one after the other: done at once, as for names. What is sent first arrives first.
     Asking,
 }
 
-/// Makes connections to servers, by their addresses.
-pub(crate) trait Connector: Send + Sync + fmt::Debug {
+/// Makes connections to the servers of a cluster, by their addresses. [`Client::over_cluster`](crate::Client::over_cluster) makes a
+/// client of it.
+pub trait Connector: Send + Sync + fmt::Debug {
     /// Connects to the server at `host:port`.
+    ///
+    /// *Errors*: for [`Purpose::Seed`], where the server cannot be reached; for the others only where it never can be.
     fn connect(&self, address: &str, purpose: Purpose) -> BoxFuture<'static, Result<Arc<dyn Transport>>>;
 }
 

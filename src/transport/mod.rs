@@ -27,6 +27,8 @@ mod outage;
 pub(crate) mod script;
 pub(crate) mod undeclared;
 
+#[cfg(feature = "unstable-transport")]
+pub use connector::{Connector, Purpose};
 pub use script::Script;
 
 use crate::error::{Error, Step};

@@ -5,6 +5,7 @@ mod actor;
 mod answers;
 mod batch;
 mod cases;
+mod cluster;
 mod company;
 mod copies;
 mod crowd;

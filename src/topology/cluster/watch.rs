@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
-use rand::seq::SliceRandom as _;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -180,9 +179,9 @@ impl Cluster {
             let state = self.state.read();
             state.members.iter().map(|(address, member)| (address.clone(), Arc::clone(member))).collect()
         };
-        members.shuffle(&mut rand::thread_rng());
         let world = self.nobody.transport().world();
         let world = &*world;
+        members.sort_by_cached_key(|_| world.random());
         let mut answered = 0;
         for some in members.chunks(ASKED) {
             let asking = some.iter().map(|(address, member)| async move {

@@ -1,0 +1,345 @@
+//! What a server of a cluster knows of it, and which commands it takes for that: the rules of Redis 7.0.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use redis_protocol::redis_keyslot;
+
+/// How many slots a cluster has.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The slot of a key, or of a channel.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    redis_keyslot(key)
+}
+
+/// A node, as another one knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) id: String,
+    pub(super) address: String,
+    pub(super) epoch: u64,
+    pub(super) replica_of: Option<usize>,
+    pub(super) failed: bool,
+}
+
+/// The other end of a slot that is being moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moving {
+    To(usize),
+    From(usize),
+}
+
+/// What a node tells the others of itself, and what they agree on.
+#[derive(Clone, Debug)]
+pub(super) enum Gossip {
+    Node {
+        node: usize,
+        epoch: u64,
+        replica_of: Option<usize>,
+        slots: Vec<u16>,
+    },
+    Failed {
+        node: usize,
+        failed: bool,
+    },
+    /// Of the node itself: it serves from now on, or serves nobody.
+    Serves(bool),
+}
+
+/// A node's picture of its cluster, which may be out of date. Nodes are known by their numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    me: usize,
+    peers: Vec<Peer>,
+    owners: Vec<Option<usize>>,
+    moving: BTreeMap<u16, Moving>,
+    /// False: the cluster is down, as far as this node knows.
+    pub(super) serves: bool,
+    /// Whether the command that runs came behind an `ASKING`. None: it is no client's, and may touch everything.
+    pub(super) client: Option<bool>,
+}
+
+/// Why a command is not taken here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Moved(u16, usize),
+    Ask(u16, usize),
+    TryAgain,
+    CrossSlot,
+    Down,
+    Unserved,
+}
+
+impl Place {
+    pub(super) fn new(me: usize, peers: Vec<Peer>) -> Self {
+        let owners = vec![None; usize::from(SLOTS)];
+        Self { me, peers, owners, moving: BTreeMap::new(), serves: true, client: None }
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<usize> {
+        self.owners.get(usize::from(slot)).copied().flatten()
+    }
+
+    pub(super) fn give(&mut self, slot: u16, owner: usize) {
+        self.owners[usize::from(slot)] = Some(owner);
+    }
+
+    pub(super) fn slots(&self) -> Vec<u16> {
+        (0..SLOTS).filter(|slot| self.owner(*slot) == Some(self.me)).collect()
+    }
+
+    pub(super) fn open(&mut self, slot: u16, moving: Moving) {
+        self.moving.insert(slot, moving);
+    }
+
+    pub(super) fn close(&mut self, slot: u16) {
+        self.moving.remove(&slot);
+    }
+
+    pub(super) fn moving(&self, slot: u16) -> Option<Moving> {
+        self.moving.get(&slot).copied()
+    }
+
+    /// What this node tells the others of itself.
+    pub(super) fn gossip(&self) -> Gossip {
+        let Peer { epoch, replica_of, .. } = self.peers[self.me];
+        Gossip::Node { node: self.me, epoch, replica_of, slots: self.slots() }
+    }
+
+    /// Takes over the slots of a primary, or gives up its own to follow another one.
+    pub(super) fn become_primary(&mut self, of: usize, epoch: u64) {
+        let me = &mut self.peers[self.me];
+        (me.replica_of, me.epoch) = (None, epoch);
+        for owner in self.owners.iter_mut().filter(|owner| **owner == Some(of)) {
+            *owner = Some(self.me);
+        }
+    }
+
+    pub(super) fn become_replica(&mut self, of: usize) {
+        let me = self.me;
+        self.peers[me].replica_of = Some(of);
+        self.moving.clear();
+        for owner in self.owners.iter_mut().filter(|owner| **owner == Some(me)) {
+            *owner = Some(of);
+        }
+    }
+
+    pub(super) fn set_epoch(&mut self, epoch: u64) {
+        self.peers[self.me].epoch = epoch;
+    }
+
+    /// Takes over what another node tells: of two that claim a slot, the one with the higher epoch has it. Returns true where this
+    /// node has lost its last slot by that, and follows the other one from here on.
+    pub(super) fn hear(&mut self, gossip: &Gossip) -> bool {
+        match gossip {
+            Gossip::Failed { node, failed } => {
+                self.peers[*node].failed = *failed;
+                false
+            }
+            Gossip::Serves(serves) => {
+                self.serves = *serves;
+                false
+            }
+            Gossip::Node { node, epoch, replica_of, slots } => {
+                let had = !self.slots().is_empty();
+                let peer = &mut self.peers[*node];
+                if peer.epoch > *epoch {
+                    return false;
+                }
+                (peer.epoch, peer.replica_of) = (*epoch, *replica_of);
+                for slot in slots {
+                    let yields = match self.owner(*slot) {
+                        Some(owner) => owner != *node && self.peers[owner].epoch < *epoch,
+                        None => true,
+                    };
+                    if yields && !matches!(self.moving(*slot), Some(Moving::From(_))) {
+                        self.give(*slot, *node);
+                        self.moving.remove(slot);
+                    }
+                }
+                let follows = had && self.slots().is_empty();
+                if follows {
+                    self.become_replica(*node);
+                }
+                follows
+            }
+        }
+    }
+
+    /// Whether a command with these keys runs here. `has`: whether there is such a key.
+    pub(super) fn route<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a [u8]>,
+        mut has: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), Refusal> {
+        let mut first: Option<(u16, &[u8])> = None;
+        let (mut several, mut there, mut missing) = (false, 0, 0);
+        for key in keys {
+            let slot = slot_of(key);
+            match first {
+                None => first = Some((slot, key)),
+                Some((known, _)) if known != slot => return Err(Refusal::CrossSlot),
+                Some((_, known)) => several |= known != key,
+            }
+            if self.moving.contains_key(&slot) {
+                if has(key) { there += 1 } else { missing += 1 }
+            }
+        }
+        let Some((slot, _)) = first else { return Ok(()) };
+        let owner = self.owner(slot).ok_or(Refusal::Unserved)?;
+        if !self.serves {
+            return Err(Refusal::Down);
+        }
+        match self.moving(slot) {
+            Some(Moving::To(to)) if owner == self.me && missing > 0 => {
+                return Err(if there > 0 { Refusal::TryAgain } else { Refusal::Ask(slot, to) });
+            }
+            Some(Moving::From(_)) if owner != self.me && self.client == Some(true) => {
+                return if several && missing > 0 { Err(Refusal::TryAgain) } else { Ok(()) };
+            }
+            _ => {}
+        }
+        if owner == self.me { Ok(()) } else { Err(Refusal::Moved(slot, owner)) }
+    }
+
+    /// Whether subscribers of a channel are served here.
+    pub(super) fn route_channel(&self, channel: &[u8]) -> Result<(), Refusal> {
+        let slot = slot_of(channel);
+        match self.owner(slot) {
+            None => Err(Refusal::Unserved),
+            Some(owner) if owner == self.me => Ok(()),
+            Some(owner) => Err(Refusal::Moved(slot, owner)),
+        }
+    }
+
+    /// What a client is told.
+    pub(super) fn text(&self, refusal: Refusal) -> String {
+        match refusal {
+            Refusal::Moved(slot, to) => format!("MOVED {slot} {}", self.peers[to].address),
+            Refusal::Ask(slot, to) => format!("ASK {slot} {}", self.peers[to].address),
+            Refusal::TryAgain => "TRYAGAIN Multiple keys request during rehashing of slot".into(),
+            Refusal::CrossSlot => "CROSSSLOT Keys in request don't hash to the same slot".into(),
+            Refusal::Down => "CLUSTERDOWN The cluster is down".into(),
+            Refusal::Unserved => "CLUSTERDOWN Hash slot not served".into(),
+        }
+    }
+
+    /// What a script is told.
+    pub(super) const fn text_in_script(refusal: Refusal) -> &'static str {
+        match refusal {
+            Refusal::Down => "ERR Script attempted to execute a command while the cluster is down",
+            _ => "ERR Script attempted to access a non local key in a cluster node",
+        }
+    }
+
+    /// The reply to `CLUSTER NODES`.
+    pub(super) fn nodes(&self) -> String {
+        let mut text = String::new();
+        for (number, Peer { id, address, epoch, replica_of, failed }) in self.peers.iter().enumerate() {
+            let myself = if number == self.me { "myself," } else { "" };
+            let role = if replica_of.is_some() { "slave" } else { "master" };
+            let failed = if *failed { ",fail" } else { "" };
+            let primary = replica_of.map_or("-", |of| &self.peers[of].id);
+            let epoch = replica_of.map_or(*epoch, |of| self.peers[of].epoch);
+            let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
+            // Writing into a text cannot fail.
+            let _ = write!(text, "{id} {address}@1{port} {myself}{role}{failed} {primary} 0 0 {epoch} connected");
+            let mut slot = 0;
+            while slot < SLOTS {
+                if self.owner(slot) != Some(number) {
+                    slot += 1;
+                    continue;
+                }
+                let first = slot;
+                while slot < SLOTS && self.owner(slot) == Some(number) {
+                    slot += 1;
+                }
+                let last = slot - 1;
+                let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
+            }
+            if number == self.me {
+                for (slot, moving) in &self.moving {
+                    let _ = match moving {
+                        Moving::To(to) => write!(text, " [{slot}->-{}]", self.peers[*to].id),
+                        Moving::From(from) => write!(text, " [{slot}-<-{}]", self.peers[*from].id),
+                    };
+                }
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The reply to `CLUSTER INFO`, as far as anybody asks for it.
+    pub(super) fn info(&self) -> String {
+        format!("cluster_state:{}\r\n", if self.serves { "ok" } else { "fail" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        let peers = ["a", "b"].map(|id| Peer {
+            id: id.repeat(40),
+            address: format!("{id}:1"),
+            epoch: 1,
+            replica_of: None,
+            failed: false,
+        });
+        let mut place = Place::new(0, peers.to_vec());
+        (0..SLOTS).for_each(|slot| place.give(slot, usize::from(slot > 8_000)));
+        place
+    }
+
+    fn of(place: &Place, keys: &[&str], there: &[&str]) -> Result<(), Refusal> {
+        place.route(keys.iter().map(|key| key.as_bytes()), |key| there.iter().any(|there| there.as_bytes() == key))
+    }
+
+    /// `foo` is in slot 12 182, `bar` in 5 061.
+    #[test]
+    fn a_whole_slot_is_here_or_elsewhere() {
+        let mut place = place();
+        assert_eq!(of(&place, &[], &[]), Ok(()));
+        assert_eq!(of(&place, &["bar"], &[]), Ok(()));
+        assert_eq!(of(&place, &["foo"], &[]), Err(Refusal::Moved(12_182, 1)));
+        assert_eq!(of(&place, &["bar", "foo"], &[]), Err(Refusal::CrossSlot));
+        place.serves = false;
+        assert_eq!((of(&place, &[], &[]), of(&place, &["bar"], &[])), (Ok(()), Err(Refusal::Down)));
+    }
+
+    #[test]
+    fn of_a_slot_that_is_moved_away_what_is_there_is_here() {
+        let mut place = place();
+        place.open(5_061, Moving::To(1));
+        assert_eq!(of(&place, &["bar", "{bar}2"], &["bar", "{bar}2"]), Ok(()));
+        assert_eq!(of(&place, &["bar", "{bar}2"], &["bar"]), Err(Refusal::TryAgain));
+        assert_eq!(of(&place, &["bar", "{bar}2"], &[]), Err(Refusal::Ask(5_061, 1)));
+    }
+
+    #[test]
+    fn of_a_slot_that_is_moved_here_nothing_is_seen_but_behind_asking() {
+        let mut place = place();
+        place.open(12_182, Moving::From(1));
+        place.client = Some(false);
+        assert_eq!(of(&place, &["foo"], &["foo"]), Err(Refusal::Moved(12_182, 1)));
+        place.client = Some(true);
+        assert_eq!(of(&place, &["foo"], &[]), Ok(()));
+        assert_eq!(of(&place, &["foo", "{foo}2"], &["foo"]), Err(Refusal::TryAgain));
+        assert_eq!(of(&place, &["foo", "{foo}2"], &["foo", "{foo}2"]), Ok(()));
+    }
+
+    #[test]
+    fn the_higher_epoch_has_a_slot_and_old_news_turn_nothing_back() {
+        let mut place = place();
+        let claim = |epoch, slots| Gossip::Node { node: 1, epoch, replica_of: None, slots };
+        place.hear(&claim(1, vec![5]));
+        assert_eq!(place.owner(5), Some(0), "of equal epochs what is known stays");
+        assert!(!place.hear(&claim(2, vec![5])));
+        assert_eq!(place.owner(5), Some(1));
+        assert!(place.hear(&claim(3, (0..SLOTS).collect())), "it has lost its last slot");
+        assert_eq!(place.peers[0].replica_of, Some(1));
+    }
+}

@@ -1,0 +1,85 @@
+//! A task that locks, works and gives back, over and over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Acquire, Flavour};
+use distlock_support::Numbers;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::scene::Scene;
+use crate::rig::{lock, ms};
+
+/// How long an acquire waits: longer than any trouble takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Actor {
+    pub scene: Arc<Scene>,
+    pub party: usize,
+    pub dice: Numbers,
+    pub sections: usize,
+    /// Calls may fail for reasons that pass.
+    pub may_fail: bool,
+}
+
+impl Actor {
+    pub async fn run(mut self) {
+        for _ in 0..self.sections {
+            self.section().await;
+            sleep(self.dice.between(0, 120)).await;
+        }
+    }
+
+    async fn section(&mut self) {
+        let name = self.dice.below(self.scene.names.len() as u64) as usize;
+        let (mut flavour, text) = self.scene.names[name].clone();
+        if flavour == Flavour::Write && self.dice.below(3) > 0 {
+            flavour = Flavour::Read;
+        }
+        let lock = lock(&self.scene.parties[self.party].client, flavour, &text);
+        let acquiring = lock.acquire(Acquire::new().wait(PATIENCE));
+        let (began, party) = (Instant::now(), self.party);
+        // One in eight gives up half-way.
+        let patience = if self.dice.once_in(8) { self.dice.between(0, 200) } else { PATIENCE * 2 };
+        let guard = match timeout(patience, acquiring).await {
+            Err(_) if patience < PATIENCE => return,
+            Err(_) => return self.scene.wrong(format!("W1: {flavour} {text} of {party}: waits past its wait")),
+            Ok(Ok(Some(guard))) => guard,
+            Ok(Ok(None)) => {
+                return self.scene.wrong(format!("W1: {flavour} {text} of {party}: not had in {:?}", began.elapsed()));
+            }
+            Ok(Err(error)) => {
+                if !self.may_fail || !error.is_retryable() {
+                    self.scene.wrong(format!("{flavour} {text} of {party}: {error}"));
+                }
+                return;
+            }
+        };
+        let hold = self.scene.began(name, flavour == Flavour::Read);
+        self.scene.say(|| format!("{flavour} {text}: had by {party} after {:?}", began.elapsed()));
+        let works = if self.dice.once_in(12) { self.dice.between(500, 12_000) } else { self.dice.between(0, 150) };
+        if timeout(works, guard.lost()).await.is_ok() || !guard.is_held() {
+            self.scene.ended(hold, true);
+            self.scene.say(|| format!("{flavour} {text}: lost by {party}"));
+            return;
+        }
+        self.scene.ended(hold, false);
+        self.scene.say(|| format!("{flavour} {text}: given back by {party}"));
+        if self.dice.once_in(3) {
+            return drop(guard);
+        }
+        if let Err(error) = guard.unlock().await
+            && !self.may_fail
+        {
+            self.scene.wrong(format!("{flavour} {text} of {party}: unlocking: {error}"));
+        }
+    }
+}
+
+/// A moment in which a task sleeps that nothing else depends on.
+pub async fn pause(dice: &mut Numbers, low: u64, high: u64) {
+    sleep(dice.between(low, high)).await;
+}
+
+/// So long everything goes on undisturbed.
+pub const CALM: Duration = ms(300);

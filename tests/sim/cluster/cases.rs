@@ -1,0 +1,1 @@
+//! Single scenes over a cluster.

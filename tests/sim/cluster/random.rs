@@ -1,0 +1,249 @@
+//! Random runs over a cluster: `SEED=n` replays one, `SIM_SEEDS=n` tries so many, `TRACE=1` prints what happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock_sim::{Chaos, SimCluster};
+use distlock_support::Numbers;
+use tokio::time::{Instant, sleep};
+
+use super::actor::{Actor, CALM, pause};
+use super::scene::Scene;
+use crate::rig::{ms, tasks, virtually};
+
+/// What happens to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Slots are moved, key by key and at once.
+    Moves,
+    /// Primaries hand over to their replicas.
+    Handovers,
+    /// Primaries die; their replicas have everything.
+    Deaths,
+    /// Primaries die, and their last writes with them.
+    Losses,
+    /// Primaries stand still, and wake when another one has taken their place.
+    Standstills,
+    /// Primaries are cut off from the others, and go on.
+    Splits,
+    /// All of it, and commands and messages that go wrong.
+    All,
+}
+
+impl Trouble {
+    /// Nothing is lost and no call fails.
+    const fn is_harmless(self) -> bool {
+        matches!(self, Self::Moves | Self::Handovers)
+    }
+
+    /// For how long two may hold one lock until the one that the servers have forgotten is told.
+    const fn told(self) -> Duration {
+        match self {
+            Self::Moves | Self::Handovers | Self::Deaths => Duration::ZERO,
+            _ => ms(500),
+        }
+    }
+}
+
+struct Run {
+    wrong: Vec<String>,
+    holds: usize,
+    lost: usize,
+    virtual_time: Duration,
+}
+
+async fn run(seed: u64, trouble: Trouble) -> Run {
+    let (begin, tasks_before) = (Instant::now(), tasks());
+    let mut dice = Numbers::lane(seed, 1);
+    let clients = 2 + dice.below(2) as usize;
+    let scene = Arc::new(Scene::new(seed, 3, trouble != Trouble::Moves, clients).await);
+    if trouble == Trouble::All {
+        for party in &scene.parties {
+            party.link.chaos(Chaos {
+                lose_request: 0.01,
+                lose_reply: 0.01,
+                duplicate: 0.01,
+                delay_max: ms(3),
+                lose_message: 0.02,
+                duplicate_message: 0.05,
+                ..Chaos::default()
+            });
+        }
+    }
+    let mut actors = tokio::task::JoinSet::new();
+    for party in 0..clients {
+        for task in 0..3 {
+            let dice = Numbers::lane(seed, 100 + 10 * party as u64 + task);
+            let (scene, may_fail) = (Arc::clone(&scene), !trouble.is_harmless());
+            actors.spawn(Actor { scene, party, dice, sections: 8, may_fail }.run());
+        }
+    }
+    let nemesis = tokio::spawn({
+        let scene = Arc::clone(&scene);
+        async move {
+            for _ in 0..6 {
+                pause(&mut dice, 0, 700).await;
+                happen(&scene, trouble, &mut dice).await;
+            }
+        }
+    });
+    nemesis.await.unwrap();
+    while let Some(end) = actors.join_next().await {
+        end.unwrap();
+    }
+    for party in &scene.parties {
+        party.link.chaos(Chaos::default());
+    }
+    if !matches!(trouble, Trouble::Moves | Trouble::Handovers | Trouble::Deaths) {
+        // The place of a waiter may be back that had left, in nobody's way for long.
+        scene.visit_queues().await;
+    }
+    scene.settles(ms(90_000)).await;
+    let mut wrong = scene.overlaps(trouble.told());
+    if trouble.is_harmless() && scene.lost() > 0 {
+        wrong.push(format!("{} guards were told that their lock is lost", scene.lost()));
+    }
+    for party in &scene.parties {
+        party.client.shutdown(ms(5_000)).await.unwrap();
+    }
+    wrong.append(&mut scene.failed.lock());
+    let (holds, lost) = (scene.holds(), scene.lost());
+    drop(scene);
+    for _ in 0..40 {
+        if tasks() <= tasks_before {
+            break;
+        }
+        sleep(ms(500)).await;
+    }
+    if tasks() > tasks_before {
+        wrong.push(format!("C1: {} tasks are left", tasks() - tasks_before));
+    }
+    Run { wrong, holds, lost, virtual_time: begin.elapsed() }
+}
+
+/// One thing that happens to the cluster; done when it is over.
+async fn happen(scene: &Scene, trouble: Trouble, dice: &mut Numbers) {
+    let cluster = &scene.cluster;
+    let all =
+        [Trouble::Moves, Trouble::Handovers, Trouble::Deaths, Trouble::Losses, Trouble::Standstills, Trouble::Splits];
+    let what = if trouble == Trouble::All { dice.of(&all) } else { trouble };
+    let primary = dice.of(&cluster.primaries());
+    scene.say(|| format!("{what:?} of {primary}"));
+    match what {
+        Trouble::Moves => moves(scene, dice).await,
+        Trouble::Handovers => cluster.fail_over(primary),
+        Trouble::Deaths | Trouble::Losses => {
+            let lost = if what == Trouble::Losses { dice.below(4) as usize } else { 0 };
+            cluster.node(primary).stop();
+            replaced(cluster, primary, lost, dice).await;
+            pause(dice, 0, 2_000).await;
+            cluster.start(primary);
+        }
+        Trouble::Standstills => {
+            cluster.node(primary).freeze(true);
+            replaced(cluster, primary, 0, dice).await;
+            pause(dice, 0, 2_000).await;
+            cluster.node(primary).freeze(false);
+        }
+        Trouble::Splits => {
+            cluster.isolate(primary, true);
+            replaced(cluster, primary, 0, dice).await;
+            pause(dice, 0, 2_000).await;
+            cluster.isolate(primary, false);
+        }
+        Trouble::All => unreachable!("it is one of the others"),
+    }
+    // Old primaries become replicas, and the next one is whole again.
+    sleep(CALM).await;
+}
+
+/// The nodes find out that a primary is away, and its replica takes its place.
+async fn replaced(cluster: &SimCluster, primary: usize, lost: usize, dice: &mut Numbers) {
+    pause(dice, 400, 900).await;
+    cluster.set_failed(primary, true);
+    if dice.once_in(2) {
+        // As where all slots have to be served: for a moment nobody serves.
+        cluster.serve(false);
+    }
+    pause(dice, 50, 700).await;
+    cluster.promote(primary, lost);
+    cluster.serve(true);
+}
+
+async fn moves(scene: &Scene, dice: &mut Numbers) {
+    let cluster = &scene.cluster;
+    let name = dice.below(scene.names.len() as u64) as usize;
+    let slot = SimCluster::slot_of(scene.names[name].1.as_bytes());
+    let from = cluster.owner(slot);
+    let to = dice.of(&cluster.primaries().into_iter().filter(|node| *node != from).collect::<Vec<_>>());
+    scene.say(|| format!("slot {slot} of {:?} from {from} to {to}", scene.names[name]));
+    if dice.once_in(4) {
+        return cluster.move_slot(slot, to);
+    }
+    cluster.open_slot(slot, to);
+    loop {
+        pause(dice, 0, 150).await;
+        if cluster.move_keys(slot, 1) == 0 || dice.once_in(8) {
+            break;
+        }
+    }
+    pause(dice, 0, 400).await;
+    cluster.close_slot(slot);
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().expect("a number"))
+}
+
+fn seeds(trouble: Trouble, usual: u64) {
+    let usual = if std::env::var_os("FULL").is_some() { usual * 10 } else { usual };
+    let (from, n) = match number("SEED") {
+        Some(seed) => (seed, 1),
+        None => (0, number("SIM_SEEDS").unwrap_or(usual)),
+    };
+    let (mut holds, mut lost, mut time) = (0, 0, Duration::ZERO);
+    for seed in from..from + n {
+        let run = virtually(async move || run(seed, trouble).await);
+        assert!(run.wrong.is_empty(), "SEED={seed} of {trouble:?}:\n  {}", run.wrong.join("\n  "));
+        holds += run.holds;
+        lost += run.lost;
+        time += run.virtual_time;
+    }
+    println!("{trouble:?}: {n} seeds, {holds} holds, {lost} lost, {time:?} of virtual time");
+    assert!(holds > 0);
+}
+
+#[test]
+fn slots_that_move_lose_nothing() {
+    seeds(Trouble::Moves, 40);
+}
+
+#[test]
+fn primaries_that_hand_over_lose_nothing() {
+    seeds(Trouble::Handovers, 40);
+}
+
+#[test]
+fn primaries_that_die_let_nobody_in_while_their_replicas_know_all() {
+    seeds(Trouble::Deaths, 40);
+}
+
+#[test]
+fn who_is_forgotten_by_a_promotion_is_told_soon() {
+    seeds(Trouble::Losses, 40);
+}
+
+#[test]
+fn primaries_that_wake_grant_nothing_for_long() {
+    seeds(Trouble::Standstills, 40);
+}
+
+#[test]
+fn primaries_that_are_cut_off_grant_nothing_for_long() {
+    seeds(Trouble::Splits, 40);
+}
+
+#[test]
+fn all_of_it_at_once() {
+    seeds(Trouble::All, 40);
+}
