@@ -23,9 +23,6 @@ static SPUBLISH: Script = Script::bare("capabilities/spublish", "SPUBLISH");
 /// The hash of no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
-/// How many names are looked at, so that each server has one of its own: enough for hundreds of servers.
-const NAMES: u32 = 16_384;
-
 /// Forks by the line of `INFO` that has their version; where none of these is there, it is Redis.
 const FORKS: [&str; 5] = ["valkey", "keydb", "dragonfly", "kvrocks", "garnet"];
 
@@ -174,7 +171,7 @@ impl Client {
 /// Asks each server.
 async fn find(engine: &Engine) -> Result<Capabilities> {
     let name = |n: u32| LockName::new(&engine.options.name_prefix, &format!("distlock:asks:{}:{n}", engine.id));
-    let names = engine.topology.one_each((0..NAMES).map(name));
+    let names = engine.topology.one_each(name);
     let each = futures::future::try_join_all(names.iter().map(|name| find_at(engine, name))).await?;
     Ok(each.into_iter().reduce(Capabilities::and).unwrap_or_default())
 }
@@ -185,7 +182,7 @@ async fn find_at(engine: &Engine, name: &LockName) -> Result<Capabilities> {
         let words = words.iter().map(|word| Arg::Text(Bytes::copy_from_slice(word))).collect();
         answered(name, engine.topology.run(name, Call { script, keys: 0, words }).await)
     };
-    let is_sharded = engine.topology.publish(name) == b"SPUBLISH"[..];
+    let is_sharded = engine.topology.publish() == b"SPUBLISH"[..];
     let publish = if is_sharded { &SPUBLISH } else { &PUBLISH };
     let heard = async || {
         let subscribed = engine.topology.subscribe(name).await;

@@ -173,7 +173,7 @@ pub(crate) mod topology {
         fn missed(&self, member: MemberId);
         fn reconnected(&self, member: MemberId);
         fn slots_moved(&self, slots: &[u16]);
-        fn moved(&self, channel: &[u8]);
+        fn resubscribed(&self, channel: &[u8]);
     }
 
     #[derive(Clone, Debug)]

@@ -117,6 +117,7 @@ async fn run(mut driver: Driver) {
             }
             Step::Tell(News::Back(listener)) => {
                 if let Some(listener) = listener.upgrade() {
+                    listener.mended();
                     listener.missed();
                     listener.reconnected();
                 }

@@ -8,19 +8,16 @@ use crate::transport::{Arg, Call, Reply};
 
 static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../../lua/common/preflight.lua"));
 
-/// How many names are looked at, so that each server has one of its own: enough for hundreds of servers.
-const NAMES: u32 = 16_384;
-
 /// Tries on a throw-away key of each server, all at once, whether this login may do all that locks need; what is refused is
 /// logged.
 pub(crate) async fn probe(engine: &Engine) {
     let name = |n: u32| LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}:{n}", engine.id));
-    let names = engine.topology.one_each((0..NAMES).map(name));
+    let names = engine.topology.one_each(name);
     futures::future::join_all(names.iter().map(|name| probe_at(engine, name))).await;
 }
 
 async fn probe_at(engine: &Engine, probe: &LockName) {
-    let words = Vec::from([probe.key.clone(), engine.topology.publish(probe), probe.channel.clone()].map(Arg::Text));
+    let words = Vec::from([probe.key.clone(), engine.topology.publish(), probe.channel.clone()].map(Arg::Text));
     let call = |_: &ServerClock| Call { script: &PREFLIGHT, keys: 1, words: words.clone() };
     let answered = engine.topology.run_timed(probe, call).await;
     let refused = |reason: &str| {

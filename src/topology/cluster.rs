@@ -66,11 +66,12 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     slots: SlotMap,
-    /// A member for each address that has a slot. In one order in every run, as all else here.
+    /// A member for each address that has a slot, and guests: those without one that an `ASK` has led to. In one order in every run,
+    /// as all else here.
     members: BTreeMap<Address, Arc<Member>>,
     /// When a redirect has changed the map last.
     redirected: Option<Moment>,
-    /// Those with a connection that has broken, until it is back: another one may take their place.
+    /// Those of which a connection has broken, until all are back: another one may take their place.
     away: BTreeSet<MemberId>,
     /// The ids of those that have slots and that no view has listed since that moment.
     missing: BTreeMap<Arc<str>, Moment>,
@@ -97,12 +98,18 @@ impl Cluster {
         self.state.read().members.values().find(|known| known.id() == member).cloned()
     }
 
+    /// Every member, guests too.
     pub(super) fn all(&self) -> Vec<Arc<Member>> {
         self.state.read().members.values().cloned().collect()
     }
 
+    /// Those that have slots. No name lives at a guest: it is asked for the member that has the slot, and that one's placement is
+    /// what holds and waiters are known by.
     pub(super) fn members(&self) -> Vec<MemberId> {
-        let mut members: Vec<MemberId> = self.state.read().members.values().map(|member| member.id()).collect();
+        let state = self.state.read();
+        let addresses = state.slots.addresses();
+        let with_slots = addresses.iter().filter_map(|address| state.members.get(address));
+        let mut members: Vec<MemberId> = with_slots.map(|member| member.id()).collect();
         members.sort_unstable();
         members
     }
@@ -129,8 +136,8 @@ impl Cluster {
         }
     }
 
-    /// A server has said that a slot has moved.
-    async fn moved(&self, slot: u16, seen: u32, to: &Address) {
+    /// Takes over what a `MOVED` says. `seen`: the slot's generation when the command was sent that it answers.
+    async fn apply_redirect(&self, slot: u16, seen: u32, to: &Address) {
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return };
         let changes = {
@@ -180,12 +187,15 @@ impl Cluster {
     }
 
     /// Takes leave of members that have no slot, and that no `ASK` has led to for a while: the slot that they were to get stays
-    /// where it was. Of the others, the lines for `ASK`.
+    /// where it was. Of the others, the connections for `ASK`.
     fn forget_guests(&self, now: Moment) {
-        let lines: Vec<_> =
-            self.state.read().members.values().filter_map(|member| member.slim(now - GUEST_STAYS)).collect();
-        for line in lines {
-            tokio::spawn(async move { line.close(FAREWELL).await });
+        let unused: Vec<_> = {
+            let state = self.state.read();
+            let take = |member: &Arc<Member>| member.take_unused_asking_connection(now - GUEST_STAYS);
+            state.members.values().filter_map(take).collect()
+        };
+        for connection in unused {
+            tokio::spawn(async move { connection.close(FAREWELL).await });
         }
         let guests: Vec<_> = {
             let mut state = self.state.write();
@@ -236,7 +246,8 @@ impl Cluster {
             return;
         }
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
-        self.suspicion.moved(changes.slots.iter().copied());
+        self.suspicion.resubscribe(changes.slots.iter().copied());
+        self.suspicion.map_changed();
         // What is held there is confirmed: only the new primary can say that it is not.
         self.notify(|listener| listener.slots_moved(&changes.slots));
     }
@@ -244,7 +255,9 @@ impl Cluster {
     pub(super) async fn close(&self, within: Duration) {
         self.closed.store(true, Ordering::Relaxed);
         self.suspicion.raise();
-        self.suspicion.moved([]);
+        // Whoever waits for something to do finds the cluster closed.
+        self.suspicion.resubscribe([]);
+        self.suspicion.map_changed();
         let members: Vec<_> = std::mem::take(&mut self.state.write().members).into_values().collect();
         futures::future::join_all(members.iter().map(|member| member.close(within))).await;
     }

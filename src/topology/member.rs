@@ -48,8 +48,8 @@ pub(crate) trait MemberListener: Send + Sync {
     /// name there has to look for itself once.
     fn slots_moved(&self, slots: &[u16]);
 
-    /// The subscription to a channel has moved with its slot: messages in between were missed.
-    fn moved(&self, channel: &[u8]);
+    /// The subscription to a channel was made anew, where its slot is now: messages in between were missed.
+    fn resubscribed(&self, channel: &[u8]);
 }
 
 /// Who keeps the subscriptions of a topology, and its map.
@@ -57,8 +57,11 @@ pub(super) trait Subscriber: Send + Sync {
     /// A server has ended the subscription to a channel, which nobody asked for.
     fn ended(&self, member: MemberId, channel: &[u8]);
 
-    /// A connection to a server has broken, or is back.
-    fn is_away(&self, member: MemberId, away: bool);
+    /// A connection to a server has broken.
+    fn went_away(&self, member: MemberId);
+
+    /// All connections to a server are back.
+    fn came_back(&self, member: MemberId);
 }
 
 /// One server: the way to it, and whether it answers.
@@ -73,18 +76,20 @@ pub(super) struct Member {
     gate: Gate,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
-    asking: Asking,
+    /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
+    broken: Mutex<usize>,
+    asking: AskingConnection,
 }
 
-/// The line to a server for commands behind an `ASKING`.
+/// The connection to a server for commands that each go behind an `ASKING`.
 #[derive(Default)]
-struct Asking {
-    /// Where there was such a command a while ago.
-    line: Mutex<Option<Arc<dyn Transport>>>,
+struct AskingConnection {
+    /// Made by the first of them, and kept for a while behind the last.
+    transport: Mutex<Option<Arc<dyn Transport>>>,
     /// Held while the two of a pair are sent, so that nothing comes in between.
     order: Mutex<()>,
     /// When the last pair was sent, in ns of the local clock.
-    last: AtomicU64,
+    last_used: AtomicU64,
     is_closed: AtomicBool,
 }
 
@@ -124,7 +129,8 @@ impl Member {
             gate: Gate::default(),
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
-            asking: Asking::default(),
+            broken: Mutex::default(),
+            asking: AskingConnection::default(),
         })
     }
 
@@ -188,12 +194,12 @@ impl Member {
         address: &Address,
         call: Call,
     ) -> Result<Reply, Fault> {
-        let Asking { order, last, .. } = &self.asking;
-        last.store(world.now().as_nanos(), Ordering::Relaxed);
-        let line = self.asking_line(connector, address).await?;
+        let AskingConnection { order, last_used, .. } = &self.asking;
+        last_used.store(world.now().as_nanos(), Ordering::Relaxed);
+        let there = self.asking_connection(connector, address).await?;
         // A command that comes there without its announcement, because the connection broke in between, is sent away again.
-        let announced = line.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
-        let mut pair = std::pin::pin!(futures::future::join(announced, line.run(call)));
+        let announced = there.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
+        let mut pair = std::pin::pin!(futures::future::join(announced, there.run(call)));
         let first = poll_fn(|context| {
             let _order = order.lock();
             Poll::Ready(pair.as_mut().poll(context))
@@ -205,51 +211,55 @@ impl Member {
         outcome
     }
 
-    async fn asking_line(&self, connector: &dyn Connector, address: &Address) -> Result<Arc<dyn Transport>, Fault> {
-        let known = self.asking.line.lock().clone();
-        if let Some(line) = known {
-            return Ok(line);
+    async fn asking_connection(
+        &self,
+        connector: &dyn Connector,
+        address: &Address,
+    ) -> Result<Arc<dyn Transport>, Fault> {
+        let known = self.asking.transport.lock().clone();
+        if let Some(known) = known {
+            return Ok(known);
         }
         let made = connector.connect(&address.to_string(), Purpose::Asking).await;
         let made = made.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
-        let line = {
-            let mut line = self.asking.line.lock();
+        let kept = {
+            let mut transport = self.asking.transport.lock();
             let is_closed = self.asking.is_closed.load(Ordering::Acquire);
-            (!is_closed).then(|| Arc::clone(line.get_or_insert_with(|| Arc::clone(&made))))
+            (!is_closed).then(|| Arc::clone(transport.get_or_insert_with(|| Arc::clone(&made))))
         };
-        match line {
-            Some(line) if Arc::ptr_eq(&line, &made) => Ok(line),
+        match kept {
+            Some(kept) if Arc::ptr_eq(&kept, &made) => Ok(kept),
             // Closed, or made by another at the same time.
-            line => {
+            kept => {
                 made.close(Duration::ZERO).await;
-                line.ok_or_else(|| Fault::new(FaultKind::NotSent, "the server has left the cluster"))
+                kept.ok_or_else(|| Fault::new(FaultKind::NotSent, "the server has left the cluster"))
             }
         }
     }
 
-    /// Ends the line for commands behind an `ASKING` where none was led here since that moment.
-    pub(super) fn slim(&self, since: Moment) -> Option<Arc<dyn Transport>> {
-        if self.is_asked_since(since) { None } else { self.asking.line.lock().take() }
+    /// Takes out the connection for commands behind an `ASKING`, for the caller to close, where none was led here since that moment.
+    pub(super) fn take_unused_asking_connection(&self, since: Moment) -> Option<Arc<dyn Transport>> {
+        if self.is_asked_since(since) { None } else { self.asking.transport.lock().take() }
     }
 
     /// True when a command was led here by an `ASK` since that moment.
     pub(super) fn is_asked_since(&self, moment: Moment) -> bool {
-        self.asking.last.load(Ordering::Relaxed) > moment.as_nanos()
+        self.asking.last_used.load(Ordering::Relaxed) > moment.as_nanos()
     }
 
     /// Ends the connections to it.
     pub(super) async fn close(&self, within: Duration) {
-        let line = {
-            let mut line = self.asking.line.lock();
+        let asking = {
+            let mut transport = self.asking.transport.lock();
             self.asking.is_closed.store(true, Ordering::Release);
-            line.take()
+            transport.take()
         };
-        let line = async {
-            if let Some(line) = line {
-                line.close(within).await;
+        let asking = async {
+            if let Some(asking) = asking {
+                asking.close(within).await;
             }
         };
-        futures::future::join(self.transport.close(within), line).await;
+        futures::future::join(self.transport.close(within), asking).await;
     }
 
     /// True when answers were due at that moment, and none had come for longer than they take.
@@ -280,16 +290,24 @@ impl Listener for Member {
     }
 
     fn broken(&self) {
-        self.report(|subscriber| subscriber.is_away(self.id, true));
+        let mut broken = self.broken.lock();
+        *broken += 1;
+        self.report(|subscriber| subscriber.went_away(self.id));
+    }
+
+    fn mended(&self) {
+        let mut broken = self.broken.lock();
+        *broken = broken.saturating_sub(1);
+        if *broken == 0 {
+            self.report(|subscriber| subscriber.came_back(self.id));
+        }
     }
 
     fn missed(&self) {
-        self.report(|subscriber| subscriber.is_away(self.id, false));
         self.notify(|listener| listener.missed(self.id));
     }
 
     fn reconnected(&self) {
-        self.report(|subscriber| subscriber.is_away(self.id, false));
         self.notify(|listener| listener.reconnected(self.id));
     }
 }

@@ -29,6 +29,9 @@ use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
 use crate::world::{Moment, World};
 
+/// How many names are looked at for one of each server: enough for hundreds of servers.
+const NAMES: u32 = 16_384;
+
 /// The servers of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
@@ -139,11 +142,11 @@ impl Topology {
         }
     }
 
-    /// For each server one of these names that lives there: as many are looked at as that takes.
-    pub(crate) fn one_each(&self, names: impl IntoIterator<Item = Arc<LockName>>) -> Vec<Arc<LockName>> {
+    /// For each server the first of the names by these numbers that lives there.
+    pub(crate) fn one_each(&self, name: impl Fn(u32) -> Arc<LockName>) -> Vec<Arc<LockName>> {
         let mut found = Vec::new();
         let mut without: Vec<MemberId> = self.members();
-        for name in names {
+        for name in (0..NAMES).map(name) {
             let member = self.placement(&name).member;
             if let Some(at) = without.iter().position(|other| *other == member) {
                 without.swap_remove(at);
@@ -284,7 +287,7 @@ impl Topology {
     }
 
     /// The command by which scripts publish on the channel of a name.
-    pub(crate) fn publish(&self, _name: &LockName) -> Bytes {
+    pub(crate) fn publish(&self) -> Bytes {
         match &self.servers {
             Servers::Cluster(cluster) if cluster.is_sharded() => Bytes::from_static(b"SPUBLISH"),
             _ => Bytes::from_static(b"PUBLISH"),

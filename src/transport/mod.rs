@@ -23,6 +23,7 @@ pub(crate) mod coalesce;
 pub(crate) mod connector;
 pub(crate) mod direct;
 pub(crate) mod node;
+mod outage;
 pub(crate) mod script;
 pub(crate) mod undeclared;
 
@@ -175,8 +176,11 @@ pub trait Listener: Send + Sync {
         self.missed();
     }
 
-    /// A connection has broken: the server may be away.
+    /// A connection has broken: the server may be away. Once for each, until it is [`mended`](Self::mended).
     fn broken(&self) {}
+
+    /// A connection that was told as [`broken`](Self::broken) stands again.
+    fn mended(&self) {}
 
     /// Messages may have been missed: every waiter has to look for itself once.
     fn missed(&self);
@@ -193,7 +197,8 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// have it finished elsewhere.
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>>;
 
-    /// Subscribes; done when the server is known to deliver.
+    /// Subscribes; done when the server is known to deliver. Not confirmed in time, one that was there before is as it
+    /// was, and one that was not may come into force yet: whoever has no use for the channel then ends it.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>>;
 
     /// Ends a subscription.

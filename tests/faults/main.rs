@@ -8,7 +8,6 @@ mod kills;
 mod login;
 mod lost;
 mod messages;
-mod open_slot;
 mod pause;
 mod proxy;
 mod refusal;

@@ -1,9 +1,11 @@
 //! A slot that is being moved: some keys are at its source still, some at its target already. A script does there what it does
 //! elsewhere, or is refused and leaves no trace, at either side. Of several steps in a command that holds for each.
 //!
-//! `cases`, `queues` and `halves` have what scripts are asked, and in which states; `walk` goes through all of it.
+//! `cases`, `queues` and `halves` have what scripts are asked, and in which states; `walk` goes through all of it. `clients` has
+//! what clients of one server send there, word for word, and what becomes of their locks.
 
 mod cases;
+mod clients;
 mod halves;
 mod outcome;
 mod queues;

@@ -333,7 +333,7 @@ impl Attempt {
                     gives_way: self.manner.gives_way,
                     looks: self.manner.looks,
                     nonce: &self.target.nonce,
-                    publish: engine.topology.publish(protocol.name()),
+                    publish: engine.topology.publish(),
                 })
             };
             let answered = engine.topology.run_timed(protocol.name(), call).await;

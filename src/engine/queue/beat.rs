@@ -171,7 +171,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     };
     let mut words: Vec<Arg> = batch.iter().filter_map(queues).flatten().map(Arg::Text).collect();
     let keys = words.len();
-    words.extend(queue.args(engine.topology.publish(first.name())));
+    words.extend(queue.args(engine.topology.publish()));
     for (protocol, entries) in &batch {
         words.extend(protocol.queue().map(|queue| Arg::Text(queue.channels.clone())));
         words.push(Arg::Int(i64::try_from(entries.len()).unwrap_or(i64::MAX)));

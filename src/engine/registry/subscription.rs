@@ -214,7 +214,7 @@ impl MemberListener for Registry {
         self.wake_where(|name| slots.binary_search(&name.slot()).is_ok());
     }
 
-    fn moved(&self, channel: &[u8]) {
+    fn resubscribed(&self, channel: &[u8]) {
         for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
             self.wake(name);
         }

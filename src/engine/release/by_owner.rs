@@ -150,7 +150,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     }
     let lease_left = lease_left_to_others(engine);
     let call = |last_ms| {
-        let (mine, publish) = (Bytes::new(), engine.topology.publish(hold.name()));
+        let (mine, publish) = (Bytes::new(), engine.topology.publish());
         hold.protocol.release(&Giving {
             owner: &hold.owner,
             hold: &HoldId::Any,

@@ -56,7 +56,7 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
     let id = target.id();
     let call = |_: &ServerClock| {
         let waiter = (!engine.queues.is_marked_by_another(target)).then_some(nonce);
-        let publish = engine.topology.publish(hold.name());
+        let publish = engine.topology.publish();
         let giving =
             Giving { owner: &hold.owner, hold: &id, lease_left, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)

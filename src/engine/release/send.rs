@@ -46,7 +46,7 @@ pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_l
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
     let sent = send_release(engine, &hold.protocol, until, |clock| {
         let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
-        let publish = engine.topology.publish(hold.name());
+        let publish = engine.topology.publish();
         hold.protocol.release(&Giving {
             owner,
             hold: id,

@@ -68,6 +68,8 @@ impl Cluster {
     /// Subscribes to a name's channel. One at a time of `subscribe` and `unsubscribe` for each channel.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let (slot, mut redirects) = (name.slot(), 0);
+        // Another name may have the same channel.
+        let is_shared = self.subscribed.lock().0.contains_key(&(slot, name.channel.clone()));
         loop {
             let nobody = || (Arc::clone(&self.nobody), 0);
             let (member, generation) = self.slot_now(slot).unwrap_or_else(nobody);
@@ -78,7 +80,7 @@ impl Cluster {
                 Ok(()) => {
                     // The slot may have moved before this one was among those that are taken along.
                     if self.slot_now(slot).is_none_or(|(now, ..)| now.id() != member.id()) {
-                        self.suspicion.moved([slot]);
+                        self.suspicion.resubscribe([slot]);
                     }
                     return Ok(());
                 }
@@ -86,10 +88,20 @@ impl Cluster {
             };
             self.suspicion.raise();
             redirects += 1;
-            member.transport().forget(&name.channel);
             match told(&fault, &member, slot) {
-                Some(to) if redirects <= MOST_REDIRECTS => self.moved(slot, generation, &to).await,
-                _ => return Err(fault),
+                Some(to) if redirects <= MOST_REDIRECTS => {
+                    member.transport().forget(&name.channel);
+                    self.apply_redirect(slot, generation, &to).await;
+                }
+                _ => {
+                    if is_shared {
+                        // Whether that one is in force nobody knows: it is made anew.
+                        self.ended(member.id(), &name.channel, slot);
+                    } else {
+                        member.transport().forget(&name.channel);
+                    }
+                    return Err(fault);
+                }
             }
         }
     }
@@ -126,7 +138,7 @@ impl Cluster {
         }
         if !failed.is_empty() {
             tokio::time::sleep(SUSPICIOUS).await;
-            self.suspicion.moved(failed);
+            self.suspicion.resubscribe(failed);
         }
     }
 
@@ -164,18 +176,23 @@ impl Cluster {
         }
         let again = outcome.err().map(|fault| {
             if !self.subscribed.lock().is_wanted_at(slot, &channel, to.id()) {
-                to.transport().forget(&channel);
+                if fault.in_doubt() {
+                    // It may come into force yet.
+                    tokio::spawn(Arc::clone(self).leave(slot, channel.clone(), Arc::clone(&to)));
+                } else {
+                    to.transport().forget(&channel);
+                }
             }
             tracing::debug!(?fault, "cannot subscribe where a slot is now: tried again");
             fault
         });
         // A release may have been announced where nobody listened any more.
-        self.notify(|listener| listener.moved(&channel));
+        self.notify(|listener| listener.resubscribed(&channel));
         let fault = again?;
         self.suspicion.raise();
         if let Some(address) = told(&fault, &to, slot) {
             // That has the subscription follow at once.
-            self.moved(slot, generation, &address).await;
+            self.apply_redirect(slot, generation, &address).await;
         }
         Some(slot)
     }
@@ -203,7 +220,7 @@ impl Cluster {
             // What is under way was asked for before.
             place.to = place.to.filter(|to| *to != member);
         }
-        self.suspicion.moved([slot]);
+        self.suspicion.resubscribe([slot]);
     }
 }
 
@@ -221,14 +238,13 @@ impl Subscriber for Cluster {
         self.suspicion.raise();
     }
 
-    fn is_away(&self, member: MemberId, away: bool) {
-        let mut state = self.state.write();
-        if away {
-            state.away.insert(member);
-            self.suspicion.raise();
-        } else {
-            state.away.remove(&member);
-        }
+    fn went_away(&self, member: MemberId) {
+        self.state.write().away.insert(member);
+        self.suspicion.raise();
+    }
+
+    fn came_back(&self, member: MemberId) {
+        self.state.write().away.remove(&member);
     }
 }
 
@@ -237,7 +253,7 @@ pub(super) async fn run(cluster: Weak<Cluster>) {
     loop {
         // The cluster is not held while nothing is to be done.
         let Some(suspicion) = cluster.upgrade().map(|this| Arc::clone(&this.suspicion)) else { return };
-        let slots = suspicion.slots_moved().await;
+        let slots = suspicion.slots_to_resubscribe().await;
         let Some(this) = cluster.upgrade() else { return };
         if this.closed.load(Ordering::Relaxed) {
             return;

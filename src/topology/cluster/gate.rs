@@ -54,8 +54,8 @@ impl Cluster {
                 let Some(cluster) = cluster.upgrade() else { return };
                 if cluster.closed.load(Ordering::Relaxed) || !is_shut(&member).await {
                     member.gate().0.store(false, Ordering::Release);
-                    // Those who wait look at it when the map may have changed.
-                    cluster.suspicion.moved([]);
+                    // Those who wait look at the gate as well.
+                    cluster.suspicion.map_changed();
                     return;
                 }
             }

@@ -93,7 +93,7 @@ impl Cluster {
                     self.suspicion.raise();
                     let seen = placement.map_or(0, |placement| placement.generation);
                     let seen = u32::try_from(seen).unwrap_or(u32::MAX);
-                    self.moved(slot, seen, &to).await;
+                    self.apply_redirect(slot, seen, &to).await;
                     continue;
                 }
                 (_, Redirect::Ask { slot: told, to: Some(to) }) if told == slot => {

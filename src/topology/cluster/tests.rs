@@ -240,7 +240,7 @@ async fn nothing_comes_between_a_command_and_its_announcement_and_none_waits_for
     assert_eq!(log.len(), 200);
     assert!(log.chunks(2).all(|pair| pair == ["ASKING", "test/acquire"]), "{log:?}");
     // A line that waits for each answer would have had them one after the other; this is but one connection more.
-    assert_eq!(rig.cluster.members().len(), 2);
+    assert_eq!(rig.cluster.all().len(), 2);
 }
 
 #[tokio::test]
@@ -263,21 +263,58 @@ async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
     let name = name();
     rig.says(0, format!("ASK {} {}", name.slot(), "two.example:2"));
     rig.run(&name, &ACQUIRE).await;
-    assert_eq!(rig.cluster.members().len(), 2, "by the address under which it is known");
+    assert_eq!(rig.cluster.all().len(), 2, "by the address under which it is known");
     rig.cluster.forget_guests(Machine.now());
-    assert_eq!(rig.cluster.members().len(), 2, "another key may follow");
+    assert_eq!(rig.cluster.all().len(), 2, "another key may follow");
     rig.cluster.forget_guests(Machine.now() + GUEST_STAYS + Duration::from_secs(1));
-    assert_eq!(rig.cluster.members().len(), 1);
+    assert_eq!(rig.cluster.all().len(), 1);
     while *rig.servers[1].closed.lock() < 2 {
         tokio::task::yield_now().await;
     }
     // It is found again when it is needed.
     rig.run(&name, &ACQUIRE).await;
-    assert_eq!(rig.cluster.members().len(), 2);
+    assert_eq!(rig.cluster.all().len(), 2);
 }
 
-/// A redirect that is out of
-/// date puts the server that it leads to in the place of the one that has the slot, for good.
+#[tokio::test]
+async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
+    let rig = Rig::start().await;
+    let _listener = rig.listen();
+    let member = rig.topology.placement(&name()).member;
+    let listener = rig.servers[0].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap();
+    let is_away = || rig.cluster.state.read().away.contains(&member);
+    listener.broken();
+    listener.broken();
+    assert!(is_away());
+    // The one for messages is back, of those for commands none.
+    listener.mended();
+    listener.missed();
+    assert!(is_away(), "a connection to it is broken still");
+    listener.mended();
+    listener.reconnected();
+    assert!(!is_away());
+    listener.broken();
+    assert!(is_away());
+}
+
+/// It would have rounds of renewal and beats of its own, and be looked for among thousands of names.
+#[tokio::test]
+async fn a_server_without_slots_is_no_home_of_names_until_it_has_one() {
+    let (rig, name) = (Rig::start().await, name());
+    let home = rig.topology.placement(&name).member;
+    rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
+    rig.run(&name, &ACQUIRE).await;
+    assert_eq!(rig.cluster.all().len(), 2, "it was asked");
+    assert_eq!(rig.topology.members(), [home]);
+    assert_eq!(rig.topology.placement(&name).member, home, "what is held is renewed by way of the source");
+    rig.says(0, format!("MOVED {} {}", name.slot(), HOSTS[1]));
+    rig.run(&name, &ACQUIRE).await;
+    let now = rig.topology.placement(&name).member;
+    assert_ne!(now, home);
+    assert_eq!(rig.topology.members(), [home, now]);
+}
+
+/// It puts the server that it leads to in the place of the one that has the slot, for good.
 #[tokio::test]
 async fn a_late_redirect_does_not_put_one_server_in_the_place_of_another() {
     let (rig, name) = (Rig::start().await, name());
@@ -285,7 +322,7 @@ async fn a_late_redirect_does_not_put_one_server_in_the_place_of_another() {
     let late = u32::try_from(cluster.placement(&name).generation).unwrap() + 7;
     cluster.forget_closed(cluster.placement(&name).member);
     let (host, port) = Address::split(HOSTS[1]).unwrap();
-    cluster.moved(name.slot(), late, &Address::new(host, port).unwrap()).await;
+    cluster.apply_redirect(name.slot(), late, &Address::new(host, port).unwrap()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     rig.log(0);
     rig.log(1);

@@ -49,9 +49,9 @@ const ASKED: usize = 3;
 pub(super) struct Suspicion {
     is_raised: AtomicBool,
     notify: Notify,
-    /// The slots whose subscriptions have to follow.
-    moved: Mutex<BTreeSet<u16>>,
-    has_moved: Notify,
+    /// The slots whose subscriptions are to be looked after: they have moved, or a subscription has ended.
+    to_resubscribe: Mutex<BTreeSet<u16>>,
+    resubscribe: Notify,
     /// For commands that wait for a place to run at.
     map_changed: Notify,
 }
@@ -64,10 +64,14 @@ impl Suspicion {
         }
     }
 
-    /// Slots have moved: their subscriptions follow.
-    pub(super) fn moved(&self, slots: impl IntoIterator<Item = u16>) {
-        self.moved.lock().extend(slots);
-        self.has_moved.notify_one();
+    /// Has the channels of these slots subscribed to where the slots are now.
+    pub(super) fn resubscribe(&self, slots: impl IntoIterator<Item = u16>) {
+        self.to_resubscribe.lock().extend(slots);
+        self.resubscribe.notify_one();
+    }
+
+    /// Has the commands that pause look whether there is a place for them now.
+    pub(super) fn map_changed(&self) {
         self.map_changed.notify_waiters();
     }
 
@@ -85,10 +89,10 @@ impl Suspicion {
         let _ = tokio::time::timeout(most, changed).await;
     }
 
-    /// The slots that have moved since this was asked last, once there are any, or the cluster is closed.
-    pub(super) async fn slots_moved(&self) -> BTreeSet<u16> {
-        self.has_moved.notified().await;
-        std::mem::take(&mut *self.moved.lock())
+    /// The slots of `resubscribe` since this was asked last, once there are any, or the cluster is closed.
+    pub(super) async fn slots_to_resubscribe(&self) -> BTreeSet<u16> {
+        self.resubscribe.notified().await;
+        std::mem::take(&mut *self.to_resubscribe.lock())
     }
 }
 

@@ -36,9 +36,6 @@ pub(crate) struct Peer {
     pub(crate) address: Option<Address>,
     /// The same under the host name that it announces. A cluster may prefer that in redirects.
     pub(crate) alias: Option<Address>,
-    pub(crate) is_primary: bool,
-    /// Failed, or suspected to have.
-    pub(crate) is_failed: bool,
     /// True when the asked node is connected with it, or is it.
     pub(crate) is_linked: bool,
     /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
@@ -158,19 +155,10 @@ impl Reading<'_> {
         if has(&["handshake"]) && ranges.is_empty() {
             return Ok(());
         }
-        let is_replica = has(&["slave", "replica"]);
-        if is_replica && !ranges.is_empty() {
+        if has(&["slave", "replica"]) && !ranges.is_empty() {
             return Err("slots of a replica");
         }
-        let peer = Arc::new(Peer {
-            id,
-            address,
-            alias,
-            is_primary: !is_replica,
-            is_failed: has(&["fail", "fail?"]),
-            is_linked: is_asked || link == "connected",
-            epoch,
-        });
+        let peer = Arc::new(Peer { id, address, alias, is_linked: is_asked || link == "connected", epoch });
         // Without an address there is nowhere to go for them.
         if !ranges.is_empty() && peer.address.is_some() {
             self.view.claims.push(Claim { peer: Arc::clone(&peer), ranges });

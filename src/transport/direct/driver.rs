@@ -16,6 +16,7 @@ use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::link::Reader;
 use super::wire::{Answer, Incoming, Input};
 use crate::runtime::standstill::{OVERDUE, RECOVERY};
+use crate::transport::outage::Outage;
 use crate::transport::{FaultKind, Listener};
 
 /// Ends what waits for a connection whose task is dropped: its runtime has ended, or the client was shut down.
@@ -36,7 +37,7 @@ pub(super) async fn drive(
 ) {
     let _end = EndOnDrop(Arc::clone(&connection));
     let mut limits = Limits::default();
-    let (mut pauses, mut next) = (Pauses::default(), first);
+    let (mut pauses, mut outage, mut next) = (Pauses::default(), Outage::default(), first);
     loop {
         let (opened, is_new) = match next.take() {
             Some(opened) => (opened, false),
@@ -45,14 +46,13 @@ pub(super) async fn drive(
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
         let since = Instant::now();
+        outage.ends(&listener);
         if is_new && let Some(listener) = listener.get().and_then(Weak::upgrade) {
             listener.reconnected();
         }
         let (why, was_of_use) = serve(&connection, &mut limits, reader, input).await;
         connection.down(why);
-        if let Some(listener) = listener.get().and_then(Weak::upgrade) {
-            listener.broken();
-        }
+        outage.begins(&listener);
         pauses.stood(since.elapsed(), was_of_use);
     }
 }

@@ -56,19 +56,16 @@ impl MessageLine {
     /// [`Transport::subscribe`]: crate::transport::Transport::subscribe
     pub(crate) fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         let (done, confirmed) = oneshot::channel();
-        if self.changes.send(Change::Subscribe(channel.clone(), done)).is_err() {
+        if self.changes.send(Change::Subscribe(channel, done)).is_err() {
             return std::future::ready(Err(self.gone())).boxed();
         }
-        let (changes, limit) = (self.changes.clone(), self.subscribe_timeout);
+        let limit = self.subscribe_timeout;
         Box::pin(async move {
             match within(limit, confirmed).await {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) => Err(Fault::new(FaultKind::Lost, "the connection for messages is gone")),
-                None => {
-                    // Nobody counts on it.
-                    let _ = changes.send(Change::Unsubscribe(channel, None));
-                    Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time"))
-                }
+                // Not ended: somebody may have had it before.
+                None => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
             }
         })
     }
@@ -79,7 +76,7 @@ impl MessageLine {
     pub(crate) fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         let (done, confirmed) = oneshot::channel();
         // Refused when the connection is gone for good, and the subscription with it.
-        let _ = self.changes.send(Change::Unsubscribe(channel, Some(done)));
+        let _ = self.changes.send(Change::Unsubscribe(channel, done));
         let limit = self.subscribe_timeout;
         Box::pin(async move {
             let _ = within(limit, confirmed).await;

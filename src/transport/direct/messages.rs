@@ -15,6 +15,7 @@ use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::wire::{Answer, Incoming, write_words};
 use crate::runtime::standstill::limit_over;
 use crate::slim::{slim, slim_set};
+use crate::transport::outage::Outage;
 use crate::transport::{Fault, FaultKind, Listener, Reply};
 
 /// So many changes are seen to between two reads.
@@ -27,7 +28,7 @@ const BYTES_KEPT: usize = 16 << 10;
 /// A change of what is subscribed to. Whoever asks for it is told when the server has confirmed it.
 pub(super) enum Change {
     Subscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
-    Unsubscribe(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
+    Unsubscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
     /// It has ended: nothing is sent for it.
     Forget(Bytes),
 }
@@ -35,7 +36,7 @@ pub(super) enum Change {
 /// What the server is to answer next.
 enum Expected {
     Subscribed(Bytes),
-    Unsubscribed(Bytes, Option<oneshot::Sender<Result<(), Fault>>>),
+    Unsubscribed(Bytes, oneshot::Sender<Result<(), Fault>>),
     Pong,
 }
 
@@ -104,7 +105,8 @@ struct Channels {
 impl Messages {
     /// Keeps the connection for as long as anybody may ask something of it. `first`: a connection that stands already.
     pub(super) async fn run(mut self, first: Option<Opened>) {
-        let (mut channels, mut pauses, mut next) = (Channels::default(), Pauses::default(), first);
+        let (mut channels, mut pauses, mut outage) = (Channels::default(), Pauses::default(), Outage::default());
+        let mut next = first;
         let mut is_new = next.is_none();
         loop {
             let opened = match next.take() {
@@ -115,12 +117,10 @@ impl Messages {
                 },
             };
             let (since, answered) = (tokio::time::Instant::now(), channels.answered);
-            if self.serve(opened, &mut channels, is_new).await.is_none() {
+            if self.serve(opened, &mut channels, &mut outage, is_new).await.is_none() {
                 return;
             }
-            if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
-                listener.broken();
-            }
+            outage.begins(&self.listener);
             pauses.stood(since.elapsed(), channels.answered > answered);
             is_new = true;
         }
@@ -155,7 +155,13 @@ impl Messages {
     }
 
     /// Serves a connection until it is gone: why it is. None: nobody can ask any more.
-    async fn serve(&mut self, opened: Opened, channels: &mut Channels, is_new: bool) -> Option<Trouble> {
+    async fn serve(
+        &mut self,
+        opened: Opened,
+        channels: &mut Channels,
+        outage: &mut Outage,
+        is_new: bool,
+    ) -> Option<Trouble> {
         let kind = if self.sharded { &SHARDED } else { &PLAIN };
         let mut standing = Standing {
             opened,
@@ -177,6 +183,10 @@ impl Messages {
         loop {
             if let Err(why) = standing.read_all(channels, &self.listener) {
                 return Some(why);
+            }
+            if !standing.is_anew {
+                // All subscriptions stand: from here on it is as before the break.
+                outage.ends(&self.listener);
             }
             // While messages flood in, there is always something to read below.
             for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {
@@ -235,9 +245,7 @@ impl Channels {
                 self.wanted.remove(&channel);
                 self.waiting.remove(&channel);
                 // With the connection the subscription is gone.
-                if let Some(done) = done {
-                    let _ = done.send(Ok(()));
-                }
+                let _ = done.send(Ok(()));
             }
         }
     }
@@ -368,9 +376,7 @@ impl Standing {
                 channels.confirmed(&channel, &outcome);
             }
             Expected::Unsubscribed(_, done) => {
-                if let Some(done) = done {
-                    let _ = done.send(outcome);
-                }
+                let _ = done.send(outcome);
                 channels.slim();
                 slim(&mut self.subscribing);
                 if self.expected.is_empty() {

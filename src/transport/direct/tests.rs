@@ -259,6 +259,32 @@ async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
     assert_eq!((heard.missed.load(Ordering::SeqCst), heard.reconnected.load(Ordering::SeqCst)), (1, 0));
 }
 
+/// Two names may share a channel, and each subscribes for itself.
+#[tokio::test]
+async fn a_subscription_that_is_not_confirmed_in_time_takes_nothing_from_whoever_has_it_already() {
+    let server = Server::start().await;
+    let options = Options { subscribe_timeout: ms(200), pool_size: 1, ..Options::default() };
+    let (direct, first, second) =
+        tokio::join!(Direct::connect(server.target(), &options, false, false), server.accept(), server.accept());
+    let direct = direct.unwrap();
+    let (_commands, mut messages) = commands(&direct, first, second).await;
+    let c = || Bytes::from_static(b"c");
+    let subscribing = direct.subscribe(c());
+    assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"]);
+    messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n").await;
+    subscribing.await.unwrap();
+    let late = direct.subscribe(c());
+    assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"]);
+    assert_eq!(late.await.unwrap_err().kind, FaultKind::TimedOut);
+    messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n").await;
+    let _other = direct.subscribe(Bytes::from_static(b"d"));
+    assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"d"], "the first one hears no message any more");
+    // Whoever has no use for it any more ends it.
+    let ended = direct.unsubscribe(c());
+    assert_eq!(messages.words().await, [&b"UNSUBSCRIBE"[..], b"c"]);
+    drop(ended);
+}
+
 /// Older than Redis 6, or something in between that is.
 #[tokio::test]
 async fn a_server_without_hello_is_spoken_to_in_the_second_version() {

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::fault::fault;
 use crate::runtime::standstill::{OVERDUE, unhurried, within};
+use crate::transport::outage::Outage;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
 
 /// After so many timeouts in a row a connection is taken for dead: fred itself notices only silent ones that are not
@@ -138,6 +139,7 @@ pub(super) async fn keep_connection(
     mut errors: ErrorReceiver,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
 ) {
+    let mut outage = Outage::default();
     loop {
         tokio::select! {
             // What comes of both at once: the connection is back.
@@ -145,9 +147,7 @@ pub(super) async fn keep_connection(
             error = errors.recv() => match error {
                 Ok((error, _)) => {
                     *connection.trouble.lock() = Some(error);
-                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
-                        listener.broken();
-                    }
+                    outage.begins(&listener);
                 }
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
@@ -155,6 +155,7 @@ pub(super) async fn keep_connection(
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     *connection.trouble.lock() = None;
+                    outage.ends(&listener);
                     if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                         listener.reconnected();
                     }

@@ -14,7 +14,7 @@ use crate::topology::{MemberId, MemberListener};
 
 /// Counts the channels whose waiters are to look.
 #[derive(Default)]
-struct Looks(Mutex<Vec<Bytes>>);
+pub(super) struct Looks(Mutex<Vec<Bytes>>);
 
 impl MemberListener for Looks {
     fn message(&self, _channel: &[u8], _payload: &[u8]) {}
@@ -25,7 +25,7 @@ impl MemberListener for Looks {
 
     fn slots_moved(&self, _slots: &[u16]) {}
 
-    fn moved(&self, channel: &[u8]) {
+    fn resubscribed(&self, channel: &[u8]) {
         self.0.lock().push(Bytes::copy_from_slice(channel));
     }
 }
@@ -40,7 +40,7 @@ async fn until(what: impl Fn() -> bool) {
 }
 
 impl Rig {
-    fn listen(&self) -> Arc<Looks> {
+    pub(super) fn listen(&self) -> Arc<Looks> {
         let looks: Arc<Looks> = Arc::default();
         let listener: Arc<dyn MemberListener> = Arc::<Looks>::clone(&looks);
         self.topology.listen(&Arc::downgrade(&listener));
@@ -113,6 +113,26 @@ async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begin
     }
 }
 
+/// Two names may share a channel, and each subscribes for itself.
+#[tokio::test]
+async fn a_subscription_that_fails_takes_nothing_from_whoever_has_it_already() {
+    let (rig, one) = (Rig::start().await, name());
+    let other = LockName::new("", "{orders:42}");
+    assert_eq!(one.channel, other.channel);
+    let looks = rig.listen();
+    rig.topology.subscribe(&one).await.unwrap();
+    *rig.servers[0].refuses.lock() = Some("LOADING the data".to_owned());
+    rig.topology.subscribe(&other).await.unwrap_err();
+    assert!(rig.servers[0].kept.lock().contains(&one.channel), "it is lost with the next break of the connection");
+    // Nobody knows whether it is in force: it is made anew, and whoever waits looks.
+    looks.0.lock().clear();
+    *rig.servers[0].refuses.lock() = None;
+    until(|| looks.0.lock().contains(&one.channel) && !rig.cluster.is_under_way(&one)).await;
+    assert!(rig.is_subscribed(0, &one));
+    rig.topology.unsubscribe(&one).await;
+    assert!(!rig.is_subscribed(0, &one));
+}
+
 /// The slot goes to the other server, which is slow to take the subscription, and comes back meanwhile.
 async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let gate = Arc::new(Semaphore::new(0));
@@ -125,10 +145,10 @@ async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let there = || cluster.placement(name);
     let first = there().member;
     let seen = || u32::try_from(there().generation).unwrap();
-    cluster.moved(name.slot(), seen(), &to(1)).await;
+    cluster.apply_redirect(name.slot(), seen(), &to(1)).await;
     until(|| cluster.is_under_way(name)).await;
     // Either way it is at the first one again: the views say so, too.
-    cluster.moved(name.slot(), seen(), &to(0)).await;
+    cluster.apply_redirect(name.slot(), seen(), &to(0)).await;
     until(|| there().member == first).await;
     gate
 }

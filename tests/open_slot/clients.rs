@@ -1,5 +1,5 @@
-//! A slot of a cluster that is being moved: some keys of a lock are here still, some at the other server already. A script does
-//! there what it does elsewhere, or fails and leaves no trace.
+//! Clients of one server of a cluster, by `redis://`: every call of theirs with several keys, written down and sent again where the
+//! keys are apart, and what becomes of their locks there.
 
 mod cluster;
 mod record;
