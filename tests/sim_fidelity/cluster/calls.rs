@@ -157,8 +157,6 @@ async fn calls_over_clusters_to_which_the_same_happens_end_alike() {
         let real = play(&net, seed, steps).await;
         let sim = std::thread::spawn(move || simulated(seed, steps)).join().unwrap();
         for (sim, real) in sim.iter().zip(&real) {
-                eprintln!("DEBUG {sim}\nDEBUG {real}");
-            }
             assert_eq!(sim, real, "SEED={seed}: simulated, and real");
         }
         assert_eq!(sim.len(), real.len(), "SEED={seed}");
