@@ -22,6 +22,9 @@ pub use link::SimClusterLink;
 /// How long it takes a node at the most to hear of a change at another one.
 const GOSSIP_TAKES: Duration = Duration::from_millis(100);
 
+/// After so long a node that hears of no other one takes itself for the one that is cut off.
+const NODE_TIMEOUT: Duration = Duration::from_millis(400);
+
 /// So long a node that has started serves nobody.
 const SERVES_AFTER: Duration = Duration::from_secs(2);
 
@@ -263,16 +266,20 @@ impl SimCluster {
         }
     }
 
-    /// Whether the cluster serves, by all that its nodes know.
+    /// Whether the cluster serves, by all that its nodes know, but for those that are isolated.
     pub fn serve(&self, serves: bool) {
-        for node in &*self.nodes {
+        let isolated = self.state.lock().isolated.clone();
+        for (node, _) in self.nodes.iter().zip(isolated).filter(|(_, isolated)| !isolated) {
             node.change(|core, _| core.place().serves = serves);
         }
     }
 
-    /// Cuts a node off from the others, or heals that. Its clients reach it all the same.
+    /// Cuts a node off from the others, or heals that. Its clients reach it all the same; after 400 ms (the `cluster-node-timeout`) it
+    /// serves them no more, and does so again as long after it has been healed.
     pub fn isolate(&self, node: usize, cut: bool) {
         self.state.lock().isolated[node] = cut;
+        let serves = Gossip::Serves(!cut);
+        self.nodes[node].change(|core, now| core.schedule(now + NODE_TIMEOUT, What::Heard(serves)));
         if !cut {
             self.spread(node);
             self.catch_up(node);

@@ -42,8 +42,8 @@ const GONE_AFTER: Duration = Duration::from_secs(10);
 /// For so long a server without slots is kept after the last command that was led there by an `ASK`.
 const GUEST_STAYS: Duration = Duration::from_secs(10);
 
-/// Commands that are under way at a server that has lost all its slots have so long to be answered.
-const FAREWELL: Duration = Duration::from_millis(50);
+/// Commands that are under way at a server that has lost all its slots have so long to be answered, unless it is silent.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The primaries of a cluster.
 pub(crate) struct Cluster {
@@ -233,12 +233,12 @@ impl Cluster {
 
     /// Sees to it that whoever is concerned learns of a change of the map. `left`: members that have lost their last slot.
     fn changed(&self, (changes, left): (Changes, Vec<Arc<Member>>)) {
-        let now = self.nobody.transport().world().now();
+        let world = self.nobody.transport().world();
         for member in left {
-            let farewell = if member.is_silent(now) { Duration::ZERO } else { FAREWELL };
+            let world = Arc::clone(&world);
             // Nobody waits for it; it ends with the runtime.
             tokio::spawn(async move {
-                tokio::time::sleep(farewell).await;
+                member.answers(&*world, FAREWELL).await;
                 member.close(FAREWELL).await;
             });
         }

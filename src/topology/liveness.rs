@@ -38,6 +38,11 @@ impl Liveness {
         Pending { liveness: self, sent: now }
     }
 
+    /// True while commands are under way.
+    pub(super) fn is_asked(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn is_silent(&self, now: Moment) -> bool {
         let is_known = now.as_nanos() < self.known_until.load(Ordering::Relaxed);
         let missed = if is_known { self.missed.load(Ordering::Relaxed) } else { 0 };

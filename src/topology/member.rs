@@ -19,6 +19,9 @@ use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
+/// How often it is looked whether the last answer of a server has come that is to be closed.
+const LOOKS: Duration = Duration::from_millis(10);
+
 /// Which server of a topology it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MemberId(usize);
@@ -245,6 +248,14 @@ impl Member {
     /// True when a command was led here by an `ASK` since that moment.
     pub(super) fn is_asked_since(&self, moment: Moment) -> bool {
         self.asking.last_used.load(Ordering::Relaxed) > moment.as_nanos()
+    }
+
+    /// Waits until no answer is due any more, or the server is silent, for so long at the most.
+    pub(super) async fn answers(&self, world: &dyn World, most: Duration) {
+        let end = world.now() + most;
+        while self.liveness.is_asked() && !self.is_silent(world.now()) && world.now() < end {
+            tokio::time::sleep(LOOKS).await;
+        }
     }
 
     /// Ends the connections to it.

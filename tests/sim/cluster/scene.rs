@@ -40,11 +40,11 @@ const FLAVOURS: [Flavour; 6] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
 impl Scene {
-    pub async fn new(seed: u64, primaries: usize, replicas: bool, clients: usize) -> Self {
+    pub async fn new(seed: u64, primaries: usize, replicas: bool, clients: usize, slowest: Duration) -> Self {
         let cluster = SimCluster::new(seed, primaries, replicas);
         let mut parties = Vec::new();
         for _ in 0..clients {
-            let link = cluster.link(LinkOptions::default());
+            let link = cluster.link(LinkOptions { latency_max: slowest, ..LinkOptions::default() });
             let client = link.client(|options| options.watchdog = ms(10_000)).await.expect("the cluster answers");
             parties.push(Party { link, client });
         }
