@@ -178,7 +178,7 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             // Of many reasons that come one after the other one is enough.
             tokio::time::sleep_until(asked + often).await;
             if is_doubted && is_acute && one_by_one < ONE_BY_ONE && this.ask_one().await {
-                one_by_one += 1;
+                (has_answered, one_by_one) = (true, one_by_one + 1);
             } else {
                 one_by_one = 0;
                 has_answered = this.ask_some().await;

@@ -94,6 +94,7 @@ pub async fn at_each_await(acquire: impl AsyncFn() -> Result<Option<Guard>>, loo
             return (waits, at);
         }
         at += 1;
+        assert!(at < 1_000, "the release does not end");
     }
 }
 
