@@ -110,7 +110,7 @@ impl User {
 
 /// Clients for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
 pub fn quick(url: &str) -> Builder {
-    Client::builder(url)
+    bed::builder(url)
         .watchdog(QUICK)
         .command_timeout(QUICK / 3)
         .retry_attempts(2)
@@ -122,7 +122,7 @@ pub fn quick(url: &str) -> Builder {
 
 /// Clients whose own timeouts help nobody: what is quick with them does not wait for the dead.
 pub fn patient(url: &str) -> Builder {
-    Client::builder(url).command_timeout(secs(8)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
+    bed::builder(url).command_timeout(secs(8)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
 }
 
 impl Five {
