@@ -84,6 +84,12 @@ async fn failovers(how: How) {
         check::repeated(&history),
     );
     let late = Late::of(&resource.notes("late").await);
+    for stranger in check::told(&sections, &failovers) {
+        let [own, anybody] = [stranger.answered, stranger.answered_anybody].map(|answered| {
+            answered.map_or("unanswered".to_owned(), |at| format!("{:.1?}", late.until(&stranger.section, at)))
+        });
+        println!("  told {own} after its process was answered, {anybody} after anybody was: {}", stranger.section.id);
+    }
     let mut wrong = Vec::new();
     for overlap in &overlaps {
         let Overlap { first, second, strangers, is_explained } = overlap;

@@ -7,8 +7,9 @@ use distlock_support::Numbers;
 use tokio::task::JoinHandle;
 
 use crate::rig::{Second, member, multi, soon};
+use bed::dropped::at_each_await;
 use bed::harm::cut;
-use bed::{Bed, eventually, idle, ms, reentrant, secs};
+use bed::{Bed, apart, eventually, idle, ms, reentrant, secs};
 
 /// So short that subscriptions end and begin anew meanwhile.
 const LINGER: Duration = ms(20);
@@ -176,6 +177,56 @@ async fn dropped_waiters_hold_nobody_up() {
             task.await.unwrap();
         }
         nothing_left(bed, &clients).await;
+    })
+    .await;
+}
+
+/// Nothing is held, waited for or under way, and these keys are all there are, with nobody subscribed.
+async fn only(bed: &Bed, client: &Client, keys: &[String], when: &str) {
+    idle(client).await;
+    let expected = async || bed.keys().await == keys && bed.admin.channels().await.is_empty();
+    eventually(&format!("{when}: no other key than {keys:?}"), secs(5), expected).await;
+    eventually(&format!("{when}: no name leaves a trace"), secs(5), async || client.stats().names == 0).await;
+}
+
+/// Dropped at its first await, at its second, and so on; the same with the release. Its members are on primaries of their own, in a
+/// cluster, and free, or somebody else has one of them.
+#[tokio::test]
+async fn dropped_at_each_await_it_leaves_nothing() {
+    reentrant(async |bed| {
+        let client = bed.connect(bed.builder().subscription_linger(LINGER)).await;
+        let other = bed.client().await;
+        let mut kinds: Vec<_> = Flavour::ALL.iter().map(|flavour| [*flavour; 3]).collect();
+        kinds.push([Flavour::Reentrant, Flavour::Fair, Flavour::Write]);
+        for kind in kinds {
+            let names = apart("each");
+            let members: Vec<_> = kind.into_iter().zip(names.iter().map(String::as_str)).collect();
+            let lock = multi(&client, &members);
+            for taken in [None, Some(0), Some(2)] {
+                let mut theirs = Vec::new();
+                if let Some(taken) = taken {
+                    // Readers let each other in.
+                    let flavour = if kind[taken] == Flavour::Read { Flavour::Write } else { kind[taken] };
+                    theirs.push(other.lock(flavour, &names[taken]).lock().await.unwrap());
+                }
+                let keys = bed.keys().await;
+                // What is left would outlast the test.
+                let how = || Acquire::new().lease(secs(60)).wait(if taken.is_some() { ms(60) } else { secs(10) });
+                let waits = at_each_await(
+                    async || lock.acquire(how()).await,
+                    async |when| {
+                        only(bed, &client, &keys, &when).await;
+                    },
+                )
+                .await;
+                println!("{kind:?}, {taken:?} taken: {waits:?} awaits");
+                for guard in theirs {
+                    guard.unlock().await.unwrap();
+                }
+            }
+            let free = multi(&other, &members).try_lock().await.unwrap();
+            free.expect("free at once").unlock().await.unwrap();
+        }
     })
     .await;
 }

@@ -1,15 +1,14 @@
-//! Acquires of RedLocks, dropped wherever they stand: no vote is left on any server.
+//! Acquires of RedLocks, dropped wherever they stand: no vote is left on any server, or cluster of servers.
 
 use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock as _, Error, Flavour, RedLock};
 use distlock_support::Numbers;
 
-use crate::rig::{Path, SOON, five, patient};
+use crate::rig::{Five, Path, SOON, User, everywhere, patient};
+use bed::dropped::at_each_await;
 use bed::harm::cut;
-use bed::{eventually, ms, secs};
-
-const NAMES: u64 = 3;
+use bed::{apart, eventually, ms, secs};
 
 /// So many acquires, and what is done with those that were granted before they were dropped.
 async fn drops(lock: RedLock, client: Client, seed: u64, count: u64) -> u64 {
@@ -40,13 +39,13 @@ async fn drops(lock: RedLock, client: Client, seed: u64, count: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_of_redlocks_dropped_at_random_points_leave_nothing() {
-    five(async |five| {
+    everywhere(async |five| {
         let users = [five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await];
         for flavour in [Flavour::Reentrant, Flavour::Fair] {
-            let name = |n: u64| format!("{flavour}/{}", n % NAMES);
+            let names = apart(flavour.as_str());
             let tasks = (0..6_u64).map(|n| {
                 let user = &users[n as usize % 2];
-                let lock = user.over(flavour, &name(n));
+                let lock = user.over(flavour, &names[n as usize % names.len()]);
                 tokio::spawn(drops(lock, user.clients[0].clone(), n + 1, 50))
             });
             let mut dropped = 0;
@@ -54,14 +53,78 @@ async fn acquires_of_redlocks_dropped_at_random_points_leave_nothing() {
                 dropped += task.await.unwrap();
             }
             for user in &users {
-                user.idle_at(&[0, 1, 2, 3, 4]).await;
+                user.idle_at(&five.all()).await;
             }
             let took = five.clean(SOON).await;
             println!("{flavour}: {dropped} dropped before their end; clean after {took:?}");
-            for n in 0..NAMES {
-                let lock = users[1].over(flavour, &name(n));
+            for name in &names {
+                let lock = users[1].over(flavour, name);
                 lock.lock_for(secs(10)).await.unwrap().expect("free").unlock().await.unwrap();
             }
+        }
+    })
+    .await;
+}
+
+/// As [`patient`], with subscriptions that end at once when nobody waits any more.
+fn forgetful(url: &str) -> distlock::Builder {
+    patient(url).subscription_linger(ms(20))
+}
+
+/// Nothing is held, waited for or under way, and these keys are all there are, with nobody subscribed.
+async fn only(five: &Five, user: &User, keys: &[Vec<String>], when: &str) {
+    user.idle_at(&five.all()).await;
+    for (at, keys) in keys.iter().enumerate() {
+        let admin = five.admin(at).await;
+        eventually(&format!("{when}: no other key than {keys:?} on server {at}"), SOON, async || {
+            admin.keys().await == *keys && admin.channels().await.is_empty()
+        })
+        .await;
+        let forgotten = async || user.clients[at].stats().names == 0;
+        eventually(&format!("{when}: no name leaves a trace at server {at}"), SOON, forgotten).await;
+    }
+}
+
+async fn all_keys(five: &Five) -> Vec<Vec<String>> {
+    let mut keys = Vec::new();
+    for at in five.all() {
+        keys.push(five.admin(at).await.keys().await);
+    }
+    keys
+}
+
+/// Dropped at its first await, at its second, and so on; the same with the release. The lock is free, or somebody else has it on a
+/// server, or on most.
+#[tokio::test]
+async fn dropped_at_each_await_it_leaves_nothing_on_any_server() {
+    everywhere(async |five| {
+        let (user, other) = (five.warm(Path::Direct, forgetful).await, five.warm(Path::Direct, forgetful).await);
+        let flavours = [Flavour::Reentrant, Flavour::Fair, Flavour::Write];
+        // In clusters on another primary each.
+        for (flavour, name) in flavours.into_iter().zip(apart("each")) {
+            let lock = user.over(flavour, &name);
+            for taken in [0, 1, lock.quorum()] {
+                let mut theirs = Vec::new();
+                for client in &other.clients[..taken] {
+                    theirs.push(client.lock(flavour, &name).lock_leased(secs(60)).await.unwrap());
+                }
+                let keys = all_keys(five).await;
+                let is_free = taken < lock.quorum();
+                // Longer than it rests before it looks whether it is held still; and what is left would outlast the test.
+                let wait = if is_free { secs(10) } else { ms(100) };
+                let acquire = async || match lock.acquire(Acquire::new().lease(secs(60)).wait(wait)).await {
+                    Err(Error::NoQuorum { .. }) if !is_free => Ok(None),
+                    outcome => outcome,
+                };
+                let waits = at_each_await(acquire, async |when| only(five, &user, &keys, &when).await).await;
+                println!("{flavour}, {taken} of {} taken: {waits:?} awaits", keys.len());
+                for guard in theirs {
+                    guard.unlock().await.unwrap();
+                }
+            }
+            other.over(flavour, &name).lock_for(secs(10)).await.unwrap().expect("free").unlock().await.unwrap();
+            other.idle_at(&five.all()).await;
+            five.clean(SOON).await;
         }
     })
     .await;
@@ -70,7 +133,7 @@ async fn acquires_of_redlocks_dropped_at_random_points_leave_nothing() {
 /// Waiters behind a holder, dropped in the queue where they all stand, at one server: those behind them come in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_waiters_hold_nobody_up() {
-    five(async |five| {
+    everywhere(async |five| {
         let users = [five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await];
         let guard = users[0].red("x").lock().await.unwrap();
         let tasks: Vec<_> = (0..12_usize)

@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 use distlock::DistLock as _;
 use distlock_support::proxy::Mode;
 
-use crate::rig::{Path, five, long, patient};
+use crate::rig::{Path, everywhere, five, long, patient};
 use bed::{eventually, ms, secs};
 
 /// One command a server and acquire, and one a server and release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_command_a_server() {
-    five(async |five| {
+    everywhere(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let lock = user.red("x");
-        for at in 0..5 {
+        for at in five.all() {
             five.admin(at).await.reset_stats().await;
         }
         for _ in 0..20 {
             let guard = lock.acquire(long()).await.unwrap().expect("nobody has it");
-            eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+            eventually("all have granted it", secs(5), async || guard.members().len() == five.all().len()).await;
             guard.unlock().await.unwrap();
-            user.idle_at(&[0, 1, 2, 3, 4]).await;
+            user.idle_at(&five.all()).await;
         }
-        for at in 0..5 {
+        for at in five.all() {
             let calls = five.admin(at).await.commandstats().await;
             let count = |name: &str| calls.get(name).copied().unwrap_or_default();
             assert_eq!((count("evalsha"), count("eval"), count("subscribe")), (40, 0, 0), "server {at}");

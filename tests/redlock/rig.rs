@@ -12,7 +12,7 @@ use distlock_support::{Admin, Proxy, RedisServer};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
-use bed::{QUICK, eventually, ms, secs};
+use bed::{Place, QUICK, eventually, is_cluster, ms, on_each, secs};
 
 /// No test takes longer; one that does hangs.
 const LIMIT: Duration = secs(120);
@@ -46,9 +46,10 @@ pub enum Path {
     Direct,
 }
 
-/// Independent servers.
+/// Independent servers, or clusters of them.
 pub struct Five {
-    pub servers: Vec<RedisServer>,
+    pub servers: Vec<Place>,
+    /// One before each server, where none of them is a cluster.
     pub proxies: Vec<Proxy>,
     clients: Mutex<Vec<Client>>,
 }
@@ -109,7 +110,7 @@ impl User {
 
 /// Clients for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
 pub fn quick(url: &str) -> Builder {
-    Client::builder(url)
+    bed::builder(url)
         .watchdog(QUICK)
         .command_timeout(QUICK / 3)
         .retry_attempts(2)
@@ -121,7 +122,7 @@ pub fn quick(url: &str) -> Builder {
 
 /// Clients whose own timeouts help nobody: what is quick with them does not wait for the dead.
 pub fn patient(url: &str) -> Builder {
-    Client::builder(url).command_timeout(secs(8)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
+    bed::builder(url).command_timeout(secs(8)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
 }
 
 impl Five {
@@ -136,7 +137,20 @@ impl Five {
 
     pub fn of(servers: Vec<RedisServer>) -> Self {
         let proxies = servers.iter().map(|server| Proxy::start(server.addr())).collect();
+        let servers = servers.into_iter().map(Place::Alone).collect();
         Self { servers, proxies, clients: Mutex::default() }
+    }
+
+    /// So many clusters of three primaries, and so many servers.
+    pub async fn clusters(count: usize, alone: usize) -> Self {
+        let mut servers = join_all((0..count).map(|_| Place::three())).await;
+        servers.extend((0..alone).map(|_| Place::Alone(RedisServer::start())));
+        Self { servers, proxies: Vec::new(), clients: Mutex::default() }
+    }
+
+    /// All of them, as others say which ones they mean.
+    pub fn all(&self) -> Vec<usize> {
+        (0..self.servers.len()).collect()
     }
 
     pub fn url(&self, at: usize, path: Path) -> String {
@@ -158,11 +172,13 @@ impl Five {
     pub async fn warm(&self, path: Path, make: impl Fn(&str) -> Builder) -> User {
         let user = self.user(path, make).await;
         let using = user.clients.iter().map(|client| async move {
-            let lock = client.reentrant("warm");
-            let warm = Acquire::new().lease(secs(20)).wait(secs(20));
-            let guard = lock.acquire(warm).await.unwrap().expect("only held for a moment");
-            assert!(lock.is_locked().await.unwrap());
-            guard.unlock().await.unwrap();
+            for name in on_each("warm") {
+                let lock = client.reentrant(&name);
+                let warm = Acquire::new().lease(secs(20)).wait(secs(20));
+                let guard = lock.acquire(warm).await.unwrap().expect("only held for a moment");
+                assert!(lock.is_locked().await.unwrap());
+                guard.unlock().await.unwrap();
+            }
         });
         join_all(using).await;
         user
@@ -190,7 +206,7 @@ impl Five {
     }
 
     pub async fn admin(&self, at: usize) -> Admin {
-        Admin::connect(&self.servers[at]).await
+        self.servers[at].admin().await
     }
 
     /// The servers on which this key is.
@@ -221,8 +237,7 @@ impl Five {
 
     /// As [`clean_at`](Self::clean_at), on all servers.
     pub async fn clean(&self, within: Duration) -> Duration {
-        let all: Vec<_> = (0..self.servers.len()).collect();
-        self.clean_at(&all, within).await
+        self.clean_at(&self.all(), within).await
     }
 
     /// Nothing is left on any server; and after the shutdown no connection is.
@@ -249,9 +264,10 @@ impl Five {
         .await;
         drop(clients);
         self.clean(SOON).await;
-        for at in 0..self.servers.len() {
-            let admin = self.admin(at).await;
+        for server in self.servers {
+            let admin = server.admin().await;
             eventually("no connection is left", SOON, async || admin.others().await.is_empty()).await;
+            server.leave(&admin).await;
         }
     }
 }
@@ -259,6 +275,17 @@ impl Five {
 /// Runs a test body over five servers that keep nothing on disk.
 pub async fn five(body: impl AsyncFnOnce(&Five)) {
     run(Five::start(5, RedisServer::builder), body).await;
+}
+
+/// Runs a test body over what tests run over: five servers; or three clusters of three primaries, two of them and a server that is
+/// in none, and one of them and two such servers.
+pub async fn everywhere(body: impl AsyncFn(&Five)) {
+    if !is_cluster() {
+        return five(body).await;
+    }
+    for alone in 0..3 {
+        run(Five::clusters(3 - alone, alone).await, &body).await;
+    }
 }
 
 /// Runs a test body over these servers.

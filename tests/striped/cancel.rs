@@ -1,12 +1,60 @@
 //! Acquires of striped locks, dropped wherever they stand.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use distlock::{Acquire, DistLock, Flavour, Striped};
-use distlock_support::Numbers;
+use distlock::{Acquire, Client, DistLock, Flavour, Striped};
+use distlock_support::{Numbers, slot_of};
 
 use crate::segments::{SEGMENTS, any};
-use bed::{eventually, idle, ms, reentrant, secs};
+use bed::dropped::at_each_await;
+use bed::{Bed, eventually, idle, ms, reentrant, secs};
+
+/// Nothing is held, waited for or under way, and these keys are all there are, with nobody subscribed.
+async fn only(bed: &Bed, client: &Client, keys: &[String], when: &str) {
+    idle(client).await;
+    let expected = async || bed.keys().await == keys && bed.admin.channels().await.is_empty();
+    eventually(&format!("{when}: no other key than {keys:?}"), secs(5), expected).await;
+    eventually(&format!("{when}: no name leaves a trace"), secs(5), async || client.stats().names == 0).await;
+}
+
+/// Any segment and all of them, dropped at the first await, at the second, and so on; the same with the release. Nobody has a segment,
+/// or somebody has one, or all.
+#[tokio::test]
+async fn dropped_at_each_await_it_leaves_nothing() {
+    reentrant(async |bed| {
+        let client = bed.connect(bed.builder().subscription_linger(ms(20))).await;
+        let other = bed.client().await;
+        for flavour in Flavour::ALL.iter().copied().filter(|flavour| *flavour != Flavour::Read) {
+            let striped = Striped::over(&client, flavour, "s", SEGMENTS);
+            let theirs = Striped::over(&other, flavour, "s", SEGMENTS);
+            let thirds: HashSet<_> = (0..SEGMENTS).map(|n| slot_of(format!("s:{n}")) / 5_462).collect();
+            assert!(thirds.len() > 1, "in a cluster they are not all on one primary");
+            for taken in [0, 1, SEGMENTS] {
+                let mut guards = Vec::new();
+                for n in 0..taken {
+                    guards.push(theirs.segment(n).unwrap().lock().await.unwrap());
+                }
+                let keys = bed.keys().await;
+                // What is left would outlast the test.
+                let how = |is_free| Acquire::new().lease(secs(60)).wait(if is_free { secs(10) } else { ms(60) });
+                let look = async |when: String| only(bed, &client, &keys, &when).await;
+                let any = async || Ok(striped.any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
+                let all = striped.all();
+                let waits = [
+                    at_each_await(any, look).await,
+                    at_each_await(async || all.acquire(how(taken == 0)).await, look).await,
+                ];
+                println!("{flavour}, {taken} taken: {waits:?} awaits");
+                for guard in guards {
+                    guard.unlock().await.unwrap();
+                }
+            }
+            theirs.all().try_lock().await.unwrap().expect("free at once").unlock().await.unwrap();
+        }
+    })
+    .await;
+}
 
 /// Dropped while it waits for all of them: no key, no place in a queue, no subscription stays; and again at random points.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

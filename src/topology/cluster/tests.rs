@@ -2,6 +2,7 @@
 
 mod channels;
 mod gate;
+mod watch;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -33,6 +34,10 @@ static RELEASE: Script = Script::new("test/release", "").announcing();
 #[derive(Default)]
 struct Server {
     nodes: Mutex<String>,
+    /// How often it was asked for them.
+    asked: Mutex<usize>,
+    /// True where it says nothing to that.
+    is_stopped: AtomicBool,
     says: Mutex<Option<Result<Reply, String>>>,
     /// The commands and scripts that came, each with its last word.
     log: Mutex<Vec<(String, Option<Arg>)>>,
@@ -82,6 +87,10 @@ impl Transport for Line {
                 return Ok(Reply::Text(Bytes::from(format!("cluster_state:{state}\r\n"))));
             }
             if name == "CLUSTER" {
+                *server.asked.lock() += 1;
+                if server.is_stopped.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
                 return Ok(Reply::Text(Bytes::from(server.nodes.lock().clone())));
             }
             if server.is_down.load(Ordering::Relaxed) {

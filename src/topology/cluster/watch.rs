@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,16 +15,27 @@ use tokio::time::Instant;
 use super::{Cluster, State};
 use crate::runtime::standstill::within;
 use crate::topology::address::Address;
+use crate::topology::member::Member;
 use crate::topology::slots::view::SlotView;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, Reply};
+use crate::world::World;
 
 /// The command that tells a server's picture of the cluster.
 static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 
-/// How often the servers are asked while the map is in doubt, and for how long it has to be whole and quiet to be believed again.
+/// How often the servers are asked while the map is in doubt and none answers, and for how long it has to be whole and quiet to be
+/// believed again.
 pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
+
+/// How often while they answer, and how many times in a row only one of them is asked, before it is several again. Who is promoted
+/// tells all other servers at once, so any of them that answers has the news: it is heard the sooner, the more often one is asked.
+const OFTEN: Duration = Duration::from_millis(100);
+const ONE_BY_ONE: u32 = 2;
+
+/// How long that one has before several are asked.
+const ONE_WITHIN: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether a server has fallen silent.
 const LISTENS: Duration = Duration::from_millis(250);
@@ -116,9 +128,16 @@ pub(super) async fn view_of(
     }
 }
 
+/// What a member tells.
+async fn told(world: &dyn World, address: &Address, member: &Member) -> Option<SlotView> {
+    let view = view_of(member.run(world, nodes()), address.host()).await;
+    view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
+}
+
 /// Keeps the map until the cluster is closed or forgotten.
 pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
     let (mut doubted_until, mut doubted_since, mut asked) = (Instant::now(), Instant::now(), Instant::now());
+    let (mut has_answered, mut one_by_one) = (false, 0);
     loop {
         let Some(this) = cluster.upgrade() else { return };
         let now = Instant::now();
@@ -126,7 +145,12 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         if !is_doubted {
             doubted_since = now;
         }
-        let often = if now - doubted_since < ACUTE { SUSPICIOUS } else { CHRONIC.min(scan_interval) };
+        let is_acute = now - doubted_since < ACUTE;
+        let often = match has_answered {
+            _ if !is_acute => CHRONIC.min(scan_interval),
+            true => OFTEN,
+            false => SUSPICIOUS,
+        };
         let pause = if is_doubted { often } else { scan_interval };
         // The cluster is not held while nothing is to be done.
         let suspicion = Arc::clone(&this.suspicion);
@@ -156,10 +180,15 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         if !notified || doubted_until > Instant::now() {
             // Of many reasons that come one after the other one is enough.
             tokio::time::sleep_until(asked + often).await;
-            let is_sound = this.refresh().await;
+            if is_doubted && is_acute && one_by_one < ONE_BY_ONE && this.ask_one().await {
+                (has_answered, one_by_one) = (true, one_by_one + 1);
+            } else {
+                one_by_one = 0;
+                has_answered = this.ask_some().await;
+            }
             this.forget_guests(this.nobody.transport().world().now());
             asked = Instant::now();
-            if !is_sound {
+            if !has_answered || !this.is_sound() {
                 doubted_until = Instant::now() + QUIET;
             }
         }
@@ -173,33 +202,46 @@ impl Cluster {
         self.state.read().members.values().any(|member| member.is_silent(now))
     }
 
-    /// Asks a few servers for their pictures and takes over what they know better. True when the map is whole and sure.
-    async fn refresh(&self) -> bool {
+    /// True when the map is whole and sure.
+    fn is_sound(&self) -> bool {
+        let mut state = self.state.write();
+        let State { members, away, slots, .. } = &mut *state;
+        away.retain(|away| members.values().any(|member| member.id() == *away));
+        away.is_empty() && slots.is_whole() && !slots.is_hearsay()
+    }
+
+    /// Asks one server that is not known to be away. True when it has answered.
+    async fn ask_one(&self) -> bool {
+        let world = self.nobody.transport().world();
+        let one = {
+            let (state, now) = (self.state.read(), world.now());
+            let is_there = |member: &Member| !state.away.contains(&member.id()) && !member.is_silent(now);
+            let there: Vec<_> = state.members.iter().filter(|(_, member)| is_there(member)).collect();
+            let one = usize::try_from(world.random()).unwrap_or(0).checked_rem(there.len()).map(|at| there[at]);
+            one.map(|(address, member)| (address.clone(), Arc::clone(member)))
+        };
+        let Some((address, member)) = one else { return false };
+        self.merge_first(iter::once(told(&*world, &address, &member)), ONE_WITHIN).await > 0
+    }
+
+    /// Asks a few servers for their pictures and takes over what they know better. True when any has answered.
+    async fn ask_some(&self) -> bool {
         let mut members: Vec<_> = {
             let state = self.state.read();
             state.members.iter().map(|(address, member)| (address.clone(), Arc::clone(member))).collect()
         };
         let world = self.nobody.transport().world();
-        let world = &*world;
         members.sort_by_cached_key(|_| world.random());
-        let mut answered = 0;
         for some in members.chunks(ASKED) {
-            let asking = some.iter().map(|(address, member)| async move {
-                let view = view_of(member.run(world, nodes()), address.host()).await;
-                view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
-            });
-            answered += self.merge_first(asking, ANSWERS_WITHIN).await;
-            if answered > 0 {
-                break;
+            let asking = some.iter().map(|(address, member)| told(&*world, address, member));
+            if self.merge_first(asking, ANSWERS_WITHIN).await > 0 {
+                return true;
             }
         }
-        if answered == 0 && !self.closed.load(Ordering::Relaxed) {
+        if !self.closed.load(Ordering::Relaxed) {
             self.ask_others().await;
         }
-        let mut state = self.state.write();
-        let State { members, away, slots, .. } = &mut *state;
-        away.retain(|away| members.values().any(|member| member.id() == *away));
-        answered > 0 && away.is_empty() && slots.is_whole() && !slots.is_hearsay()
+        false
     }
 
     /// No primary answers: replicas that are known, and the servers of the start, are asked.

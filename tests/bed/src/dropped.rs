@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Acquire, Client, DistLock, Error, Step};
+use distlock::{Acquire, Client, DistLock, Error, Guard, Result, Step};
 use distlock_support::Numbers;
 
-use crate::harm::cut;
-use crate::{Bed, eventually, idle, median, ms, secs};
+use crate::harm::{cut, cut_at};
+use crate::{Bed, eventually, idle, in_vain, median, ms, secs};
 
 /// Acquires dropped in all.
 pub const DROPS: u64 = 10_000;
@@ -58,6 +58,43 @@ pub async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
             guard.unlock().await.unwrap();
         }
         assert!(median(times.clone()) < ms(50), "the next acquires took {times:?}");
+    }
+}
+
+/// Acquires over and over, and drops each at one await later than the last, until one comes to its end; then the same with the release
+/// of what that got. `look` sees what is left after each, and is told which it was. How many awaits the two had.
+///
+/// On a runtime of one thread: on another an answer may be there before it is waited for.
+pub async fn at_each_await(acquire: impl AsyncFn() -> Result<Option<Guard>>, look: impl AsyncFn(String)) -> (u64, u64) {
+    let mut waits = 0;
+    let guard = loop {
+        match cut_at(acquire(), waits).await {
+            None => look(format!("dropped at await {waits} of the acquire")).await,
+            Some(_) if waits == 0 => panic!("it has waited for nothing"),
+            Some(Ok(Some(guard))) => break guard,
+            Some(outcome) if in_vain(&outcome) => {
+                look("the wait ran out".to_owned()).await;
+                return (waits, 0);
+            }
+            Some(outcome) => panic!("{outcome:?}"),
+        }
+        waits += 1;
+        assert!(waits < 1_000, "the acquire does not end");
+    };
+    let (mut guard, mut at) = (Some(guard), 0);
+    loop {
+        let held = match guard.take() {
+            Some(held) => held,
+            None => acquire().await.unwrap().expect("free, as it was"),
+        };
+        let outcome = cut_at(held.unlock(), at).await;
+        look(format!("dropped at await {at} of the release, {outcome:?}")).await;
+        if outcome.is_some_and(|released| released.is_ok()) {
+            assert!(at > 0, "the release has waited for nothing");
+            return (waits, at);
+        }
+        at += 1;
+        assert!(at < 1_000, "the release does not end");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Harm to be done: futures dropped half-way, commands that the network treats badly, and how to tell which ones.
 
+use std::future::poll_fn;
 use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
@@ -40,6 +41,21 @@ pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::O
         return None;
     }
     tokio::time::timeout(pause, work).await.ok()
+}
+
+/// Drops a future at its `n`th await, counted from 0 by how often it is polled in vain; its output where it comes to one before.
+pub async fn cut_at<F: Future>(work: F, n: u64) -> Option<F::Output> {
+    let mut work = pin!(work);
+    let mut waits = 0;
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if waits == n => Poll::Ready(None),
+        Poll::Pending => {
+            waits += 1;
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 /// The hash by which the script made of these parts of `lua/` is sent: `sha(&["reentrant/acquire"])`.

@@ -169,10 +169,16 @@ pub fn kin(name: &str) -> String {
 
 /// Names on each primary: one, where there is one server.
 pub fn on_each(name: &str) -> Vec<String> {
-    if !is_cluster() {
-        return vec![name.to_owned()];
+    if is_cluster() { apart(name).into() } else { vec![name.to_owned()] }
+}
+
+/// Three names; in a cluster each is on a primary of its own.
+pub fn apart(name: &str) -> [String; 3] {
+    if is_cluster() {
+        [0, 8_000, 16_000].map(|slot| distlock_support::cluster::key_in(slot, name))
+    } else {
+        [1, 2, 3].map(|n| format!("{name}{n}"))
     }
-    [0, 8_000, 16_000].map(|slot| distlock_support::cluster::key_in(slot, name)).into()
 }
 
 /// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one. Channels that are a

@@ -10,8 +10,10 @@ use crate::is_cluster;
 /// The servers of a test. One that is all of it can be looked at as such.
 #[derive(Debug)]
 pub enum Place {
-    /// One server.
+    /// One server: a cluster of one node, where tests run over clusters.
     One(RedisServer),
+    /// One server that is in no cluster, wherever the others run.
+    Alone(RedisServer),
     /// A cluster of three primaries.
     Three(Three),
 }
@@ -28,7 +30,7 @@ static IDLE: Mutex<Vec<Three>> = Mutex::new(Vec::new());
 
 impl Place {
     /// Three primaries, as if they had just been started.
-    pub(crate) async fn three() -> Self {
+    pub async fn three() -> Self {
         let idle = IDLE.lock().pop();
         if let Some(three) = idle {
             return Self::Three(three);
@@ -41,11 +43,11 @@ impl Place {
     }
 
     /// An administrator's connection to all of it.
-    pub(crate) async fn admin(&self) -> Admin {
+    pub async fn admin(&self) -> Admin {
         match self {
             Self::Three(three) => Admin::of_cluster(&three.cluster).await,
             Self::One(server) if is_cluster() => Admin::of_node(server).await,
-            Self::One(server) => Admin::connect(server).await,
+            Self::One(server) | Self::Alone(server) => Admin::connect(server).await,
         }
     }
 
@@ -54,7 +56,7 @@ impl Place {
         match self {
             Self::Three(three) => three.cluster.url(),
             Self::One(server) if is_cluster() => server.url().replace("redis://", "redis-cluster://"),
-            Self::One(server) => server.url(),
+            Self::One(server) | Self::Alone(server) => server.url(),
         }
     }
 
@@ -62,12 +64,12 @@ impl Place {
     pub(crate) fn primaries(&self) -> usize {
         match self {
             Self::Three(three) => three.cluster.nodes().len(),
-            Self::One(_) => 1,
+            Self::One(_) | Self::Alone(_) => 1,
         }
     }
 
     /// After a test that has left nothing. A cluster goes to the next one, unless its servers were told to be otherwise.
-    pub(crate) async fn leave(self, admin: &Admin) {
+    pub async fn leave(self, admin: &Admin) {
         let Self::Three(three) = self else { return };
         for command in [["FLUSHALL", "SYNC"], ["SCRIPT", "FLUSH"], ["CONFIG", "RESETSTAT"]] {
             admin.cmd::<()>(&command).await;
@@ -93,7 +95,7 @@ impl Deref for Place {
 
     fn deref(&self) -> &RedisServer {
         match self {
-            Self::One(server) => server,
+            Self::One(server) | Self::Alone(server) => server,
             Self::Three(_) => panic!("a test that looks at its server is run by `bed::at_one`"),
         }
     }

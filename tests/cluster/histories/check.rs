@@ -44,6 +44,15 @@ pub(crate) struct Failover {
 }
 
 impl Failover {
+    /// Before that no replica has taken its place.
+    fn promoted(&self) -> u64 {
+        self.at + PROMOTED_AFTER
+    }
+
+    fn is_before_resumed(&self, section: &Section) -> bool {
+        section.entered < self.resumed.unwrap_or(u64::MAX)
+    }
+
     fn concerns(&self, name: &str) -> bool {
         let slot = slot_of(name);
         self.slots.iter().any(|range| range.contains(&slot))
@@ -120,26 +129,38 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
 /// Whose grant the new primary does not know, of two.
 fn strangers(first: &Section, second: &Section, failover: Option<&Failover>, all: &[Section]) -> Vec<Stranger> {
     let Some(failover) = failover else { return Vec::new() };
-    let from = failover.at + PROMOTED_AFTER;
-    let resumed = failover.resumed.unwrap_or(u64::MAX);
-    let is_before = |section: &Section| section.entered < resumed;
+    let from = failover.promoted();
+    let is_before = |section: &Section| failover.is_before_resumed(section);
     // What was granted when the old primary was away was granted by the new one.
     let candidates = match (first.entered < from, is_before(first), is_before(second)) {
         (true, ..) => vec![first],
         (false, true, false) => vec![second],
         _ => vec![first, second],
     };
-    let stranger = |section: &Section| {
-        let is_new = |one: &Section| is_before(one) || one.entered > resumed.saturating_add(HEARD_AFTER);
-        let there = |one: &&Section| one.entered > from && is_new(one) && failover.concerns(&one.name);
-        let answers = all.iter().filter(there).filter(|one| one.entered < section.ended);
-        let answered = |own: bool| {
-            let who = answers.clone().filter(|one| !own || one.process() == section.process());
-            who.map(|one| one.entered.max(section.entered)).min()
-        };
-        Stranger { section: section.clone(), answered: answered(true), answered_anybody: answered(false) }
+    candidates.into_iter().map(|section| stranger(section, failover, all)).collect()
+}
+
+/// When the new primary answered, by who came in there while this one was inside.
+fn stranger(section: &Section, failover: &Failover, all: &[Section]) -> Stranger {
+    let heard = failover.resumed.map_or(u64::MAX, |resumed| resumed + HEARD_AFTER);
+    let is_new = |one: &Section| failover.is_before_resumed(one) || one.entered > heard;
+    let there = |one: &&Section| one.entered > failover.promoted() && is_new(one) && failover.concerns(&one.name);
+    let answers = all.iter().filter(there).filter(|one| one.entered < section.ended);
+    let answered = |own: bool| {
+        let who = answers.clone().filter(|one| !own || one.process() == section.process());
+        who.map(|one| one.entered.max(section.entered)).min()
     };
-    candidates.into_iter().map(stranger).collect()
+    Stranger { section: section.clone(), answered: answered(true), answered_anybody: answered(false) }
+}
+
+/// All who were told, behind a failover, that their locks are lost, whether or not somebody else was inside.
+pub(crate) fn told(sections: &[Section], failovers: &[Failover]) -> Vec<Stranger> {
+    let lost = sections.iter().filter(|section| section.lost);
+    lost.filter_map(|section| {
+        let failover = failovers.iter().rfind(|one| one.at < section.ended && one.concerns(&section.name))?;
+        Some(stranger(section, failover, sections))
+    })
+    .collect()
 }
 
 /// How often a number came that was not larger than all before it.

@@ -1,0 +1,122 @@
+//! How soon the news of a promotion is heard, and how often servers are asked for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Net, Server};
+use crate::config::Sharded;
+use crate::names::LockName;
+use crate::topology::address::Address;
+use crate::topology::cluster::{Cluster, Settings};
+use crate::topology::member::Subscriber as _;
+use crate::world::Machine;
+
+/// What each server says: three primaries, and the replica of the last one, which has its slots once it is promoted.
+fn tell(servers: &[Arc<Server>], promoted: bool) {
+    let (third, fourth) = if promoted { ("", " 10001-16383") } else { (" 10001-16383", "") };
+    let role = if promoted { "master - 0 0 9" } else { "slave n2 0 0 2" };
+    for (n, server) in servers.iter().enumerate() {
+        let text = format!(
+            "n0 10.0.0.0:1@11 master - 0 0 1 connected 0-5000\n\
+             n1 10.0.0.1:1@11 master - 0 0 1 connected 5001-10000\n\
+             n2 10.0.0.2:1@11 master - 0 0 2 connected{third}\n\
+             n3 10.0.0.3:1@11 {role} connected{fourth}\n"
+        );
+        *server.nodes.lock() = text.replace(&format!("10.0.0.{n}:1@11 "), &format!("10.0.0.{n}:1@11 myself,"));
+    }
+}
+
+const MEMBERS: usize = 3;
+
+struct Rig {
+    cluster: Arc<Cluster>,
+    servers: Vec<Arc<Server>>,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let servers: Vec<_> = (0..=MEMBERS).map(|_| Arc::<Server>::default()).collect();
+        let named = servers.iter().enumerate().map(|(n, server)| (format!("10.0.0.{n}:1"), Arc::clone(server)));
+        let net = Net(Arc::new(named.collect()));
+        tell(&servers, false);
+        let settings = Settings {
+            seeds: vec![Address::new("10.0.0.0", 1).unwrap()],
+            command_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(3),
+            scan_interval: Duration::from_secs(5),
+            sharded: Sharded::On,
+            coalesce: None,
+        };
+        let cluster = Cluster::start(settings, Arc::new(net), Arc::new(Machine)).await.unwrap();
+        Self { cluster, servers }
+    }
+
+    /// The last primary stops, and its connection is given up.
+    fn stop(&self, name: &LockName) {
+        self.servers[2].is_stopped.store(true, Ordering::Relaxed);
+        self.cluster.went_away(self.cluster.placement(name).member);
+    }
+
+    /// How often each of the servers was asked within that time.
+    async fn asked_within(&self, time: Duration) -> Vec<usize> {
+        for server in &self.servers {
+            *server.asked.lock() = 0;
+        }
+        tokio::time::sleep(time).await;
+        self.servers.iter().map(|server| *server.asked.lock()).collect()
+    }
+}
+
+/// A name that is the last primary's.
+fn name() -> Arc<LockName> {
+    let mut names = (0..).map(|n| LockName::new("", &format!("orders:{n}")));
+    names.find(|name| name.slot() > 10_000).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_news_of_a_promotion_is_heard_within_an_eighth_of_a_second() {
+    let mut slowest = Duration::ZERO;
+    for round in 0..30 {
+        let (rig, name) = (Rig::start().await, name());
+        rig.stop(&name);
+        let before = rig.cluster.placement(&name).member;
+        tokio::time::sleep(Duration::from_millis(700 + 17 * round)).await;
+        // The new primary tells all others at once.
+        tell(&rig.servers, true);
+        let promoted = Instant::now();
+        while rig.cluster.placement(&name).member == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        slowest = slowest.max(promoted.elapsed());
+        rig.cluster.close(Duration::ZERO).await;
+    }
+    println!("heard after {slowest:?} at the latest");
+    assert!(slowest <= Duration::from_millis(125), "heard after {slowest:?}");
+}
+
+/// As often as if three were asked every 200 ms: there may be a thousand clients.
+#[tokio::test(start_paused = true)]
+async fn servers_are_asked_fifteen_times_a_second_while_one_is_away() {
+    let (rig, name) = (Rig::start().await, name());
+    rig.stop(&name);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = rig.asked_within(Duration::from_secs(10)).await;
+    assert!(asked.iter().sum::<usize>() <= 170, "{asked:?}");
+    assert!((20..=50).contains(&asked[2]), "one that has stopped is tried, and not flooded: {asked:?}");
+    println!("{asked:?}");
+    assert_eq!(asked[3], 0, "no connection is made to replicas while a primary answers: {asked:?}");
+
+    // While none answers, all who are known are asked, as seldom as ever.
+    for server in &rig.servers[..2] {
+        server.is_stopped.store(true, Ordering::Relaxed);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = rig.asked_within(Duration::from_secs(10)).await;
+    // By their connections, and by others that are made for that.
+    assert!(asked[..MEMBERS].iter().all(|times| (10..=40).contains(times)), "{asked:?}");
+    assert!((5..=20).contains(&asked[3]), "{asked:?}");
+    rig.cluster.close(Duration::ZERO).await;
+}
