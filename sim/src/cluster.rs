@@ -155,9 +155,15 @@ impl SimCluster {
         self.state.lock().replica_of.iter().position(|of| *of == Some(primary))
     }
 
-    /// Every key of the primaries, sorted.
+    /// Every key that is in the slots of its node, sorted: not what a promotion has brought back of slots that had been moved away.
     pub fn keys(&self) -> Vec<Vec<u8>> {
-        let mut keys: Vec<_> = self.primaries().into_iter().flat_map(|node| self.nodes[node].keys()).collect();
+        let of = |node: usize| {
+            let has = move |key: &Vec<u8>| {
+                self.nodes[node].change(|core, _| core.place().owner(place::slot_of(key)) == Some(node))
+            };
+            self.nodes[node].keys().into_iter().filter(has)
+        };
+        let mut keys: Vec<_> = self.primaries().into_iter().flat_map(of).collect();
         keys.sort();
         keys
     }

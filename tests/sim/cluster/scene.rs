@@ -129,7 +129,11 @@ impl Scene {
         }
         // What counts a fenced lock's sections stays (M3).
         for key in self.cluster.keys().into_iter().filter(|key| !key.starts_with(b"redisson_lock_token:")) {
-            left += &format!("key {}; ", String::from_utf8_lossy(&key));
+            let node = self.cluster.node(self.cluster.owner(SimCluster::slot_of(&key)));
+            let content =
+                [node.command(&[b"hgetall", &key]), node.command(&[b"zrange", &key, b"0", b"-1", b"withscores"])];
+            let content = content.into_iter().find(|reply| reply.error().is_none());
+            left += &format!("key {} {content:?}, {} ms left; ", String::from_utf8_lossy(&key), node.pttl(&key));
         }
         for (node, channel) in self.cluster.channels() {
             left += &format!("channel {} at node {node}; ", String::from_utf8_lossy(&channel));
