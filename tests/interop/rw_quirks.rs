@@ -200,10 +200,10 @@ pub async fn rw_the_outer_hold_stays_watched(version: &str) {
         let (theirs, ours) = (Doc::new(&rig, &a), Doc::new(&rig, &b));
         let (java, owner) = (theirs.java(0, half, 1), client.owner());
         replied(java.lock()).await;
-        replied(java.lock_for(ms(400))).await;
+        replied(java.lock_for(ms(2_000))).await;
         replied(java.unlock()).await;
         let guard = enter(&client, half, ours.name, &owner, None).await;
-        enter(&client, half, ours.name, &owner, Some(ms(400))).await.unlock().await.expect("held");
+        enter(&client, half, ours.name, &owner, Some(ms(2_000))).await.unlock().await.expect("held");
         tokio::join!(
             lapses(&theirs, "keep the outer hold"),
             stays(&ours, |seen| seen.mode() == Some(half.as_str()) && seen.ttl > 0)

@@ -54,7 +54,8 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
     let rig = Rig::start(vec![options]).await;
     let (client, listener) = (rig.watched_client(WATCHDOG).await, Listener::open(&rig.server).await);
     let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
-    for step in [Lock, Leased(300), Unlock] {
+    // Long enough to be given back in, and shorter than the look below.
+    for step in [Lock, Leased(2_000), Unlock] {
         theirs.take(step).await;
         ours.take(step).await;
     }

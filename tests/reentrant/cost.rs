@@ -124,8 +124,10 @@ async fn passing_on_inside_a_process_costs_nothing() {
     reentrant(async |bed| {
         begin(bed).await;
         let all = passed_on(bed, Flavour::Reentrant).await;
-        assert_eq!(all.get("evalsha"), None, "{all:?}");
-        assert!(all.get("subscribe").copied().unwrap_or_default() <= 1, "{all:?}");
+        // One that a busy machine lets wait for long enough subscribes, and looks once.
+        let [scripts, subscribed] =
+            ["evalsha", "subscribe"].map(|command| all.get(command).copied().unwrap_or_default());
+        assert!(scripts <= subscribed && subscribed <= 1, "{all:?}");
     })
     .await;
 }

@@ -43,8 +43,8 @@ struct Place {
 }
 
 /// Who does not wait is told that the keys of a lock are in two places.
-fn refused(error: &Error, is_open: bool) -> String {
-    assert!(is_open && error.is_retryable(), "{error:?}");
+fn refused(error: &Error, is_open: bool, told: &[String]) -> String {
+    assert!(is_open && error.is_retryable(), "{error:?} after {told:#?}");
     format!("not now: {error}")
 }
 
@@ -69,11 +69,11 @@ async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
                     place.held = had;
                     format!("held: {}", place.held.is_some())
                 }
-                Err(error) => refused(&error, place.is_open),
+                Err(error) => refused(&error, place.is_open, &told),
             },
             0..4 if flavour != Flavour::Read => match lock(client, flavour, name).try_lock().await {
                 Ok(had) => format!("busy: {}", had.is_none()),
-                Err(error) => refused(&error, place.is_open),
+                Err(error) => refused(&error, place.is_open, &told),
             },
             4..6 if place.held.is_some() && place.waits.is_none() && flavour != Flavour::Read => {
                 let lock = lock(client, flavour, name);
