@@ -1,23 +1,25 @@
 //! A cluster to which things happen, simulated or real.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use distlock::Client;
 use distlock_sim::{LinkOptions, SimCluster};
-use distlock_support::{Cluster, ClusterOptions, slot_of};
+use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 use parking_lot::Mutex;
 
 /// Short, because every step of a real one takes so long at the least.
 const NODE_TIMEOUT: u64 = 500;
 
-/// For so long a replica of Redis 7.0 that has been elected takes over once more without being elected, and without a new epoch: then
-/// the primary that it replaces, started again without its data, takes everything back.
-const VOTES_STAY: Duration = Duration::from_millis(2_500);
+/// For so long Redis 7.0 counts the votes that a replica had the last time. Asked to take over once more within that, it leaves its
+/// primary paused; as the successor of a dead one it takes over without a new epoch, and the dead one, started again without its data,
+/// takes everything back.
+const VOTES_STAY: Duration = Duration::from_millis(4_500);
 
 pub enum Net {
     Sim(SimCluster),
-    /// With the moment of its last election.
-    Real(Cluster, Mutex<Option<Instant>>),
+    /// With the moment of its last election for each node, by its id.
+    Real(Cluster, Mutex<BTreeMap<String, Instant>>),
 }
 
 impl Net {
@@ -128,8 +130,8 @@ impl Net {
             Self::Real(cluster, elected) => {
                 let primary = cluster.primary_of(name).await;
                 let replica = cluster.replicas_of(primary).await[0];
+                votes_forgotten(elected, replica).await;
                 cluster.failover(replica).await;
-                *elected.lock() = Some(Instant::now());
             }
         }
     }
@@ -148,10 +150,7 @@ impl Net {
             }
             Self::Real(cluster, elected) => {
                 let primary = cluster.primary_of(name).await;
-                let election = *elected.lock();
-                if let Some(left) = election.and_then(|at| VOTES_STAY.checked_sub(at.elapsed())) {
-                    tokio::time::sleep(left).await;
-                }
+                votes_forgotten(elected, cluster.replicas_of(primary).await[0]).await;
                 // Its replica has all that it has answered: WAIT vouches for what was written before this connection's last write.
                 let _: i64 = primary.admin().cmd(&["PUBLISH", "so far", ""]).await;
                 let replicas: i64 = primary.admin().cmd(&["WAIT", "1", "10000"]).await;
@@ -162,10 +161,18 @@ impl Net {
                 let after = promotion.node.admin().keys().await;
                 let gone: Vec<_> = before.iter().filter(|key| !after.contains(key)).collect();
                 assert!(gone.is_empty(), "the promotion of {} has lost {gone:?}", promotion.node.addr());
-                *elected.lock() = Some(Instant::now());
                 cluster.restart(primary);
                 cluster.whole().await;
             }
         }
     }
+}
+
+/// Waits until an election of this node counts that it may have had before; it is elected next.
+async fn votes_forgotten(elected: &Mutex<BTreeMap<String, Instant>>, node: &Node) {
+    let before = elected.lock().get(node.id()).copied();
+    if let Some(left) = before.and_then(|at| VOTES_STAY.checked_sub(at.elapsed())) {
+        tokio::time::sleep(left).await;
+    }
+    elected.lock().insert(node.id().to_owned(), Instant::now());
 }
