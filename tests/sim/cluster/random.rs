@@ -229,35 +229,35 @@ fn a_seed_leads_to_the_same_again() {
 
 #[test]
 fn slots_that_move_lose_nothing() {
-    seeds(Trouble::Moves, 40);
+    seeds(Trouble::Moves, 25);
 }
 
 #[test]
 fn primaries_that_hand_over_lose_nothing() {
-    seeds(Trouble::Handovers, 40);
+    seeds(Trouble::Handovers, 25);
 }
 
 #[test]
 fn primaries_that_die_let_nobody_in_while_their_replicas_know_all() {
-    seeds(Trouble::Deaths, 40);
+    seeds(Trouble::Deaths, 25);
 }
 
 #[test]
 fn who_is_forgotten_by_a_promotion_is_told_soon() {
-    seeds(Trouble::Losses, 40);
+    seeds(Trouble::Losses, 25);
 }
 
 #[test]
 fn primaries_that_wake_grant_nothing_for_long() {
-    seeds(Trouble::Standstills, 40);
+    seeds(Trouble::Standstills, 25);
 }
 
 #[test]
 fn primaries_that_are_cut_off_let_nobody_in() {
-    seeds(Trouble::Splits, 40);
+    seeds(Trouble::Splits, 25);
 }
 
 #[test]
 fn all_of_it_at_once() {
-    seeds(Trouble::All, 40);
+    seeds(Trouble::All, 25);
 }
