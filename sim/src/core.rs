@@ -7,17 +7,16 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::commands::{self, Words};
+use super::commands;
 use super::events::{Event, What};
 use super::faults::{LinkOptions, Mishap};
 use super::line::Line;
 use super::lua::{self, Word};
-use super::place::{Gossip, Place, Refusal};
+use super::place::Gossip;
 use super::random::Random;
-use super::reply;
 use super::reply::SimReply;
 use super::store::{Entry, FxMap, Store};
-use distlock::transport::{Arg, Call, Fault, FaultKind, Reply};
+use distlock::transport::{Call, Fault, FaultKind, Reply};
 
 /// The server's wall clock when it is made: some day in November 2023, in microseconds.
 const EPOCH: i64 = 1_700_000_000_000_000;
@@ -335,98 +334,6 @@ impl Core {
                 lua::eval(&mut self.store, &call.script.sha(), call.script.source, keys, args)
             }
         }
-    }
-
-    /// What a server of a cluster answers to commands about that, or instead of running a command that it does not take.
-    fn of_cluster(&mut self, index: usize, call: &Call) -> Option<Result<SimReply, Fault>> {
-        let asking = std::mem::take(&mut self.lines[index].asking);
-        let word = |at: usize| match call.words.get(at) {
-            Some(Arg::Text(text)) => text.clone(),
-            Some(Arg::Int(int)) => Bytes::from(int.to_string()),
-            None => Bytes::new(),
-        };
-        self.store.place.as_mut()?.client = Some(asking);
-        let place = self.store.place.as_deref()?;
-        let text = |text: String| Some(Ok(SimReply::Text(Bytes::from(text))));
-        match call.script.command {
-            Some("CLUSTER") if &*word(0) == b"NODES" => return text(place.nodes()),
-            Some("CLUSTER") => return text(place.info()),
-            Some("PUBSUB") => return Some(Ok(SimReply::List(Vec::new()))),
-            Some("ASKING") => {
-                self.lines[index].asking = true;
-                return Some(Ok(SimReply::ok()));
-            }
-            _ => {}
-        }
-        let outcome = if call.script.command == Some("SPUBLISH") {
-            place.route_channel(&word(0))
-        } else {
-            let keys: Vec<Bytes> = (0..call.keys).map(word).collect();
-            place.route(keys.iter().map(|key| &**key), |key| self.store.has(key))
-        };
-        let refusal = outcome.err()?;
-        tracing::trace!(link = index, script = call.script.name, ?refusal, "the server sent it away");
-        Some(Err(reply::refused(place.text(refusal))))
-    }
-
-    /// One command of a client's in words, `EVAL` among them.
-    pub(super) fn command_of_client(&mut self, asking: bool, words: &[&[u8]]) -> SimReply {
-        let name = words.first().copied().unwrap_or_default();
-        let counted = words.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
-        let script = name.eq_ignore_ascii_case(b"eval").then_some(counted).flatten();
-        let (bytes, ends) = (words.concat(), ends(words));
-        let split = Words::new(&bytes, &ends);
-        if let Some(place) = self.store.place.as_mut() {
-            place.client = Some(asking);
-        }
-        if let Some(place) = self.store.place.as_deref() {
-            let outcome = match (script, commands::channel(&split)) {
-                (Some(count), _) => place.route(words.iter().skip(3).take(count).copied(), |key| self.store.has(key)),
-                (None, Some(channel)) => place.route_channel(channel),
-                (None, None) => place.route(commands::keys(&split), |key| self.store.has(key)),
-            };
-            if let Err(refusal) = outcome {
-                return SimReply::Error(place.text(refusal));
-            }
-        }
-        let reply = match script {
-            Some(count) => {
-                let (keys, args) = words[3..].split_at(count.min(words.len() - 3));
-                let source = String::from_utf8_lossy(words[1]);
-                let sha = Bytes::from(lua::sha1hex(words[1]));
-                let (keys, args) = (keys.iter().map(|word| Word::Text(word)), args.iter().map(|word| Word::Text(word)));
-                lua::eval(&mut self.store, &sha, &source, keys, args)
-            }
-            None => commands::direct(&mut self.store, &split),
-        };
-        if let Some(place) = &mut self.store.place {
-            place.client = None;
-        }
-        self.note();
-        reply
-    }
-
-    /// Why a channel is not served here.
-    pub(super) fn refuses(&self, channel: &[u8]) -> Option<Fault> {
-        let place = self.store.place.as_deref()?;
-        let refusal: Refusal = place.route_channel(channel).err()?;
-        Some(Fault::new(FaultKind::Refused, place.text(refusal)))
-    }
-
-    /// Notes what a replica has now.
-    pub(super) fn note(&mut self) {
-        let Some(past) = &mut self.past else { return };
-        if past.back() != Some(self.store.all()) {
-            past.push_back(self.store.all().clone());
-            if past.len() > PAST {
-                past.pop_front();
-            }
-        }
-    }
-
-    /// Where the server is in its cluster.
-    pub(super) fn place(&mut self) -> &mut Place {
-        self.store.place.as_mut().expect("a node of a cluster has a place in it from its making on")
     }
 
     pub(super) fn leave(&mut self, channel: &Bytes) {

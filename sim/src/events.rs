@@ -213,49 +213,6 @@ impl Core {
         }
     }
 
-    fn tell_of_end(&mut self, index: usize, channel: Bytes, now: Instant) {
-        let line = &mut self.lines[index];
-        let at = (now + line.latency()).max(line.last_message.unwrap_or(now));
-        line.last_message = Some(at);
-        let life = line.life;
-        self.schedule(at, What::Ended { line: index, life, channel });
-    }
-
-    /// The server ends the subscriptions to channels that are not its own any more.
-    pub(super) fn end_subscriptions(&mut self, now: Instant) {
-        for index in 0..self.lines.len() {
-            let ended: Vec<Bytes> = self.lines[index]
-                .subscriptions
-                .iter()
-                .filter(|channel| self.refuses(channel).is_some())
-                .cloned()
-                .collect();
-            for channel in ended {
-                self.lines[index].subscriptions.remove(&channel);
-                if self.lines[index].connected {
-                    self.leave(&channel);
-                    self.tell_of_end(index, channel, now);
-                }
-            }
-        }
-    }
-
-    /// Another node has told of itself.
-    pub(super) fn hear(&mut self, gossip: Gossip, now: Instant) {
-        if self.down {
-            return;
-        }
-        if self.frozen.is_some() {
-            self.unheard.push(gossip);
-            return;
-        }
-        if self.place().hear(&gossip) {
-            // It is the other one's replica now, and has what that has.
-            self.store.clear();
-        }
-        self.end_subscriptions(now);
-    }
-
     /// Breaks the line's connections: what is in flight is lost.
     fn cut(&mut self, index: usize) {
         let line = &mut self.lines[index];

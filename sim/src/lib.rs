@@ -8,6 +8,7 @@ mod faults;
 mod line;
 mod link;
 mod lua;
+mod node;
 mod number;
 mod place;
 mod random;

@@ -1,0 +1,149 @@
+//! A server as a node of a cluster: what it takes, what it sends away, what it ends, and what its replica has.
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::commands::{self, Words};
+use super::core::{Core, PAST, ends};
+use super::events::What;
+use super::lua::{self, Word};
+use super::place::{Gossip, Place, Refusal};
+use super::reply::{self, SimReply};
+use distlock::transport::{Arg, Call, Fault, FaultKind};
+
+impl Core {
+    /// What a server of a cluster answers to commands about that, or instead of running a command that it does not take.
+    pub(super) fn of_cluster(&mut self, index: usize, call: &Call) -> Option<Result<SimReply, Fault>> {
+        let asking = std::mem::take(&mut self.lines[index].asking);
+        let word = |at: usize| match call.words.get(at) {
+            Some(Arg::Text(text)) => text.clone(),
+            Some(Arg::Int(int)) => Bytes::from(int.to_string()),
+            None => Bytes::new(),
+        };
+        self.store.place.as_mut()?.client = Some(asking);
+        let place = self.store.place.as_deref()?;
+        let text = |text: String| Some(Ok(SimReply::Text(Bytes::from(text))));
+        match call.script.command {
+            Some("CLUSTER") if &*word(0) == b"NODES" => return text(place.nodes()),
+            Some("CLUSTER") => return text(place.info()),
+            Some("PUBSUB") => return Some(Ok(SimReply::List(Vec::new()))),
+            Some("ASKING") => {
+                self.lines[index].asking = true;
+                return Some(Ok(SimReply::ok()));
+            }
+            _ => {}
+        }
+        let outcome = if call.script.command == Some("SPUBLISH") {
+            place.route_channel(&word(0))
+        } else {
+            let keys: Vec<Bytes> = (0..call.keys).map(word).collect();
+            place.route(keys.iter().map(|key| &**key), |key| self.store.has(key))
+        };
+        let refusal = outcome.err()?;
+        tracing::trace!(link = index, script = call.script.name, ?refusal, "the server sent it away");
+        Some(Err(reply::refused(place.text(refusal))))
+    }
+
+    /// One command of a client's in words, `EVAL` among them.
+    pub(super) fn command_of_client(&mut self, asking: bool, words: &[&[u8]]) -> SimReply {
+        let name = words.first().copied().unwrap_or_default();
+        let counted = words.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+        let script = name.eq_ignore_ascii_case(b"eval").then_some(counted).flatten();
+        let (bytes, ends) = (words.concat(), ends(words));
+        let split = Words::new(&bytes, &ends);
+        if let Some(place) = self.store.place.as_mut() {
+            place.client = Some(asking);
+        }
+        if let Some(place) = self.store.place.as_deref() {
+            let outcome = match (script, commands::channel(&split)) {
+                (Some(count), _) => place.route(words.iter().skip(3).take(count).copied(), |key| self.store.has(key)),
+                (None, Some(channel)) => place.route_channel(channel),
+                (None, None) => place.route(commands::keys(&split), |key| self.store.has(key)),
+            };
+            if let Err(refusal) = outcome {
+                return SimReply::Error(place.text(refusal));
+            }
+        }
+        let reply = match script {
+            Some(count) => {
+                let (keys, args) = words[3..].split_at(count.min(words.len() - 3));
+                let source = String::from_utf8_lossy(words[1]);
+                let sha = Bytes::from(lua::sha1hex(words[1]));
+                let (keys, args) = (keys.iter().map(|word| Word::Text(word)), args.iter().map(|word| Word::Text(word)));
+                lua::eval(&mut self.store, &sha, &source, keys, args)
+            }
+            None => commands::direct(&mut self.store, &split),
+        };
+        if let Some(place) = &mut self.store.place {
+            place.client = None;
+        }
+        self.note();
+        reply
+    }
+
+    /// Why a channel is not served here.
+    pub(super) fn refuses(&self, channel: &[u8]) -> Option<Fault> {
+        let place = self.store.place.as_deref()?;
+        let refusal: Refusal = place.route_channel(channel).err()?;
+        Some(Fault::new(FaultKind::Refused, place.text(refusal)))
+    }
+
+    /// Notes what a replica has now.
+    pub(super) fn note(&mut self) {
+        let Some(past) = &mut self.past else { return };
+        if past.back() != Some(self.store.all()) {
+            past.push_back(self.store.all().clone());
+            if past.len() > PAST {
+                past.pop_front();
+            }
+        }
+    }
+
+    /// Where the server is in its cluster.
+    pub(super) fn place(&mut self) -> &mut Place {
+        self.store.place.as_mut().expect("a node of a cluster has a place in it from its making on")
+    }
+
+    pub(super) fn tell_of_end(&mut self, index: usize, channel: Bytes, now: Instant) {
+        let line = &mut self.lines[index];
+        let at = (now + line.latency()).max(line.last_message.unwrap_or(now));
+        line.last_message = Some(at);
+        let life = line.life;
+        self.schedule(at, What::Ended { line: index, life, channel });
+    }
+
+    /// The server ends the subscriptions to channels that are not its own any more.
+    pub(super) fn end_subscriptions(&mut self, now: Instant) {
+        for index in 0..self.lines.len() {
+            let ended: Vec<Bytes> = self.lines[index]
+                .subscriptions
+                .iter()
+                .filter(|channel| self.refuses(channel).is_some())
+                .cloned()
+                .collect();
+            for channel in ended {
+                self.lines[index].subscriptions.remove(&channel);
+                if self.lines[index].connected {
+                    self.leave(&channel);
+                    self.tell_of_end(index, channel, now);
+                }
+            }
+        }
+    }
+
+    /// Another node has told of itself.
+    pub(super) fn hear(&mut self, gossip: Gossip, now: Instant) {
+        if self.down {
+            return;
+        }
+        if self.frozen.is_some() {
+            self.unheard.push(gossip);
+            return;
+        }
+        if self.place().hear(&gossip) {
+            // It is the other one's replica now, and has what that has.
+            self.store.clear();
+        }
+        self.end_subscriptions(now);
+    }
+}
