@@ -81,10 +81,10 @@ impl Client {
     }
 
     /// A client of a cluster whose servers it reaches by this connector, with this clock and these random numbers, on the current
-    /// runtime. `seeds`: `host:port` of some of its servers. Nothing is probed. Options that are about connections are the connector's
-    /// to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
+    /// runtime. `seeds`: `host:port` of some of its servers. What this login may do is not probed. Options that are about connections
+    /// are the connector's to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
     ///
-    /// *Cost*: a connection to each seed, which ends again. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for
+    /// *Cost*: a connection to each seed, which ends again, and one to each primary. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for
     /// options or seeds that cannot work, or without a runtime; as [`connect`](Self::connect) of a cluster that cannot be reached.
     #[cfg(feature = "unstable-transport")]
     pub async fn over_cluster(
@@ -96,7 +96,8 @@ impl Client {
         options.validate()?;
         Home::here()?;
         let no_seed = || Error::config("the servers of a cluster are named by host:port");
-        let seeds = ClusterUrl::read(&format!("redis-cluster://{}", seeds.join(",")))?.ok_or_else(no_seed)?.seeds;
+        let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));
+        let seeds: Vec<Address> = seeds.iter().map(read).collect::<Option<_>>().ok_or_else(no_seed)?;
         Self::start_cluster(seeds, connector, world, options).await
     }
 

@@ -10,7 +10,6 @@ use distlock::{Client, Options};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::core::PAST;
 use super::events::What;
 use super::faults::LinkOptions;
 use super::place::{self, Gossip, Moving, Peer, Place, SLOTS};
@@ -24,6 +23,9 @@ const GOSSIP_TAKES: Duration = Duration::from_millis(100);
 
 /// After so long a node that hears of no other one takes itself for the one that is cut off.
 const NODE_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// So long a node that was cut off serves nobody yet.
+const REJOINS_AFTER: Duration = Duration::from_millis(500);
 
 /// So long a node that has started serves nobody.
 const SERVES_AFTER: Duration = Duration::from_secs(2);
@@ -100,7 +102,7 @@ impl SimCluster {
         place::slot_of(name)
     }
 
-    /// A node, to be looked at, stopped, frozen or changed by itself.
+    /// A node, to be looked at, stopped, frozen or changed by itself; it is started again by [`start`](Self::start).
     ///
     /// # Panics
     /// Where there is no node of this number.
@@ -132,7 +134,8 @@ impl SimCluster {
         self.link(LinkOptions::default()).client(|_: &mut Options| {}).await
     }
 
-    /// The node that has a slot: of those that think so, the one with the newest right to it, whether it answers or not.
+    /// The node that has a slot: of those that think so, the one with the newest right to it, whether it answers or not. There always is
+    /// one: slots are given up only to another node.
     pub fn owner(&self, slot: u16) -> usize {
         let claims = (0..self.len()).filter_map(|node| {
             self.nodes[node].change(|core, _| {
@@ -238,14 +241,15 @@ impl SimCluster {
         });
     }
 
-    /// The replica takes the place of a primary, without the last writes of that: `lost` of them. Whether the primary is dead, stands
-    /// still or goes on, it knows of nothing until it hears of it.
+    /// The replica takes the place of a primary, without the last writes of that: `lost` of them, 8 at the most, however old they are,
+    /// and whatever it wrote while it was isolated. Whether the primary is dead, stands still or goes on, it knows of nothing until it
+    /// hears of it.
     pub fn promote(&self, primary: usize, lost: usize) {
         let Some(replica) = self.replica(primary) else { return };
         let epoch = self.next_epoch();
         let all = self.nodes[primary].change(|core, _| {
             let past = core.past.as_ref().filter(|past| !past.is_empty())?;
-            past.get((past.len() - 1).saturating_sub(lost.min(PAST))).cloned()
+            past.get((past.len() - 1).saturating_sub(lost)).cloned()
         });
         let slots = self.nodes[primary].change(|core, _| core.place().gossip());
         self.nodes[replica].change(|core, _| {
@@ -261,18 +265,17 @@ impl SimCluster {
             state.replica_of[primary] = Some(replica);
         }
         self.spread(replica);
-        self.set_failed(primary, false);
     }
 
-    /// The nodes agree that one has failed, or that it has not. With `serves` off, none of the others serves anybody meanwhile:
-    /// `cluster-require-full-coverage yes`.
+    /// The other nodes agree that one has failed, or that it has not. They go on serving: see [`serve`](Self::serve).
     pub fn set_failed(&self, failed: usize, is_failed: bool) {
-        for node in 0..self.len() {
+        for node in (0..self.len()).filter(|node| *node != failed) {
             self.tell(node, Gossip::Failed { node: failed, failed: is_failed });
         }
     }
 
-    /// Whether the cluster serves, by all that its nodes know, but for those that are isolated.
+    /// Whether the cluster serves, by all that its nodes know, but for those that are isolated: none does while a primary is away, where
+    /// `cluster-require-full-coverage` is on.
     pub fn serve(&self, serves: bool) {
         let isolated = self.state.lock().isolated.clone();
         for (node, _) in self.nodes.iter().zip(isolated).filter(|(_, isolated)| !isolated) {
@@ -280,24 +283,29 @@ impl SimCluster {
         }
     }
 
-    /// Cuts a node off from the others, or heals that. Its clients reach it all the same; after 400 ms (the `cluster-node-timeout`) it
-    /// serves them no more, and does so again as long after it has been healed.
+    /// Cuts a node off from the others, its replica among them, or heals that. Its clients reach it all the same; after 400 ms (the
+    /// `cluster-node-timeout`) it serves them no more, and does so again 500 ms after it has been healed.
     pub fn isolate(&self, node: usize, cut: bool) {
         self.state.lock().isolated[node] = cut;
-        let serves = Gossip::Serves(!cut);
-        self.nodes[node].change(|core, now| core.schedule(now + NODE_TIMEOUT, What::Heard(serves)));
+        let takes = if cut { NODE_TIMEOUT } else { REJOINS_AFTER };
+        self.nodes[node].change(|core, now| {
+            core.note();
+            core.unreplicated = cut;
+            core.schedule(now + takes, What::Heard(Gossip::Serves(!cut)));
+        });
         if !cut {
             self.spread(node);
             self.catch_up(node);
         }
     }
 
-    /// Starts a node again that was stopped, with its data. It takes itself for what it was until it hears of the others, and serves
-    /// nobody at first, as Redis does.
-    pub fn start(&self, node: usize) {
+    /// Starts a node again that was stopped, with its data or empty. It takes itself for what it was until it hears of the others, and
+    /// serves nobody at first, as Redis does. Not [`SimServer::start`], by which it would hear of nothing.
+    pub fn start(&self, node: usize, keep_data: bool) {
+        self.set_failed(node, false);
         self.nodes[node].change(|core, now| {
             core.place().serves = false;
-            core.start(true, now);
+            core.start(keep_data, now);
             core.schedule(now + SERVES_AFTER, What::Heard(Gossip::Serves(true)));
         });
         self.catch_up(node);
@@ -366,7 +374,7 @@ impl fmt::Debug for SimCluster {
     }
 }
 
-/// The text of an address, as a connector is given it.
+/// The node at this address.
 fn node_at(nodes: &[SimServer], address: &str) -> Option<usize> {
     nodes.iter().position(|node| node.address() == address)
 }

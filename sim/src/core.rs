@@ -94,9 +94,11 @@ pub(super) struct Core {
     pub(super) unheard: Vec<Gossip>,
     /// What a replica has had, the newest last.
     pub(super) past: Option<VecDeque<FxMap<Bytes, Entry>>>,
+    /// It is cut off from its replica.
+    pub(super) unreplicated: bool,
 }
 
-/// So many writes can be lost with a primary.
+/// So many writes can be lost with a primary, at the most.
 pub(super) const PAST: usize = 8;
 
 impl Core {
@@ -119,6 +121,7 @@ impl Core {
             overheard: None,
             unheard: Vec::new(),
             past: None,
+            unreplicated: false,
         }
     }
 
@@ -292,15 +295,11 @@ impl Core {
             Request::Run(call) => {
                 self.scripts += 1;
                 self.tick(now);
-                let reply = match self.of_cluster(index, call) {
-                    Some(told) => told?,
-                    None => self.run(call),
-                };
-                if let Some(place) = &mut self.store.place {
-                    place.client = None;
-                }
-                self.note();
+                let told = self.of_cluster(index, call);
+                let told = told.unwrap_or_else(|| Ok(self.run(call)));
+                self.end_of_command();
                 self.spread(now);
+                let reply = told?;
                 tracing::trace!(link = index, script = call.script.name, words = ?call.words, ?reply, "the server ran");
                 reply.into_engine()
             }

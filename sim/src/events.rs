@@ -217,6 +217,7 @@ impl Core {
     fn cut(&mut self, index: usize) {
         let line = &mut self.lines[index];
         line.life += 1;
+        line.asking = false;
         line.stalled = line.stalled.take().map(|_| Vec::new());
         (line.last_in, line.last_out, line.last_message, line.last_change) = (None, None, None, None);
         line.fail_pending(FaultKind::Lost, "the connection broke");

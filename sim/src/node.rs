@@ -61,7 +61,9 @@ impl Core {
                 (None, None) => place.route(commands::keys(&split), |key| self.store.has(key)),
             };
             if let Err(refusal) = outcome {
-                return SimReply::Error(place.text(refusal));
+                let text = place.text(refusal);
+                self.end_of_command();
+                return SimReply::Error(text);
             }
         }
         let reply = match script {
@@ -74,11 +76,16 @@ impl Core {
             }
             None => commands::direct(&mut self.store, &split),
         };
+        self.end_of_command();
+        reply
+    }
+
+    /// What comes next is nobody's command, and the replica has what was written.
+    pub(super) fn end_of_command(&mut self) {
         if let Some(place) = &mut self.store.place {
             place.client = None;
         }
         self.note();
-        reply
     }
 
     /// Why a channel is not served here.
@@ -88,12 +95,12 @@ impl Core {
         Some(Fault::new(FaultKind::Refused, place.text(refusal)))
     }
 
-    /// Notes what a replica has now.
+    /// Notes what a replica has now, unless it hears nothing of its primary.
     pub(super) fn note(&mut self) {
-        let Some(past) = &mut self.past else { return };
+        let Some(past) = self.past.as_mut().filter(|_| !self.unreplicated) else { return };
         if past.back() != Some(self.store.all()) {
             past.push_back(self.store.all().clone());
-            if past.len() > PAST {
+            if past.len() > PAST + 1 {
                 past.pop_front();
             }
         }

@@ -107,7 +107,7 @@ impl Place {
         Gossip::Node { node: self.me, epoch, replica_of, slots: self.slots() }
     }
 
-    /// Takes over the slots of a primary, or gives up its own to follow another one.
+    /// Takes over the slots of a primary.
     pub(super) fn become_primary(&mut self, of: usize, epoch: u64) {
         let me = &mut self.peers[self.me];
         (me.replica_of, me.epoch) = (None, epoch);
@@ -116,6 +116,7 @@ impl Place {
         }
     }
 
+    /// Gives up its slots to another primary, and follows that.
     pub(super) fn become_replica(&mut self, of: usize) {
         let me = self.me;
         self.peers[me].replica_of = Some(of);
@@ -248,12 +249,13 @@ impl Place {
         for (number, Peer { id, address, epoch, replica_of, failed }) in self.peers.iter().enumerate() {
             let myself = if number == self.me { "myself," } else { "" };
             let role = if replica_of.is_some() { "slave" } else { "master" };
+            let link = if *failed { "disconnected" } else { "connected" };
             let failed = if *failed { ",fail" } else { "" };
             let primary = replica_of.map_or("-", |of| &self.peers[of].id);
             let epoch = replica_of.map_or(*epoch, |of| self.peers[of].epoch);
             let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
             // Writing into a text cannot fail.
-            let _ = write!(text, "{id} {address}@1{port} {myself}{role}{failed} {primary} 0 0 {epoch} connected");
+            let _ = write!(text, "{id} {address}@1{port} {myself}{role}{failed} {primary} 0 0 {epoch} {link}");
             for (first, last) in &pieces[number] {
                 let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
             }

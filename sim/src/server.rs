@@ -190,6 +190,7 @@ impl SimServer {
         let mut core = self.shared.lock();
         core.tick(now);
         let result = act(&mut core);
+        core.note();
         core.spread(now);
         drive(&self.shared, core);
         result

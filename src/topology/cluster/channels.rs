@@ -68,8 +68,9 @@ impl Cluster {
     /// Subscribes to a name's channel. One at a time of `subscribe` and `unsubscribe` for each channel.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let (slot, mut redirects) = (name.slot(), 0);
-        // Another name may have the same channel.
-        let is_shared = self.subscribed.lock().0.contains_key(&(slot, name.channel.clone()));
+        // Another name may have the same channel, and just be taken along with its slot.
+        let before = self.subscribed.lock().0.get(&(slot, name.channel.clone())).map(|place| place.to.is_some());
+        let (is_shared, is_taken_along) = (before.is_some(), before == Some(true));
         loop {
             let nobody = || (Arc::clone(&self.nobody), 0);
             let (member, generation) = self.slot_now(slot).unwrap_or_else(nobody);
@@ -78,6 +79,10 @@ impl Cluster {
             self.subscribed.lock().0.insert((slot, name.channel.clone()), place);
             let fault = match member.transport().subscribe(name.channel.clone()).await {
                 Ok(()) => {
+                    if is_taken_along {
+                        // This one has taken its place: what was announced in between, that name has not heard.
+                        self.notify(|listener| listener.resubscribed(&name.channel));
+                    }
                     // The slot may have moved before this one was among those that are taken along.
                     if self.slot_now(slot).is_none_or(|(now, ..)| now.id() != member.id()) {
                         self.suspicion.resubscribe([slot]);

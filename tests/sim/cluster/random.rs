@@ -39,7 +39,7 @@ impl Trouble {
     /// For how long two may hold one lock until the one that the servers have forgotten is told.
     const fn told(self) -> Duration {
         match self {
-            Self::Moves | Self::Handovers | Self::Deaths | Self::Splits => Duration::ZERO,
+            Self::Moves | Self::Handovers | Self::Deaths => Duration::ZERO,
             _ => ms(500),
         }
     }
@@ -105,7 +105,8 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
     // What fair locks keep of waiters that are gone runs out by itself.
     scene.settles(ms(300_000)).await;
     let mut wrong = scene.overlaps(trouble.told());
-    if trouble.is_harmless() && scene.lost() > 0 {
+    // A replica that has everything forgets nobody.
+    if (trouble.is_harmless() || trouble == Trouble::Deaths) && scene.lost() > 0 {
         wrong.push(format!("{} guards were told that their lock is lost", scene.lost()));
     }
     for party in &scene.parties {
@@ -142,7 +143,7 @@ async fn happen(scene: &Scene, trouble: Trouble, dice: &mut Numbers) {
             cluster.node(primary).stop();
             replaced(cluster, primary, lost, dice).await;
             pause(dice, 0, 2_000).await;
-            cluster.start(primary);
+            cluster.start(primary, dice.once_in(2));
         }
         Trouble::Standstills => {
             cluster.node(primary).freeze(true);
@@ -164,7 +165,7 @@ async fn happen(scene: &Scene, trouble: Trouble, dice: &mut Numbers) {
 
 /// The nodes find out that a primary is away, and its replica takes its place.
 async fn replaced(cluster: &SimCluster, primary: usize, lost: usize, dice: &mut Numbers) {
-    pause(dice, 400, 900).await;
+    pause(dice, 300, 900).await;
     cluster.set_failed(primary, true);
     if dice.once_in(2) {
         // As where all slots have to be served: for a moment nobody serves.
@@ -216,6 +217,9 @@ fn seeds(trouble: Trouble, usual: u64) {
     }
     println!("{trouble:?}: {n} seeds, {holds} holds, {lost} lost, {time:?} of virtual time");
     assert!(holds > 0);
+    // Otherwise nothing is shown of who is forgotten.
+    let forgets = matches!(trouble, Trouble::Losses | Trouble::Standstills | Trouble::Splits);
+    assert!(lost > 0 || !forgets || n < usual, "nobody was forgotten");
 }
 
 #[test]
@@ -253,7 +257,7 @@ fn primaries_that_wake_grant_nothing_for_long() {
 }
 
 #[test]
-fn primaries_that_are_cut_off_let_nobody_in() {
+fn what_primaries_grant_that_are_cut_off_is_told_soon() {
     seeds(Trouble::Splits, 25);
 }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// Short, because every step of a real one takes so long at the least.
 const NODE_TIMEOUT: u64 = 500;
 
-/// For so long Redis 7.0 counts the votes that a replica had the last time. Asked to take over once more within that, it leaves its
+/// For so long, four times the node timeout and 4 s at the least, Redis 7.0 counts the votes that a replica had the last time. Asked to take over once more within that, it leaves its
 /// primary paused; as the successor of a dead one it takes over without a new epoch, and the dead one, started again without its data,
 /// takes everything back.
 const VOTES_STAY: Duration = Duration::from_millis(4_500);
@@ -132,6 +132,7 @@ impl Net {
                 let replica = cluster.replicas_of(primary).await[0];
                 votes_forgotten(elected, replica).await;
                 cluster.failover(replica).await;
+                elected.lock().insert(replica.id().to_owned(), Instant::now());
             }
         }
     }
@@ -145,7 +146,7 @@ impl Net {
                 tokio::time::sleep(Duration::from_millis(2 * NODE_TIMEOUT)).await;
                 cluster.set_failed(primary, true);
                 cluster.promote(primary, 0);
-                cluster.start(primary);
+                cluster.start(primary, false);
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
             Self::Real(cluster, elected) => {
@@ -161,6 +162,7 @@ impl Net {
                 let after = promotion.node.admin().keys().await;
                 let gone: Vec<_> = before.iter().filter(|key| !after.contains(key)).collect();
                 assert!(gone.is_empty(), "the promotion of {} has lost {gone:?}", promotion.node.addr());
+                elected.lock().insert(promotion.node.id().to_owned(), Instant::now());
                 cluster.restart(primary);
                 cluster.whole().await;
             }
@@ -168,11 +170,10 @@ impl Net {
     }
 }
 
-/// Waits until an election of this node counts that it may have had before; it is elected next.
+/// Waits until votes that this node may have had before count no more; it is elected next.
 async fn votes_forgotten(elected: &Mutex<BTreeMap<String, Instant>>, node: &Node) {
     let before = elected.lock().get(node.id()).copied();
     if let Some(left) = before.and_then(|at| VOTES_STAY.checked_sub(at.elapsed())) {
         tokio::time::sleep(left).await;
     }
-    elected.lock().insert(node.id().to_owned(), Instant::now());
 }

@@ -188,3 +188,23 @@ async fn a_server_that_is_away_does_not_keep_a_subscription_from_where_its_slot_
     };
     tokio::time::timeout(Duration::from_secs(3), subscribed).await.expect("deaf, though its server is well and known");
 }
+
+#[tokio::test]
+async fn who_was_being_taken_along_looks_when_another_name_of_the_channel_has_subscribed() {
+    let (rig, one) = (Rig::start().await, name());
+    let other = LockName::new("", "{orders:42}");
+    let looks = rig.listen();
+    rig.topology.subscribe(&one).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    *rig.servers[1].gate.lock() = Some(Arc::clone(&gate));
+    let seen = u32::try_from(rig.cluster.placement(&one).generation).unwrap();
+    let (host, port) = Address::split(super::HOSTS[1]).unwrap();
+    rig.cluster.apply_redirect(one.slot(), seen, &Address::new(host, port).unwrap()).await;
+    until(|| rig.cluster.is_under_way(&one)).await;
+    let mut subscribing = Box::pin(rig.topology.subscribe(&other));
+    assert!(futures::poll!(&mut subscribing).is_pending());
+    looks.0.lock().clear();
+    gate.add_permits(16);
+    subscribing.await.unwrap();
+    until(|| looks.0.lock().contains(&one.channel)).await;
+}

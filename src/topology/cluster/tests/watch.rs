@@ -104,7 +104,7 @@ async fn servers_are_asked_fifteen_times_a_second_while_one_is_away() {
     rig.stop(&name);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let asked = rig.asked_within(Duration::from_secs(10)).await;
-    assert!(asked.iter().sum::<usize>() <= 170, "{asked:?}");
+    assert!((130..=170).contains(&asked.iter().sum::<usize>()), "{asked:?}");
     assert!((20..=50).contains(&asked[2]), "one that has stopped is tried, and not flooded: {asked:?}");
     println!("{asked:?}");
     assert_eq!(asked[3], 0, "no connection is made to replicas while a primary answers: {asked:?}");
