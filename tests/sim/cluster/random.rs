@@ -40,6 +40,8 @@ impl Trouble {
     const fn told(self) -> Duration {
         match self {
             Self::Moves | Self::Handovers | Self::Deaths => Duration::ZERO,
+            // Whoever can still reach a primary that is cut off, and asks it nothing, hears of it with the next look at the map.
+            Self::Splits | Self::All => ms(5_500),
             _ => ms(500),
         }
     }
