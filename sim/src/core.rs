@@ -308,6 +308,10 @@ impl Core {
                     tracing::trace!(link = index, ?channel, ?refusal, "the server refused to subscribe it");
                     return Err(refusal);
                 }
+                if self.lines[index].closed {
+                    // On its way when the connection ended, with which the subscription ends.
+                    return Ok(Reply::Nil);
+                }
                 tracing::trace!(link = index, ?channel, "the server subscribed it");
                 if self.lines[index].subscriptions.insert(channel.clone()) {
                     *self.store.audience.entry(channel.clone()).or_default() += 1;

@@ -200,6 +200,8 @@ impl Member {
         let AskingConnection { order, last_used, .. } = &self.asking;
         last_used.store(world.now().as_nanos(), Ordering::Relaxed);
         let there = self.asking_connection(connector, address).await?;
+        // Waited for when the server has lost its slots.
+        let pending = self.liveness.ask(world.now());
         // A command that comes there without its announcement, because the connection broke in between, is sent away again.
         let announced = there.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
         let mut pair = std::pin::pin!(futures::future::join(announced, there.run(call)));
@@ -211,6 +213,12 @@ impl Member {
             Poll::Ready(outcomes) => outcomes,
             Poll::Pending => pair.await,
         };
+        if outcome
+            .as_ref()
+            .map_or_else(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere), |_| true)
+        {
+            pending.answered(world.now());
+        }
         outcome
     }
 

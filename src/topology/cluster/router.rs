@@ -80,8 +80,7 @@ impl Cluster {
                     if let Some(placement) = placement {
                         self.forget_closed(placement.member);
                     }
-                    let message = "the server has left the cluster, or lost its slots, while it was asked".to_owned();
-                    return Err(Fault { kind: FaultKind::Lost, message, ..fault });
+                    return Err(left(fault));
                 }
                 (FaultKind::Lost | FaultKind::TimedOut, _) => {
                     self.suspicion.raise();
@@ -148,6 +147,8 @@ impl Cluster {
         match member.ask(world, &*self.connector, to, call(member.clock())).await {
             Ok(reply) => Ok(Some((reply, member))),
             Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),
+            // Not by the client's end: as above.
+            Err(fault) if fault.kind == FaultKind::Closed && !self.closed.load(Ordering::Relaxed) => Err(left(fault)),
             Err(fault) => match (fault.kind, Redirect::of(&fault.message, to.host())) {
                 (FaultKind::Refused | FaultKind::Elsewhere, redirect) if redirect != Redirect::None => Ok(None),
                 _ => Err(fault),
@@ -166,6 +167,12 @@ impl Cluster {
         // Nobody waits for it: who is not told looks when the lease that was seen ends.
         tokio::spawn(async move { source.transport().run(Call { script: &SPUBLISH, keys: 0, words }).await });
     }
+}
+
+/// What a command is told whose server was closed under it, and not by the client's end.
+fn left(fault: Fault) -> Fault {
+    let message = "the server has left the cluster, or lost its slots, while it was asked".to_owned();
+    Fault { kind: FaultKind::Lost, message, ..fault }
 }
 
 fn open(slot: u16) -> Fault {

@@ -1,5 +1,6 @@
 //! Clusters in virtual time: slots move, primaries hand over, die, stand still and are cut off, under clients that lock.
 
 mod actor;
+mod cases;
 mod random;
 mod scene;

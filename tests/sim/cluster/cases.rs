@@ -1,0 +1,49 @@
+//! Single scenes over a cluster.
+
+use distlock::Acquire;
+use distlock_sim::{LinkOptions, SimCluster};
+use tokio::time::sleep;
+
+use crate::rig::{ms, virtually};
+
+/// Slots are moved to a server that hands over: who was led there by an `ASK` is not told that its client is shut down.
+#[test]
+fn a_server_that_an_ask_led_to_hands_over() {
+    for patience in 0..40 {
+        let outcome = virtually(async move || {
+            let cluster = SimCluster::new(1, 3, true);
+            let link = cluster.link(LinkOptions { latency_min: ms(20), latency_max: ms(20), ..LinkOptions::default() });
+            let client = link.client(|_| {}).await.unwrap();
+            let slot = SimCluster::slot_of(b"lock:0");
+            let from = cluster.owner(slot);
+            let to = (from + 1) % 3;
+            let there = (0..).map(|n| format!("n{n}")).find(|n| cluster.owner(SimCluster::slot_of(n.as_bytes())) == to);
+            cluster.open_slot(slot, to);
+            let acquiring = tokio::spawn({
+                let client = client.clone();
+                async move {
+                    // Somebody is led there at any time.
+                    let lock = client.reentrant("lock:0");
+                    for _ in 0..30 {
+                        match lock.acquire(Acquire::new().wait(ms(60_000))).await? {
+                            // What was written there may be lost with it.
+                            Some(guard) => drop(guard.unlock().await),
+                            None => return Ok(false),
+                        }
+                    }
+                    Ok::<bool, distlock::Error>(true)
+                }
+            });
+            // The way there is known, and on it.
+            sleep(ms(100 + patience * 5)).await;
+            cluster.fail_over(to);
+            cluster.settle();
+            let other = client.reentrant(&there.unwrap()).lock().await.map(drop);
+            sleep(ms(1_000)).await;
+            cluster.open_slot(slot, cluster.primaries().into_iter().find(|node| *node != from).unwrap());
+            cluster.close_slot(slot);
+            (acquiring.await.unwrap(), other)
+        });
+        assert!(outcome.0.is_ok() && outcome.1.is_ok(), "{patience} ms: {outcome:?}");
+    }
+}
