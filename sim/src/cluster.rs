@@ -177,10 +177,10 @@ impl SimCluster {
         self.nodes[node].now(|core| core.command_of_client(asking, words))
     }
 
-    /// Begins to move a slot, key by key: `SETSLOT IMPORTING` and `MIGRATING`.
+    /// Begins to move a slot, key by key: `SETSLOT IMPORTING` and `MIGRATING`. Nothing happens where it is there, or that is a replica.
     pub fn open_slot(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
-        if from != to {
+        if from != to && self.primaries().contains(&to) {
             self.nodes[to].change(|core, _| core.place().open(slot, Moving::From(from)));
             self.nodes[from].change(|core, _| core.place().open(slot, Moving::To(to)));
         }
@@ -234,7 +234,10 @@ impl SimCluster {
     pub fn fail_over(&self, primary: usize) {
         let Some(replica) = self.replica(primary) else { return };
         self.promote(primary, 0);
+        let news = self.nodes[replica].change(|core, _| core.place().gossip());
         self.nodes[primary].change(|core, now| {
+            // It hears of both together: who has its slots, and by which right.
+            core.place().hear(&news);
             core.place().become_replica(replica);
             core.store.clear();
             core.end_subscriptions(now);

@@ -152,7 +152,8 @@ impl QueueWait<'_> {
         }
         let since = passed.since.unwrap_or_else(|| entry.confirmed());
         let until = valid_until(since, passed.lease.min(engine.options.watchdog));
-        if until.since(engine.now()) < engine.options.beat() {
+        // The next beat renews it, which may have to wait for one that is under way, and the lease has to last until the answer.
+        if until.since(engine.now()) < engine.options.beat() * 2 {
             return None;
         }
         let doubted = attempts.doubt.is_some();
