@@ -84,8 +84,9 @@ impl Client {
     /// runtime. `seeds`: `host:port` of some of its servers. What this login may do is not probed. Options that are about connections
     /// are the connector's to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
     ///
-    /// *Cost*: a connection to each seed, which ends again, and one to each primary. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for
-    /// options or seeds that cannot work, or without a runtime; as [`connect`](Self::connect) of a cluster that cannot be reached.
+    /// *Cost*: a connection to each seed, which ends again, and one to each primary. *Cancel safety*: dropped, nothing stays. *Errors*:
+    /// [`Error::Config`] for options or seeds that cannot work, or without a runtime; as [`connect`](Self::connect) of a cluster that
+    /// cannot be reached.
     #[cfg(feature = "unstable-transport")]
     pub async fn over_cluster(
         connector: Arc<dyn Connector>,

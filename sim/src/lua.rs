@@ -175,11 +175,8 @@ fn raw(lua: &Lua, args: MultiValue) -> mlua::Result<(Value, Option<String>)> {
             ends.push(bytes.len());
         }
         let words = Words::new(bytes, ends);
-        if let Some(place) = store.place.as_deref().filter(|place| place.client.is_some()) {
-            let outcome = match commands::channel(&words) {
-                Some(channel) => place.route_channel(channel),
-                None => place.route(commands::keys(&words), |key| store.has(key)),
-            };
+        if store.place.as_deref().is_some_and(|place| place.client.is_some()) {
+            let outcome = store.route(commands::channel(&words), commands::keys(&words));
             outcome.map_err(|refusal| Place::text_in_script(refusal).to_owned())?;
         }
         match commands::execute(store, &words) {

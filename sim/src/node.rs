@@ -33,13 +33,9 @@ impl Core {
             }
             _ => {}
         }
-        let outcome = if call.script.command == Some("SPUBLISH") {
-            place.route_channel(&word(0))
-        } else {
-            let keys: Vec<Bytes> = (0..call.keys).map(word).collect();
-            place.route(keys.iter().map(|key| &**key), |key| self.store.has(key))
-        };
-        let refusal = outcome.err()?;
+        let channel = (call.script.command == Some("SPUBLISH")).then(|| word(0));
+        let keys: Vec<Bytes> = (0..call.keys).map(word).collect();
+        let refusal = self.store.route(channel.as_deref(), keys.iter().map(|key| &**key)).err()?;
         tracing::trace!(link = index, script = call.script.name, ?refusal, "the server sent it away");
         Some(Err(reply::refused(place.text(refusal))))
     }
@@ -54,17 +50,14 @@ impl Core {
         if let Some(place) = self.store.place.as_mut() {
             place.client = Some(asking);
         }
-        if let Some(place) = self.store.place.as_deref() {
-            let outcome = match (script, commands::channel(&split)) {
-                (Some(count), _) => place.route(words.iter().skip(3).take(count).copied(), |key| self.store.has(key)),
-                (None, Some(channel)) => place.route_channel(channel),
-                (None, None) => place.route(commands::keys(&split), |key| self.store.has(key)),
-            };
-            if let Err(refusal) = outcome {
-                let text = place.text(refusal);
-                self.end_of_command();
-                return SimReply::Error(text);
-            }
+        let outcome = match script {
+            Some(count) => self.store.route(None, words.iter().skip(3).take(count).copied()),
+            None => self.store.route(commands::channel(&split), commands::keys(&split)),
+        };
+        if let Err(refusal) = outcome {
+            let text = self.place().text(refusal);
+            self.end_of_command();
+            return SimReply::Error(text);
         }
         let reply = match script {
             Some(count) => {

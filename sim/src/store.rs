@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
 
-use super::place::Place;
+use super::place::{Place, Refusal};
 use super::random::Random;
 use super::zset::Zset;
 
@@ -148,6 +148,19 @@ impl Store {
     pub(super) fn has(&self, key: &[u8]) -> bool {
         let now = self.now_ms();
         self.map.get(key).is_some_and(|entry| entry.until.is_none_or(|until| now <= until))
+    }
+
+    /// Whether a command with these keys, or on this channel that is a slot's own, runs here.
+    pub(super) fn route<'a>(
+        &self,
+        channel: Option<&[u8]>,
+        keys: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), Refusal> {
+        match (self.place.as_deref(), channel) {
+            (None, _) => Ok(()),
+            (Some(place), Some(channel)) => place.route_channel(channel),
+            (Some(place), None) => place.route(keys, |key| self.has(key)),
+        }
     }
 
     /// Everything there is, as a replica has it.

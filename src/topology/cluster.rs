@@ -274,8 +274,9 @@ impl State {
         }
     }
 
-    /// Notes what of a view depends on the time: whether hearsay holds against it, and which nodes it does not list. One that none has listed for so long has been told to leave, and its slots are whose
-    /// the others say. A node that is but behind the times lists all but the newest.
+    /// Notes what of a view depends on the time: whether hearsay holds against it, and which nodes it does not list. One that none has
+    /// listed for so long has been told to leave, and its slots are whose the others say. A node that is but behind the times lists all
+    /// but the newest.
     fn prepare(&mut self, view: &SlotView, now: Moment) {
         self.slots.hold_hearsay(self.redirected.is_some_and(|at| now < at + NEWS_TAKES));
         if !self.slots.is_kin(view) {

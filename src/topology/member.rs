@@ -101,6 +101,11 @@ pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
     Redirect::of(error, "") == Redirect::NonLocal
 }
 
+/// True where the server has said something.
+fn is_answer(outcome: &Result<Reply, Fault>) -> bool {
+    outcome.as_ref().map_or_else(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere), |_| true)
+}
+
 /// Lets the next command on its connection see a slot that is being moved there.
 static ASKING: Script = Script::bare("cluster/asking", "ASKING");
 
@@ -181,10 +186,7 @@ impl Member {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = self.transport.run(call).await;
         if let Some(pending) = under_way.pending.take() {
-            match &outcome {
-                Err(fault) if !matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) => pending.failed(),
-                _ => pending.answered(world.now()),
-            }
+            if is_answer(&outcome) { pending.answered(world.now()) } else { pending.failed() }
         }
         outcome
     }
@@ -213,10 +215,7 @@ impl Member {
             Poll::Ready(outcomes) => outcomes,
             Poll::Pending => pair.await,
         };
-        if outcome
-            .as_ref()
-            .map_or_else(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere), |_| true)
-        {
+        if is_answer(&outcome) {
             pending.answered(world.now());
         }
         outcome

@@ -7,7 +7,7 @@ use distlock_support::Numbers;
 use tokio::task::JoinHandle;
 
 use crate::rig::{Second, member, multi, soon};
-use bed::dropped::at_each_await;
+use bed::dropped::{at_each_await, only_left};
 use bed::harm::cut;
 use bed::{Bed, apart, eventually, idle, ms, reentrant, secs};
 
@@ -181,14 +181,6 @@ async fn dropped_waiters_hold_nobody_up() {
     .await;
 }
 
-/// Nothing is held, waited for or under way, and these keys are all there are, with nobody subscribed.
-async fn only(bed: &Bed, client: &Client, keys: &[String], when: &str) {
-    idle(client).await;
-    let expected = async || bed.keys().await == keys && bed.admin.channels().await.is_empty();
-    eventually(&format!("{when}: no other key than {keys:?}"), secs(5), expected).await;
-    eventually(&format!("{when}: no name leaves a trace"), secs(5), async || client.stats().names == 0).await;
-}
-
 /// Dropped at its first await, at its second, and so on; the same with the release. Its members are on primaries of their own, in a
 /// cluster, and free, or somebody else has one of them.
 #[tokio::test]
@@ -215,7 +207,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
                 let waits = at_each_await(
                     async || lock.acquire(how()).await,
                     async |when| {
-                        only(bed, &client, &keys, &when).await;
+                        only_left(bed, &client, &keys, &when).await;
                     },
                 )
                 .await;

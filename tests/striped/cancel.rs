@@ -3,20 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Flavour, Striped};
+use distlock::{Acquire, DistLock, Flavour, Striped};
 use distlock_support::{Numbers, slot_of};
 
 use crate::segments::{SEGMENTS, any};
-use bed::dropped::at_each_await;
-use bed::{Bed, eventually, idle, ms, reentrant, secs};
-
-/// Nothing is held, waited for or under way, and these keys are all there are, with nobody subscribed.
-async fn only(bed: &Bed, client: &Client, keys: &[String], when: &str) {
-    idle(client).await;
-    let expected = async || bed.keys().await == keys && bed.admin.channels().await.is_empty();
-    eventually(&format!("{when}: no other key than {keys:?}"), secs(5), expected).await;
-    eventually(&format!("{when}: no name leaves a trace"), secs(5), async || client.stats().names == 0).await;
-}
+use bed::dropped::{at_each_await, only_left};
+use bed::{eventually, idle, ms, reentrant, secs};
 
 /// Any segment and all of them, dropped at the first await, at the second, and so on; the same with the release. Nobody has a segment,
 /// or somebody has one, or all.
@@ -38,7 +30,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
                 let keys = bed.keys().await;
                 // What is left would outlast the test.
                 let how = |is_free| Acquire::new().lease(secs(60)).wait(if is_free { secs(10) } else { ms(60) });
-                let look = async |when: String| only(bed, &client, &keys, &when).await;
+                let look = async |when: String| only_left(bed, &client, &keys, &when).await;
                 let any = async || Ok(striped.any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
                 let all = striped.all();
                 let waits = [

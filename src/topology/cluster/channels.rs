@@ -93,7 +93,7 @@ impl Cluster {
             };
             self.suspicion.raise();
             redirects += 1;
-            match told(&fault, &member, slot) {
+            match redirected_to(&fault, &member, slot) {
                 Some(to) if redirects <= MOST_REDIRECTS => {
                     member.transport().forget(&name.channel);
                     self.apply_redirect(slot, generation, &to).await;
@@ -195,7 +195,7 @@ impl Cluster {
         self.notify(|listener| listener.resubscribed(&channel));
         let fault = again?;
         self.suspicion.raise();
-        if let Some(address) = told(&fault, &to, slot) {
+        if let Some(address) = redirected_to(&fault, &to, slot) {
             // That has the subscription follow at once.
             self.apply_redirect(slot, generation, &address).await;
         }
@@ -230,7 +230,7 @@ impl Cluster {
 }
 
 /// Where a slot is by what a member said that refused.
-fn told(fault: &Fault, member: &Member, slot: u16) -> Option<Address> {
+fn redirected_to(fault: &Fault, member: &Member, slot: u16) -> Option<Address> {
     match Redirect::of(&fault.message, member.host()) {
         Redirect::Moved { slot: told, to } if told == slot => to,
         _ => None,

@@ -69,6 +69,21 @@ struct Net(Arc<HashMap<String, Arc<Server>>>);
 #[derive(Debug)]
 struct Line(Arc<Server>, Purpose);
 
+impl Net {
+    /// The client's side of it, that was told of the server at this host.
+    async fn cluster(self, seed: &str) -> Arc<Cluster> {
+        let settings = Settings {
+            seeds: vec![Address::new(seed, 1).unwrap()],
+            command_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(3),
+            scan_interval: Duration::from_secs(5),
+            sharded: Sharded::On,
+            coalesce: None,
+        };
+        Cluster::start(settings, Arc::new(self), Arc::new(Machine)).await.unwrap()
+    }
+}
+
 impl Connector for Net {
     fn connect(&self, address: &str, purpose: Purpose) -> BoxFuture<'static, Result<Arc<dyn Transport>>> {
         let line: Arc<dyn Transport> = Arc::new(Line(Arc::clone(&self.0[address]), purpose));
@@ -175,15 +190,7 @@ impl Rig {
             );
         }
         let net = Net(Arc::new(HOSTS.map(str::to_owned).into_iter().zip(servers.clone()).collect()));
-        let settings = Settings {
-            seeds: vec![Address::new("10.0.0.1", 1).unwrap()],
-            command_timeout: Duration::from_secs(3),
-            connect_timeout: Duration::from_secs(3),
-            scan_interval: Duration::from_secs(5),
-            sharded: Sharded::On,
-            coalesce: None,
-        };
-        let cluster = Cluster::start(settings, Arc::new(net), Arc::new(Machine)).await.unwrap();
+        let cluster = net.cluster("10.0.0.1").await;
         let topology = Topology::cluster(Arc::clone(&cluster), Arc::new(Machine));
         Self { cluster, topology, servers }
     }

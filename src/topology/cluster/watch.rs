@@ -128,8 +128,8 @@ pub(super) async fn view_of(
     }
 }
 
-/// What a member tells.
-async fn told(world: &dyn World, address: &Address, member: &Member) -> Option<SlotView> {
+/// Asks a member for its picture; None where it gives none.
+async fn ask_view(world: &dyn World, address: &Address, member: &Member) -> Option<SlotView> {
     let view = view_of(member.run(world, nodes()), address.host()).await;
     view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
 }
@@ -221,7 +221,7 @@ impl Cluster {
             one.map(|(address, member)| (address.clone(), Arc::clone(member)))
         };
         let Some((address, member)) = one else { return false };
-        self.merge_first(iter::once(told(&*world, &address, &member)), ONE_WITHIN).await > 0
+        self.merge_first(iter::once(ask_view(&*world, &address, &member)), ONE_WITHIN).await > 0
     }
 
     /// Asks a few servers for their pictures and takes over what they know better. True when any has answered.
@@ -233,7 +233,7 @@ impl Cluster {
         let world = self.nobody.transport().world();
         members.sort_by_cached_key(|_| world.random());
         for some in members.chunks(ASKED) {
-            let asking = some.iter().map(|(address, member)| told(&*world, address, member));
+            let asking = some.iter().map(|(address, member)| ask_view(&*world, address, member));
             if self.merge_first(asking, ANSWERS_WITHIN).await > 0 {
                 return true;
             }

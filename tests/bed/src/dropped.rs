@@ -40,6 +40,14 @@ pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mu
     }
 }
 
+/// Nothing is held, waited for or under way, and these keys are all there are, with nobody subscribed.
+pub async fn only_left(bed: &Bed, client: &Client, keys: &[String], when: &str) {
+    idle(client).await;
+    let expected = async || bed.keys().await == keys && bed.admin.channels().await.is_empty();
+    eventually(&format!("{when}: no other key than {keys:?}"), secs(5), expected).await;
+    eventually(&format!("{when}: no name leaves a trace"), secs(5), async || client.stats().names == 0).await;
+}
+
 pub async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
     idle(client).await;
     eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;

@@ -8,7 +8,7 @@ use distlock_support::Numbers;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::scene::Scene;
-use crate::rig::{lock, ms};
+use crate::rig::lock;
 
 /// How long an acquire waits: longer than any trouble takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,11 +93,3 @@ impl Actor {
         }
     }
 }
-
-/// A moment in which a task sleeps that nothing else depends on.
-pub async fn pause(dice: &mut Numbers, low: u64, high: u64) {
-    sleep(dice.between(low, high)).await;
-}
-
-/// So long everything goes on undisturbed.
-pub const CALM: Duration = ms(300);

@@ -7,9 +7,16 @@ use distlock_sim::{Chaos, SimCluster};
 use distlock_support::Numbers;
 use tokio::time::{Instant, sleep};
 
-use super::actor::{Actor, CALM, pause};
+use super::actor::Actor;
 use super::scene::Scene;
 use crate::rig::{ms, tasks, virtually};
+
+/// So long nothing happens behind a trouble.
+const CALM: Duration = ms(300);
+
+async fn pause(dice: &mut Numbers, low: u64, high: u64) {
+    sleep(dice.between(low, high)).await;
+}
 
 /// What happens to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, DistLock, Error, Flavour, Guard};
+use distlock::{Error, Flavour, Guard};
 use distlock_support::Numbers;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,18 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// So long a waiter has when the lock is free.
 const SOON: Duration = Duration::from_secs(20);
-
-fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> {
-    match flavour {
-        Flavour::Fair => Box::new(client.fair(name)),
-        Flavour::Read => Box::new(client.rw(name).read()),
-        Flavour::Write => Box::new(client.rw(name).write()),
-        Flavour::Fenced => Box::new(client.fenced(name)),
-        Flavour::Spin => Box::new(client.spin(name)),
-        Flavour::Plain => Box::new(client.plain(name)),
-        _ => Box::new(client.reentrant(name)),
-    }
-}
 
 type Waiting = JoinHandle<distlock::Result<Option<Guard>>>;
 
@@ -64,19 +52,19 @@ async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
         let open = places.iter().position(|place| place.is_open);
         let place = &mut places[n];
         let became = match what {
-            0..4 if place.held.is_none() => match lock(client, flavour, name).lock_for(PATIENCE).await {
+            0..4 if place.held.is_none() => match client.lock(flavour, name).lock_for(PATIENCE).await {
                 Ok(had) => {
                     place.held = had;
                     format!("held: {}", place.held.is_some())
                 }
                 Err(error) => refused(&error, place.is_open, &told),
             },
-            0..4 if flavour != Flavour::Read => match lock(client, flavour, name).try_lock().await {
+            0..4 if flavour != Flavour::Read => match client.lock(flavour, name).try_lock().await {
                 Ok(had) => format!("busy: {}", had.is_none()),
                 Err(error) => refused(&error, place.is_open, &told),
             },
             4..6 if place.held.is_some() && place.waits.is_none() && flavour != Flavour::Read => {
-                let lock = lock(client, flavour, name);
+                let lock = client.lock(flavour, name);
                 place.waits = Some(tokio::spawn(async move { lock.lock_for(SOON * 10).await }));
                 "waits".into()
             }

@@ -7,12 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Net, Server};
-use crate::config::Sharded;
 use crate::names::LockName;
-use crate::topology::address::Address;
-use crate::topology::cluster::{Cluster, Settings};
+use crate::topology::cluster::Cluster;
 use crate::topology::member::Subscriber as _;
-use crate::world::Machine;
 
 /// What each server says: three primaries, and the replica of the last one, which has its slots once it is promoted.
 fn tell(servers: &[Arc<Server>], promoted: bool) {
@@ -42,15 +39,7 @@ impl Rig {
         let named = servers.iter().enumerate().map(|(n, server)| (format!("10.0.0.{n}:1"), Arc::clone(server)));
         let net = Net(Arc::new(named.collect()));
         tell(&servers, false);
-        let settings = Settings {
-            seeds: vec![Address::new("10.0.0.0", 1).unwrap()],
-            command_timeout: Duration::from_secs(3),
-            connect_timeout: Duration::from_secs(3),
-            scan_interval: Duration::from_secs(5),
-            sharded: Sharded::On,
-            coalesce: None,
-        };
-        let cluster = Cluster::start(settings, Arc::new(net), Arc::new(Machine)).await.unwrap();
+        let cluster = net.cluster("10.0.0.0").await;
         Self { cluster, servers }
     }
 
