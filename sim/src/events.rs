@@ -74,7 +74,8 @@ impl Eq for Event {}
 /// News for a client, to be told without the lock.
 pub(super) enum News {
     Message(Weak<dyn Listener>, Bytes, Bytes),
-    Back(Weak<dyn Listener>),
+    /// Connected again; true where the break was told.
+    Back(Weak<dyn Listener>, bool),
     Broken(Weak<dyn Listener>),
     Ended(Weak<dyn Listener>, Bytes),
 }
@@ -144,7 +145,11 @@ impl Core {
                 let heard = !line.deaf && !line.closed && line.connected;
                 line.listener.clone().filter(|_| heard).map(|listener| News::Message(listener, channel, payload))
             }
-            What::Broken { .. } => line.listener.clone().filter(|_| !line.closed).map(News::Broken),
+            What::Broken { .. } => {
+                let listener = line.listener.clone().filter(|_| !line.closed && !line.told_broken)?;
+                line.told_broken = true;
+                Some(News::Broken(listener))
+            }
             What::Ended { channel, .. } => {
                 line.wanted.remove(&channel);
                 let heard = !line.closed && line.connected;
@@ -160,7 +165,9 @@ impl Core {
                     waiting.retain(|parcel| parcel.line != index || matches!(parcel.request, Request::Run(_)));
                 }
                 self.join(index, now);
-                self.lines[index].listener.clone().map(News::Back)
+                let line = &mut self.lines[index];
+                let told = std::mem::take(&mut line.told_broken);
+                line.listener.clone().map(|listener| News::Back(listener, told))
             }
         }
     }

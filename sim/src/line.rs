@@ -32,6 +32,8 @@ pub(super) struct Line {
     pub(super) partitioned: bool,
     pub(super) deaf: bool,
     pub(super) closed: bool,
+    /// The client has been told that it is broken.
+    pub(super) told_broken: bool,
     /// The next command came behind an `ASKING`.
     pub(super) asking: bool,
     pub(super) stalled: Option<Vec<What>>,
@@ -61,6 +63,7 @@ impl Line {
             partitioned: false,
             deaf: false,
             closed: false,
+            told_broken: false,
             asking: false,
             stalled: None,
             connected: true,

@@ -115,9 +115,11 @@ async fn run(mut driver: Driver) {
                     listener.ended(&channel);
                 }
             }
-            Step::Tell(News::Back(listener)) => {
+            Step::Tell(News::Back(listener, told)) => {
                 if let Some(listener) = listener.upgrade() {
-                    listener.mended();
+                    if told {
+                        listener.mended();
+                    }
                     listener.missed();
                     listener.reconnected();
                 }
