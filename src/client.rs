@@ -9,13 +9,14 @@ use crate::config::{Options, Prefer, Secret, Sharded};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
-use crate::owner::Owner;
+use crate::owner::{Owner, client_id};
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
-use crate::topology::cluster::{Cluster, ClusterUrl, Settings};
-use crate::topology::{Address, Topology};
+use crate::topology::cluster::Cluster;
+use crate::topology::url::{Kind, ServersUrl};
+use crate::topology::{Address, Primary, Settings, Topology};
 use crate::transport::Transport;
-use crate::transport::connector::{Connector, Dial};
+use crate::transport::connector::{Connector, Dial, Login};
 use crate::transport::direct::Direct;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
@@ -54,11 +55,14 @@ impl Client {
             target: Endpoint { url: Secret(url.to_owned()), ..Endpoint::default() },
             options: Options::default(),
             address_map: Arc::default(),
+            sentinel_login: Login::default(),
+            scan_interval: None,
             direct: false,
         }
     }
 
     /// A client over any transport, on the current runtime.
+    #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         options.validate()?;
         Home::here()?;
@@ -99,27 +103,21 @@ impl Client {
         let no_seed = || Error::config("the servers of a cluster are named by host:port");
         let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));
         let seeds: Vec<Address> = seeds.iter().map(read).collect::<Option<_>>().ok_or_else(no_seed)?;
-        Self::start_cluster(seeds, connector, world, options).await
+        Self::start_cluster(client_id(&*world), seeds, connector, world, options).await
     }
 
     async fn start_cluster(
+        id: String,
         seeds: Vec<Address>,
         connector: Arc<dyn Connector>,
         world: Arc<dyn World>,
         options: Options,
     ) -> Result<Self> {
         let reaper = Reaper::start();
-        let settings = Settings {
-            seeds,
-            command_timeout: options.command_timeout,
-            connect_timeout: options.connect_timeout,
-            scan_interval: options.scan_interval,
-            sharded: options.sharded,
-            coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),
-        };
+        let settings = Settings::new(seeds, &options, &reaper);
         let cluster = Cluster::start(settings, connector, Arc::clone(&world)).await?;
         let topology = Topology::cluster(cluster, world);
-        Ok(Self(Handle::new(Engine::start_over(topology, options, reaper))))
+        Ok(Self(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -229,8 +227,14 @@ pub struct Builder {
     target: Endpoint,
     options: Options,
     address_map: Arc<HashMap<String, String>>,
+    sentinel_login: Login,
+    /// None: the default of the servers' kind.
+    scan_interval: Option<Duration>,
     direct: bool,
 }
+
+/// How often servers are asked which of them is the primary, where no other time is set: Redisson's default.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
@@ -283,17 +287,41 @@ impl Builder {
         script_cache: bool,
         /// Under load, send several acquires and releases in one command. Defaults to true.
         coalesce: bool,
-        /// Clusters: how often the servers are asked which of them has which slot, beside when there is a reason. Defaults to 5 s.
-        scan_interval: Duration,
         /// Clusters: whether channels are a slot's own. Defaults to what the servers know, as Redisson does.
         sharded: Sharded,
         /// Probe at connect what this login may do. Defaults to true.
         preflight: bool,
     }
 
+    /// Several servers: how often they are asked which of them has which slot, or is the primary, beside when there is a reason.
+    /// Defaults to 5 s in clusters, and to 1 s with sentinels and replicated servers.
+    pub fn scan_interval(mut self, scan_interval: Duration) -> Self {
+        self.options.scan_interval = scan_interval;
+        self.scan_interval = Some(scan_interval);
+        self
+    }
+
+    /// Log in to sentinels as this user. Defaults to none: the login in the URL is that of the servers which they look after.
+    pub fn sentinel_username(mut self, username: impl Into<String>) -> Self {
+        self.sentinel_login.username = Some(Secret(username.into()));
+        self
+    }
+
+    /// Log in to sentinels with this password. Defaults to none.
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.sentinel_login.password = Some(Secret(password.into()));
+        self
+    }
+
     /// Put before every name, as a Redisson `NameMapper` would. Defaults to nothing.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.options.name_prefix = prefix.into();
+        self
+    }
+
+    /// The name by which servers list the connections of this client. Defaults to `distlock-` and its [id](Client::id).
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.options.client_name = name.into();
         self
     }
 
@@ -315,8 +343,8 @@ impl Builder {
         self
     }
 
-    /// Clusters: where servers are reached, `host:port` each, that call themselves otherwise, as behind a translation of addresses.
-    /// Defaults to where they say.
+    /// Several servers: where they are reached, `host:port` each, that call themselves otherwise, as behind a translation of addresses.
+    /// Sentinels too. Defaults to where they say.
     pub fn address_map(mut self, map: HashMap<String, String>) -> Self {
         self.address_map = Arc::new(map);
         self
@@ -339,23 +367,38 @@ impl Builder {
         Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
     }
 
-    /// A client of the cluster that the URL is of; None where it is one server's.
-    async fn cluster(&self) -> Result<Option<Client>> {
-        let Some(url) = ClusterUrl::read(&self.target.url.0)? else { return Ok(None) };
-        if self.target.database.is_some_and(|database| database != 0) {
+    /// A client of the servers that the URL names.
+    async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
+        let is_cluster = url.kind == Kind::Cluster;
+        if is_cluster && self.target.database.is_some_and(|database| database != 0) {
             return Err(Error::config("a cluster has database 0 alone: set no other"));
         }
-        let login = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
+        let (login, database) = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
+        let mut options = self.options.clone();
+        if let (None, false) = (self.scan_interval, is_cluster) {
+            options.scan_interval = SCAN_INTERVAL;
+        }
         let dial = Dial {
             scheme: url.scheme,
-            username: login.0,
-            password: login.1,
-            options: self.options.clone(),
+            login,
+            database: database.filter(|_| !is_cluster),
+            sentinel_login: self.sentinel_login.clone(),
+            options: options.clone(),
             address_map: Arc::clone(&self.address_map),
             direct: self.direct,
         };
-        let client = Client::start_cluster(url.seeds, Arc::new(dial), Arc::new(Machine), self.options.clone()).await?;
-        Ok(Some(client))
+        let (connector, world): (Arc<dyn Connector>, Arc<dyn World>) = (Arc::new(dial), Arc::new(Machine));
+        if is_cluster {
+            return Client::start_cluster(id, url.seeds, connector, world, options).await;
+        }
+        let reaper = Reaper::start();
+        let settings = Settings::new(url.seeds, &options, &reaper);
+        let primary = match url.kind {
+            Kind::Sentinel { name } => Primary::by_sentinels(settings, connector, Arc::clone(&world), name).await?,
+            Kind::Replicated | Kind::Cluster => Primary::of_replicated(settings, connector, Arc::clone(&world)).await?,
+        };
+        let topology = Topology::primary(primary, world);
+        Ok(Client(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
@@ -367,30 +410,34 @@ impl Builder {
     /// [`Error::Config`] for a URL or options that cannot work; of a cluster also those of [`connect`](Self::connect). A server that is
     /// away, or refuses the login, fails what is asked of it.
     pub async fn connect_lazily(self) -> Result<Client> {
-        self.options.validate()?;
-        Home::here()?;
-        if let Some(client) = self.cluster().await? {
-            return Ok(client);
-        }
-        let transport = self.transport(true).await?;
-        Client::over(self.options, transport)
+        self.start(true).await
     }
 
     /// Connects. As [`Client::connect`].
     pub async fn connect(self) -> Result<Client> {
-        self.options.validate()?;
-        Home::here()?;
         let preflight = self.options.preflight;
-        let client = match self.cluster().await? {
-            Some(client) => client,
-            None => {
-                let transport = self.transport(false).await?;
-                Client::over(self.options, transport)?
-            }
-        };
+        let client = self.start(false).await?;
         if preflight {
             preflight::probe(client.engine()).await;
         }
+        Ok(client)
+    }
+
+    async fn start(mut self, lazily: bool) -> Result<Client> {
+        self.options.validate()?;
+        Home::here()?;
+        let id = client_id(&Machine);
+        if self.options.client_name.is_empty() {
+            self.options.client_name = format!("distlock-{id}");
+        }
+        let client = match ServersUrl::read(&self.target.url.0)? {
+            Some(url) => self.several(url, id).await?,
+            None => {
+                let transport = self.transport(lazily).await?;
+                Client(Handle::new(Engine::start_as(id, self.options, transport)))
+            }
+        };
+        tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");
         Ok(client)
     }
 }

@@ -15,12 +15,13 @@ use fred::types::config::{
 use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::connection::{Connection, ErrorReceiver, keep_connection};
+use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
 use super::messages::{dispatch, keep_listening};
 use super::subscriptions::Subscriptions;
 use super::{Messages, Node};
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
+use crate::transport::connector::Login;
 use crate::transport::direct::{MessageLine, Place, Target};
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
@@ -87,13 +88,12 @@ impl Endpoint {
             #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
             "rediss" | "valkeys" => read(url)?,
             "redis" | "valkey" => read(url)?,
-            "redis-sentinel" | "rediss-sentinel" | "valkey-sentinel" => {
-                return Err(Error::Unsupported {
-                    what: format!("{scheme}:// is not supported yet: connect to one server by redis://"),
-                });
-            }
             // Not repeated: what stands there may be anything, a piece of a password with `://` in it too.
-            _ => return Err(Error::config("the URL's scheme is unknown: use redis://, rediss:// or unix://")),
+            _ => {
+                return Err(Error::config(
+                    "the URL's scheme is unknown: use redis://, rediss://, unix://, redis-cluster://, redis-sentinel:// or redis-replicated://",
+                ));
+            }
         };
         if let Some(username) = &self.username {
             config.username = Some(username.0.clone());
@@ -118,10 +118,11 @@ impl Endpoint {
         Ok(config)
     }
 
-    /// The user and the password.
-    pub(crate) fn login(&self) -> Result<(Option<Secret>, Option<Secret>)> {
+    /// As whom to connect, and to which database.
+    pub(crate) fn login(&self) -> Result<(Login, Option<u8>)> {
         let config = self.plain_config()?;
-        Ok((config.username.map(Secret), config.password.map(Secret)))
+        let login = Login { username: config.username.map(Secret), password: config.password.map(Secret) };
+        Ok((login, config.database))
     }
 
     /// Where a connection without fred leads to. None over TLS, which is fred's.
@@ -244,7 +245,10 @@ impl Node {
         }
         {
             // Each hears from here on, whenever its task comes to run: what came before that would be lost.
-            let mut tasks = node.tasks.lock();
+            let (mut tasks, name) = (node.tasks.lock(), Arc::<str>::from(&*options.client_name));
+            tasks.extend(
+                clients.iter().map(|client| tokio::spawn(name_connection((*client).clone(), Arc::clone(&name)))),
+            );
             if let Messages::Fred(Subscriptions { subscriber, channels, .. }) = &node.messages {
                 tasks.push(tokio::spawn(dispatch(subscriber.message_rx(), Arc::clone(&listener))));
                 tasks.push(tokio::spawn(keep_listening(
@@ -254,6 +258,7 @@ impl Node {
                     Arc::clone(&listener),
                     options.ping_interval,
                     sharded,
+                    Arc::clone(&name),
                 )));
             }
             for connection in &node.connections {
@@ -263,6 +268,7 @@ impl Node {
                     reconnects,
                     errors,
                     Arc::clone(&listener),
+                    Arc::clone(&name),
                 )));
             }
         }
