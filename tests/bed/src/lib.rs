@@ -69,14 +69,14 @@ impl Bed {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
 
-    /// Connects; the client is shut down at the end of the test. In a cluster its connections all stand, as they do with one
-    /// server.
+    /// Connects; the client is shut down at the end of the test. Over several servers its connections all stand, as they do with one.
     pub async fn connect(&self, builder: Builder) -> Client {
+        let several = Topology::of_tests() != Topology::Single;
         let others = async || self.admin.others().await.into_iter().map(|other| other.id);
-        let before: BTreeSet<u64> = if is_cluster() { others().await.collect() } else { BTreeSet::new() };
+        let before: BTreeSet<u64> = if several { others().await.collect() } else { BTreeSet::new() };
         let client = builder.connect().await.expect("the server of this test is there");
         self.clients.lock().push(client.clone());
-        if is_cluster() {
+        if several {
             let each = client.options().pool_size + 1;
             let all = each * self.server.primaries();
             let stand = async || others().await.filter(|id| !before.contains(id)).count() >= all;
