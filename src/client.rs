@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Options, Prefer, Secret, Sharded};
+use crate::config::{Credentials, Options, Prefer, Provider, Secret, Sharded, Tls};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
@@ -309,6 +309,45 @@ impl Builder {
         self
     }
 
+    /// Ask for the login before each connection is made, for passwords that change or end: tokens, say. What the URL, `username` and
+    /// `password` say does not count then.
+    ///
+    /// The provider is asked once for each connection and each try to make one, so it had better remember what still holds. Connections
+    /// that stand are not told of new credentials; a server that ends them finds the new ones at the next. While the provider fails, or
+    /// does not answer within three quarters of [`Options::connect_timeout`], there is no connection: connecting fails with
+    /// [`Error::Connection`], which repeats what the provider's error says, and so do operations later; it is asked again and again, with
+    /// the pauses of every reconnect. A login that the server refuses is an error as any other: asked for anew with the next connection.
+    ///
+    /// ```no_run
+    /// use distlock::{Client, Credentials};
+    ///
+    /// # async fn token() -> std::io::Result<String> { Ok(String::new()) }
+    /// # async fn example() -> distlock::Result<()> {
+    /// let client = Client::builder("rediss://locks.example.com:6379")
+    ///     .credentials(|| async { Ok::<_, std::io::Error>(Credentials::new("locks", token().await?)) })
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, Fut, E>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = std::result::Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.target.credentials = Some(Provider::new(provider));
+        self
+    }
+
+    /// How TLS is spoken, where the platform's authorities and the host's name will not do. Only with a URL of TLS (`rediss://`,
+    /// `rediss-cluster://`); with another, connecting is [`Error::Config`], and without one of the TLS features [`Error::Unsupported`].
+    /// Defaults to what [`Tls::new`] says. More in [`guide::tls`](crate::guide::tls).
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.target.tls = Some(tls);
+        self
+    }
+
     /// Use this database. Defaults to what the URL says, else 0.
     pub fn database(mut self, database: u8) -> Self {
         self.target.database = Some(database);
@@ -323,8 +362,8 @@ impl Builder {
     }
 
     /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a command,
-    /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS
-    /// (`rediss://`) it is fred all the same. Defaults to false.
+    /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS by the platform's
+    /// library (feature `native-tls`) it is fred all the same. Defaults to false.
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
@@ -350,6 +389,8 @@ impl Builder {
             scheme: url.scheme,
             username: login.0,
             password: login.1,
+            credentials: self.target.credentials.clone(),
+            tls: self.target.tls.clone(),
             options: self.options.clone(),
             address_map: Arc::clone(&self.address_map),
             direct: self.direct,

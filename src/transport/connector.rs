@@ -10,7 +10,7 @@ use super::Transport;
 use super::direct::Direct;
 use super::node::Node;
 use super::node::connect::Endpoint;
-use crate::config::{Options, Secret};
+use crate::config::{Options, Provider, Secret, Tls};
 use crate::error::Result;
 
 /// What a connection is for.
@@ -43,6 +43,9 @@ pub(crate) struct Dial {
     pub(crate) scheme: &'static str,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
+    /// Asked before each login, whose answer comes instead of both.
+    pub(crate) credentials: Option<Provider>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) options: Options,
     /// Where servers are reached that call themselves otherwise.
     pub(crate) address_map: Arc<HashMap<String, String>>,
@@ -56,6 +59,8 @@ impl Connector for Dial {
             url: Secret(format!("{}://{address}", self.scheme)),
             username: self.username.clone(),
             password: self.password.clone(),
+            credentials: self.credentials.clone(),
+            tls: self.tls.clone(),
             database: None,
         };
         let mut options = self.options.clone();

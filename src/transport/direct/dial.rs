@@ -8,15 +8,20 @@ use tokio::io::AsyncReadExt as _;
 
 use super::link::{Place, Reader, Writer, connect};
 use super::wire::{Answer, Incoming, Input, write_words};
-use crate::config::{Options, Secret};
+use crate::config::{Credentials, Options, Provider, Secret};
 use crate::error::{Error, Step};
+use crate::transport::tls::{self, Secured};
 
 /// Where to connect, and as whom.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) place: Place,
+    /// How TLS is spoken there; None in plain.
+    pub(crate) tls: Option<Secured>,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
+    /// Asked before each login, whose answer comes instead of both.
+    pub(crate) credentials: Option<Provider>,
     pub(crate) database: u8,
 }
 
@@ -50,18 +55,27 @@ pub(super) struct Opened {
 pub(super) struct Trouble {
     pub(super) message: String,
     pub(super) source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// True where waiting does not heal it: a login or a database that does not exist.
-    pub(super) is_final: bool,
+    pub(super) hope: Hope,
+}
+
+/// Whether waiting may heal what keeps a connection from coming to stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hope {
+    Some,
+    /// What is wrong with certificates, or who speaks TLS: somebody has to set it right.
+    None,
+    /// A login or a database that does not exist, as the server says.
+    Refused,
 }
 
 impl Trouble {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), source: None, is_final: false }
+        Self { message: message.into(), source: None, hope: Hope::Some }
     }
 
     /// What whoever connects is told.
     pub(super) fn into_error(self) -> Error {
-        if self.is_final {
+        if self.hope == Hope::Refused {
             return Error::Server { message: self.message };
         }
         Error::Connection { message: self.message, outcome_unknown: false, source: self.source }
@@ -70,11 +84,14 @@ impl Trouble {
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
+        if let Some(message) = tls::explain(&format!("{error:?}")) {
+            return Self { message, source: Some(Arc::new(error)), hope: Hope::None };
+        }
         let message = match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server has closed the connection".to_owned(),
             _ => error.to_string(),
         };
-        Self { message, source: Some(Arc::new(error)), is_final: false }
+        Self { message, source: Some(Arc::new(error)), hope: Hope::Some }
     }
 }
 
@@ -92,7 +109,7 @@ const FINAL: [&str; 8] = [
 
 fn refused(message: String) -> Trouble {
     let is_final = FINAL.iter().any(|text| message.starts_with(text));
-    Trouble { message, source: None, is_final }
+    Trouble { message, source: None, hope: if is_final { Hope::Refused } else { Hope::Some } }
 }
 
 impl Dialer {
@@ -102,16 +119,24 @@ impl Dialer {
     }
 
     async fn open_unbounded(&self) -> Result<Opened, Trouble> {
-        let (reader, writer) = connect(&self.target.place, self.user_timeout).await?;
+        let Target { username, password, credentials, database, .. } = &self.target;
+        let (username, password) = match credentials {
+            // Before there is a socket, which would idle meanwhile.
+            Some(provider) => {
+                let Credentials { username, password } = provider.ask(self.within).await.map_err(Trouble::new)?;
+                (username, Some(password))
+            }
+            None => (username.clone(), password.clone()),
+        };
+        let (reader, writer) = connect(&self.target, self.user_timeout, self.within).await?;
         let mut opened = Opened { reader, writer, input: Input::default() };
-        opened.log_in(&self.target).await?;
+        opened.log_in(username.as_ref(), password.as_ref(), *database).await?;
         Ok(opened)
     }
 }
 
 impl Opened {
-    async fn log_in(&mut self, target: &Target) -> Result<(), Trouble> {
-        let (user, password) = (target.username.as_ref(), target.password.as_ref());
+    async fn log_in(&mut self, user: Option<&Secret>, password: Option<&Secret>, database: u8) -> Result<(), Trouble> {
         let login: Option<(&[u8], &[u8])> = match (user, password) {
             (user, Some(password)) => Some((user.map_or(b"default", |user| user.0.as_bytes()), password.0.as_bytes())),
             (Some(user), None) => Some((user.0.as_bytes(), b"")),
@@ -136,8 +161,8 @@ impl Opened {
             }
             Err(error) => return Err(refused(error)),
         }
-        if target.database != 0 {
-            self.ask(&[b"SELECT", target.database.to_string().as_bytes()]).await?.map_err(refused)?;
+        if database != 0 {
+            self.ask(&[b"SELECT", database.to_string().as_bytes()]).await?.map_err(refused)?;
         }
         Ok(())
     }
@@ -175,6 +200,9 @@ impl Opened {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
+        }
+        while self.writer.is_behind() {
+            std::future::poll_fn(|context| self.writer.poll_room(context)).await?;
         }
         Ok(())
     }
@@ -222,7 +250,7 @@ pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened
             pauses.pause().await;
             match dialer.open().await {
                 Some(Ok(opened)) => return Ok(opened),
-                Some(Err(trouble)) if trouble.is_final => return Err(trouble),
+                Some(Err(trouble)) if trouble.hope != Hope::Some => return Err(trouble),
                 Some(Err(trouble)) => *latest.lock() = Some(trouble),
                 None => {}
             }
