@@ -34,8 +34,8 @@ pub(crate) fn quoted(text: &str) -> String {
 pub(crate) const PLAIN: &str =
     "the server does not speak TLS at this port: name its port for TLS, or use redis:// without the second s";
 
-/// What is told of a server that says nothing at all.
-pub(crate) const SILENT: &str = "the server does not answer to the handshake";
+/// What is added where a server breaks off a connection at the first word, which was in plain.
+pub(crate) const IS_TLS: &str = "as a port for TLS does when it is spoken to in plain; where it is one, use rediss://";
 
 /// Alerts by which a server refuses a client's certificate, and what they mean.
 const REFUSED: [(&str, &str); 9] = [

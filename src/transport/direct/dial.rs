@@ -56,6 +56,8 @@ pub(super) struct Trouble {
     pub(super) message: String,
     pub(super) source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     pub(super) hope: Hope,
+    /// The other side has ended the connection.
+    is_broken_off: bool,
 }
 
 /// Whether waiting may heal what keeps a connection from coming to stand.
@@ -70,7 +72,7 @@ pub(super) enum Hope {
 
 impl Trouble {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), source: None, hope: Hope::Some }
+        Self { message: message.into(), source: None, hope: Hope::Some, is_broken_off: false }
     }
 
     /// What whoever connects is told.
@@ -85,13 +87,17 @@ impl Trouble {
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         if let Some(message) = tls::explain(&format!("{error:?}")) {
-            return Self { message, source: Some(Arc::new(error)), hope: Hope::None };
+            return Self { message, source: Some(Arc::new(error)), hope: Hope::None, is_broken_off: false };
         }
         let message = match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server has closed the connection".to_owned(),
             _ => error.to_string(),
         };
-        Self { message, source: Some(Arc::new(error)), hope: Hope::Some }
+        let is_broken_off = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        );
+        Self { message, source: Some(Arc::new(error)), hope: Hope::Some, is_broken_off }
     }
 }
 
@@ -109,7 +115,8 @@ const FINAL: [&str; 8] = [
 
 fn refused(message: String) -> Trouble {
     let is_final = FINAL.iter().any(|text| message.starts_with(text));
-    Trouble { message, source: None, hope: if is_final { Hope::Refused } else { Hope::Some } }
+    let hope = if is_final { Hope::Refused } else { Hope::Some };
+    Trouble { hope, ..Trouble::new(message) }
 }
 
 impl Dialer {
@@ -130,8 +137,16 @@ impl Dialer {
         };
         let (reader, writer) = connect(&self.target, self.user_timeout, self.within).await?;
         let mut opened = Opened { reader, writer, input: Input::default() };
-        opened.log_in(username.as_ref(), password.as_ref(), *database).await?;
-        Ok(opened)
+        let outcome = opened.log_in(username.as_ref(), password.as_ref(), *database).await;
+        outcome.map(|()| opened).map_err(|trouble| self.with_hint(trouble))
+    }
+
+    /// A server that breaks off at the login may want TLS.
+    fn with_hint(&self, mut trouble: Trouble) -> Trouble {
+        if trouble.is_broken_off && self.target.tls.is_none() && matches!(self.target.place, Place::Tcp(..)) {
+            trouble.message = format!("{}: {}", trouble.message, tls::IS_TLS);
+        }
+        trouble
     }
 }
 

@@ -24,7 +24,7 @@ use super::{Messages, Node, tls};
 use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in};
 use crate::error::{Error, Result, Step};
 use crate::transport::direct::{MessageLine, Place, Target};
-use crate::transport::tls::{PLAIN, Secured, quoted, speaks_plain};
+use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -181,6 +181,7 @@ impl Node {
     pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         let (config, secured) = target.config(options.connect_timeout)?;
         let address = address(&config);
+        let is_plain = !target.is_tls() && matches!(config.server, ServerConfig::Centralized { .. });
         let plain = answers_in_plain(target.is_tls().then_some(&config), options.connect_timeout);
         let connection = ConnectionConfig {
             connection_timeout: options.connect_timeout,
@@ -249,15 +250,15 @@ impl Node {
             outcome = connected => outcome.map(drop),
             // Tried again for ever by fred: only a refused login is final, and what is wrong with TLS.
             (error, ..) = errors => Err(error),
-            () = plain => Err(fred::error::Error::new(ErrorKind::Tls, quoted(PLAIN))),
+            () = plain => Err(fred::error::Error::new(ErrorKind::IO, quoted(PLAIN))),
             () = tokio::time::sleep(options.connect_timeout) => Err(fred::error::Error::new(ErrorKind::Timeout, "")),
         };
         let error = match outcome {
             Ok(()) => None,
-            Err(error) if *error.kind() == ErrorKind::Timeout => {
-                Some(latest.into_inner().map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest)))
-            }
-            Err(error) => Some(refused(&error)),
+            Err(error) if *error.kind() == ErrorKind::Timeout => Some(
+                latest.into_inner().map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest, is_plain)),
+            ),
+            Err(error) => Some(refused(&error, is_plain)),
         };
         if let Some(error) = error {
             // Each would go on trying for ever.
@@ -339,8 +340,13 @@ async fn answers_in_plain(config: Option<&Config>, within: Duration) {
     std::future::pending().await
 }
 
-fn refused(error: &fred::error::Error) -> Error {
-    let message = told(error);
+/// `is_plain`: TLS was not wanted.
+fn refused(error: &fred::error::Error, is_plain: bool) -> Error {
+    let mut message = told(error);
+    let is_broken_off = ["ConnectionReset", "BrokenPipe", "UnexpectedEof"].iter().any(|kind| message.contains(kind));
+    if is_plain && is_broken_off && *error.kind() == ErrorKind::IO {
+        message = format!("{message}: {IS_TLS}");
+    }
     match error.kind() {
         ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::Server { message },
         ErrorKind::Config | ErrorKind::Url => Error::config(message),

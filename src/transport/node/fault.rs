@@ -15,7 +15,9 @@ pub(super) fn told(error: &Error) -> String {
 /// What is wrong with TLS; None for an error of another kind.
 pub(super) fn trouble_of_tls(error: &Error) -> Option<String> {
     match error.kind() {
-        ErrorKind::IO | ErrorKind::Tls => explain(error.details()),
+        ErrorKind::IO => explain(error.details()),
+        #[cfg(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls"))]
+        ErrorKind::Tls => explain(error.details()),
         _ => None,
     }
 }
