@@ -6,6 +6,7 @@
 mod cluster;
 mod credentials;
 mod ears;
+mod load;
 mod pki;
 mod rig;
 mod rotation;
