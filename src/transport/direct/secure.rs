@@ -165,3 +165,90 @@ impl AsyncRead for Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::path::Path;
+    use std::process::Command;
+
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+    use crate::config::Tls;
+
+    /// A certificate and its authority.
+    fn certify(at: &Path) {
+        let openssl = |args: &str| {
+            let made = Command::new("openssl").args(args.split(' ')).current_dir(at).output();
+            assert!(made.expect("openssl is needed (./x test gets it)").status.success(), "openssl {args}");
+        };
+        std::fs::write(at.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+        let make = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj";
+        openssl(&format!("req -x509 {make} /CN=ca -keyout ca.key -out ca.pem"));
+        openssl(&format!("req {make} /CN=server -keyout key.pem -out request"));
+        openssl("x509 -req -in request -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -out cert.pem");
+    }
+
+    /// What was taken and has no room in the socket is known, leaves when there is room, and arrives; and so does the other direction.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_taken_leaves_when_there_is_room() {
+        let dir = tempfile::tempdir().unwrap();
+        certify(dir.path());
+        let tls = Secured::new(&Tls::new().ca_file(dir.path().join("ca.pem")), "127.0.0.1").unwrap();
+        let chain = CertificateDer::pem_file_iter(dir.path().join("cert.pem")).unwrap().map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_file(dir.path().join("key.pem")).unwrap();
+        let server = ServerConfig::builder_with_provider(Arc::clone(tls.config.crypto_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (go, may_read) = std::sync::mpsc::channel::<usize>();
+        let peer = std::thread::spawn(move || {
+            let socket = listener.accept().unwrap().0;
+            let session = ServerConnection::new(Arc::new(server)).unwrap();
+            let mut stream = StreamOwned::new(session, socket);
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+            let mut bytes = vec![0; may_read.recv().unwrap()];
+            stream.read_exact(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+            stream.flush().unwrap();
+        });
+        let socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let place = ("127.0.0.1", port);
+        let secure = Secure::over(socket, &tls, place, Duration::from_secs(60)).await.unwrap();
+        let mut sent = Vec::new();
+        // Pieces that do not fit into a record evenly.
+        let piece: Vec<u8> = (0..40_000_u32).map(|n| (n % 251) as u8).collect();
+        loop {
+            match secure.try_write(&piece) {
+                Ok(taken) => {
+                    assert!(taken > 0 && taken <= RECORD, "{taken}");
+                    sent.extend_from_slice(&piece[..taken]);
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    break;
+                }
+            }
+            if secure.is_behind() {
+                assert_eq!(secure.try_write(&piece).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+                break;
+            }
+        }
+        assert!(secure.is_behind(), "all {} bytes had room", sent.len());
+        go.send(sent.len()).unwrap();
+        std::future::poll_fn(|context| secure.poll_room(context)).await.unwrap();
+        assert!(!secure.is_behind());
+        let (mut reader, mut back) = (Reader(Arc::clone(&secure)), vec![0; sent.len()]);
+        reader.read_exact(&mut back).await.unwrap();
+        assert!(back == sent, "what came back is not what was sent");
+        peer.join().unwrap();
+    }
+}
