@@ -5,21 +5,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Credentials, Options, Prefer, Provider, Secret, Sharded, Tls};
+use crate::config::{Options, Prefer, Secret, Sharded, Tls};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
-use crate::owner::Owner;
+use crate::owner::{Owner, client_id};
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
-use crate::topology::cluster::{Cluster, ClusterUrl, Settings};
-use crate::topology::{Address, Topology};
+use crate::topology::cluster::Cluster;
+use crate::topology::url::{Kind, ServersUrl};
+use crate::topology::{Address, Primary, Settings, Topology};
 use crate::transport::Transport;
-use crate::transport::connector::{Connector, Dial};
+use crate::transport::connector::{Connector, Dial, Login};
 use crate::transport::direct::Direct;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
 use crate::world::{Machine, World};
+
+mod secure;
 
 /// A connection to one Redis or Valkey server, or to a cluster, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.
@@ -54,11 +57,15 @@ impl Client {
             target: Endpoint { url: Secret(url.to_owned()), ..Endpoint::default() },
             options: Options::default(),
             address_map: Arc::default(),
+            sentinel_login: Login::default(),
+            sentinel_tls: None,
+            scan_interval: None,
             direct: false,
         }
     }
 
     /// A client over any transport, on the current runtime.
+    #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         options.validate()?;
         Home::here()?;
@@ -99,27 +106,21 @@ impl Client {
         let no_seed = || Error::config("the servers of a cluster are named by host:port");
         let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));
         let seeds: Vec<Address> = seeds.iter().map(read).collect::<Option<_>>().ok_or_else(no_seed)?;
-        Self::start_cluster(seeds, connector, world, options).await
+        Self::start_cluster(client_id(&*world), seeds, connector, world, options).await
     }
 
     async fn start_cluster(
+        id: String,
         seeds: Vec<Address>,
         connector: Arc<dyn Connector>,
         world: Arc<dyn World>,
         options: Options,
     ) -> Result<Self> {
         let reaper = Reaper::start();
-        let settings = Settings {
-            seeds,
-            command_timeout: options.command_timeout,
-            connect_timeout: options.connect_timeout,
-            scan_interval: options.scan_interval,
-            sharded: options.sharded,
-            coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),
-        };
+        let settings = Settings::new(seeds, &options, &reaper);
         let cluster = Cluster::start(settings, connector, Arc::clone(&world)).await?;
         let topology = Topology::cluster(cluster, world);
-        Ok(Self(Handle::new(Engine::start_over(topology, options, reaper))))
+        Ok(Self(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -229,8 +230,15 @@ pub struct Builder {
     target: Endpoint,
     options: Options,
     address_map: Arc<HashMap<String, String>>,
+    sentinel_login: Login,
+    sentinel_tls: Option<Tls>,
+    /// None: the default of the servers' kind.
+    scan_interval: Option<Duration>,
     direct: bool,
 }
+
+/// How often servers are asked which of them is the primary, where no other time is set: Redisson's default.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
@@ -283,17 +291,29 @@ impl Builder {
         script_cache: bool,
         /// Under load, send several acquires and releases in one command. Defaults to true.
         coalesce: bool,
-        /// Clusters: how often the servers are asked which of them has which slot, beside when there is a reason. Defaults to 5 s.
-        scan_interval: Duration,
         /// Clusters: whether channels are a slot's own. Defaults to what the servers know, as Redisson does.
         sharded: Sharded,
         /// Probe at connect what this login may do. Defaults to true.
         preflight: bool,
     }
 
+    /// Several servers: how often they are asked which of them has which slot, or is the primary, beside when there is a reason.
+    /// Defaults to 5 s in clusters, and to 1 s with sentinels and replicated servers.
+    pub fn scan_interval(mut self, scan_interval: Duration) -> Self {
+        self.options.scan_interval = scan_interval;
+        self.scan_interval = Some(scan_interval);
+        self
+    }
+
     /// Put before every name, as a Redisson `NameMapper` would. Defaults to nothing.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.options.name_prefix = prefix.into();
+        self
+    }
+
+    /// The name by which servers list the connections of this client. Defaults to `distlock-` and its [id](Client::id).
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.options.client_name = name.into();
         self
     }
 
@@ -309,53 +329,14 @@ impl Builder {
         self
     }
 
-    /// Ask for the login before each connection is made, for passwords that change or end: tokens, say. What the URL, `username` and
-    /// `password` say does not count then.
-    ///
-    /// The provider is asked once for each connection and each try to make one, so it had better remember what still holds. Connections
-    /// that stand are not told of new credentials; a server that ends them finds the new ones at the next. While the provider fails, or
-    /// does not answer within three quarters of [`Options::connect_timeout`], there is no connection: connecting fails with
-    /// [`Error::Connection`], which repeats what the provider's error says, and so do operations later; it is asked again and again, with
-    /// the pauses of every reconnect. A login that the server refuses is an error as any other: asked for anew with the next connection.
-    ///
-    /// ```no_run
-    /// use distlock::{Client, Credentials};
-    ///
-    /// # async fn token() -> std::io::Result<String> { Ok(String::new()) }
-    /// # async fn example() -> distlock::Result<()> {
-    /// let client = Client::builder("rediss://locks.example.com:6379")
-    ///     .credentials(|| async { Ok::<_, std::io::Error>(Credentials::new("locks", token().await?)) })
-    ///     .connect()
-    ///     .await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn credentials<F, Fut, E>(mut self, provider: F) -> Self
-    where
-        F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = std::result::Result<Credentials, E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.target.credentials = Some(Provider::new(provider));
-        self
-    }
-
-    /// How TLS is spoken, where the platform's authorities and the host's name will not do. Only with a URL of TLS (`rediss://`,
-    /// `rediss-cluster://`); with another, connecting is [`Error::Config`], and without one of the TLS features [`Error::Unsupported`].
-    /// Defaults to what [`Tls::new`] says. More in [`guide::tls`](crate::guide::tls).
-    pub fn tls(mut self, tls: Tls) -> Self {
-        self.target.tls = Some(tls);
-        self
-    }
-
     /// Use this database. Defaults to what the URL says, else 0.
     pub fn database(mut self, database: u8) -> Self {
         self.target.database = Some(database);
         self
     }
 
-    /// Clusters: where servers are reached, `host:port` each, that call themselves otherwise, as behind a translation of addresses.
-    /// Defaults to where they say.
+    /// Several servers: where they are reached, `host:port` each, that call themselves otherwise, as behind a translation of addresses.
+    /// Sentinels too. Defaults to where they say.
     pub fn address_map(mut self, map: HashMap<String, String>) -> Self {
         self.address_map = Arc::new(map);
         self
@@ -378,25 +359,43 @@ impl Builder {
         Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
     }
 
-    /// A client of the cluster that the URL is of; None where it is one server's.
-    async fn cluster(&self) -> Result<Option<Client>> {
-        let Some(url) = ClusterUrl::read(&self.target.url.0)? else { return Ok(None) };
-        if self.target.database.is_some_and(|database| database != 0) {
+    /// A client of the servers that the URL names.
+    async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
+        let is_cluster = url.kind == Kind::Cluster;
+        if is_cluster && self.target.database.is_some_and(|database| database != 0) {
             return Err(Error::config("a cluster has database 0 alone: set no other"));
         }
-        let login = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
+        if let Some(tls) = &self.sentinel_tls {
+            tls.check(url.scheme)?;
+        }
+        let (login, database) = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
+        let mut options = self.options.clone();
+        if let (None, false) = (self.scan_interval, is_cluster) {
+            options.scan_interval = SCAN_INTERVAL;
+        }
         let dial = Dial {
             scheme: url.scheme,
-            username: login.0,
-            password: login.1,
-            credentials: self.target.credentials.clone(),
+            login,
+            database: database.filter(|_| !is_cluster),
             tls: self.target.tls.clone(),
-            options: self.options.clone(),
+            sentinel_login: self.sentinel_login.clone(),
+            sentinel_tls: self.sentinel_tls.clone().or_else(|| self.target.tls.clone()),
+            options: options.clone(),
             address_map: Arc::clone(&self.address_map),
             direct: self.direct,
         };
-        let client = Client::start_cluster(url.seeds, Arc::new(dial), Arc::new(Machine), self.options.clone()).await?;
-        Ok(Some(client))
+        let (connector, world): (Arc<dyn Connector>, Arc<dyn World>) = (Arc::new(dial), Arc::new(Machine));
+        if is_cluster {
+            return Client::start_cluster(id, url.seeds, connector, world, options).await;
+        }
+        let reaper = Reaper::start();
+        let settings = Settings::new(url.seeds, &options, &reaper);
+        let primary = match url.kind {
+            Kind::Sentinel { name } => Primary::by_sentinels(settings, connector, Arc::clone(&world), name).await?,
+            Kind::Replicated | Kind::Cluster => Primary::of_replicated(settings, connector, Arc::clone(&world)).await?,
+        };
+        let topology = Topology::primary(primary, world);
+        Ok(Client(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
@@ -408,30 +407,34 @@ impl Builder {
     /// [`Error::Config`] for a URL or options that cannot work; of a cluster also those of [`connect`](Self::connect). A server that is
     /// away, or refuses the login, fails what is asked of it.
     pub async fn connect_lazily(self) -> Result<Client> {
-        self.options.validate()?;
-        Home::here()?;
-        if let Some(client) = self.cluster().await? {
-            return Ok(client);
-        }
-        let transport = self.transport(true).await?;
-        Client::over(self.options, transport)
+        self.start(true).await
     }
 
     /// Connects. As [`Client::connect`].
     pub async fn connect(self) -> Result<Client> {
-        self.options.validate()?;
-        Home::here()?;
         let preflight = self.options.preflight;
-        let client = match self.cluster().await? {
-            Some(client) => client,
-            None => {
-                let transport = self.transport(false).await?;
-                Client::over(self.options, transport)?
-            }
-        };
+        let client = self.start(false).await?;
         if preflight {
             preflight::probe(client.engine()).await;
         }
+        Ok(client)
+    }
+
+    async fn start(mut self, lazily: bool) -> Result<Client> {
+        self.options.validate()?;
+        Home::here()?;
+        let id = client_id(&Machine);
+        if self.options.client_name.is_empty() {
+            self.options.client_name = format!("distlock-{id}");
+        }
+        let client = match ServersUrl::read(&self.target.url.0)? {
+            Some(url) => self.several(url, id).await?,
+            None => {
+                let transport = self.transport(lazily).await?;
+                Client(Handle::new(Engine::start_as(id, self.options, transport)))
+            }
+        };
+        tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");
         Ok(client)
     }
 }

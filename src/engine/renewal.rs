@@ -148,9 +148,8 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
             kicked = kick.kicked(quiet_until) => {
                 quiet_until = Instant::now() + QUIET;
                 for member in kicked.members {
-                    if let Some(rounds) = members.get_mut(&member) {
-                        rounds.is_kicked = true;
-                    }
+                    // It may have come just now; one that is gone again is forgotten above.
+                    members.entry(member).or_insert_with(|| Rounds::of_new(period)).is_kicked = true;
                 }
                 if !kicked.slots.is_empty() && let Some(engine) = engine.upgrade() {
                     let of_slots = collect(&engine, Which::All, |hold, _| kicked.slots.contains(&hold.name().slot()));

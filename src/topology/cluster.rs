@@ -19,11 +19,12 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::Placement;
 use super::address::Address;
 use super::member::{Member, MemberId, MemberListener, Subscriber, tells_of_keys_elsewhere};
 use super::slots::map::{Changes, SlotMap};
 use super::slots::view::SlotView;
+use super::suspicion::Suspicion;
+use super::{Placement, Settings};
 use crate::names::LockName;
 use crate::transport::coalesce::Coalesced;
 use crate::transport::connector::{Connector, Purpose};
@@ -31,7 +32,6 @@ use crate::transport::undeclared::Undeclared;
 use crate::world::Moment;
 use channels::Subscribed;
 pub(super) use gate::Gate;
-pub(crate) use start::{ClusterUrl, Settings};
 
 /// So long views that know no better do not take back what a redirect has told: the news of a promotion goes round among the servers.
 const NEWS_TAKES: Duration = Duration::from_secs(1);
@@ -56,7 +56,8 @@ pub(crate) struct Cluster {
     /// The number of the next member.
     next: AtomicUsize,
     listener: OnceLock<Weak<dyn MemberListener>>,
-    suspicion: Arc<watch::Suspicion>,
+    suspicion: Arc<Suspicion>,
+    strays: Arc<channels::Strays>,
     subscribed: Mutex<Subscribed>,
     identity: String,
     is_sharded: bool,
@@ -246,8 +247,8 @@ impl Cluster {
             return;
         }
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
-        self.suspicion.resubscribe(changes.slots.iter().copied());
-        self.suspicion.map_changed();
+        self.strays.resubscribe(changes.slots.iter().copied());
+        self.suspicion.changed();
         // What is held there is confirmed: only the new primary can say that it is not.
         self.notify(|listener| listener.slots_moved(&changes.slots));
     }
@@ -256,8 +257,8 @@ impl Cluster {
         self.closed.store(true, Ordering::Relaxed);
         self.suspicion.raise();
         // Whoever waits for something to do finds the cluster closed.
-        self.suspicion.resubscribe([]);
-        self.suspicion.map_changed();
+        self.strays.resubscribe([]);
+        self.suspicion.changed();
         let members: Vec<_> = std::mem::take(&mut self.state.write().members).into_values().collect();
         futures::future::join_all(members.iter().map(|member| member.close(within))).await;
     }

@@ -1,6 +1,6 @@
 //! On which server a name lives. Nobody above this room sees a server: commands, subscriptions and questions are about
 //! names, and where a name lives is found anew each time. With one server that is always the same; in a cluster it is the
-//! primary of the name's slot ([`cluster`]).
+//! primary of the name's slot ([`cluster`]); of servers that repeat each other's writes it is the primary ([`primary`]).
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -13,14 +13,21 @@ mod clock;
 pub(crate) mod cluster;
 mod liveness;
 mod member;
+mod primary;
 mod redirect;
+mod role;
+mod settings;
 mod slots;
+mod suspicion;
+pub(crate) mod url;
 
 pub(crate) use address::Address;
 pub(crate) use clock::ServerClock;
 use cluster::Cluster;
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
+pub(crate) use primary::Primary;
+pub(crate) use settings::Settings;
 pub(crate) use slots::{hash_tag, slot_of};
 
 use crate::error::Result;
@@ -47,6 +54,7 @@ enum Servers {
         rule: Rule,
     },
     Cluster(Arc<Cluster>),
+    Primary(Arc<Primary>),
 }
 
 /// Where a name lives. Of two that are read one after the other, equal means that it has not moved meanwhile. Names of equal
@@ -107,6 +115,11 @@ impl Topology {
         Self { servers: Servers::Cluster(cluster), world }
     }
 
+    /// One of several servers, that which is the primary.
+    pub(crate) fn primary(primary: Arc<Primary>, world: Arc<dyn World>) -> Self {
+        Self { servers: Servers::Primary(primary), world }
+    }
+
     /// Several servers, each with the names that end in its number.
     #[cfg(test)]
     pub(crate) fn by_last_digit(transports: Vec<Arc<dyn Transport>>, world: Arc<dyn World>) -> Self {
@@ -139,6 +152,7 @@ impl Topology {
                 Placement { member: MemberId::new((digit + generation) % members.len()), slot: 0, generation }
             }
             Servers::Cluster(cluster) => cluster.placement(name),
+            Servers::Primary(primary) => primary.placement(),
         }
     }
 
@@ -169,6 +183,7 @@ impl Topology {
         match &self.servers {
             Servers::Fixed { members, .. } => (0..members.len()).map(MemberId::new).collect(),
             Servers::Cluster(cluster) => cluster.members(),
+            Servers::Primary(primary) => vec![primary.placement().member],
         }
     }
 
@@ -186,6 +201,7 @@ impl Topology {
         MemberClock(match &self.servers {
             Servers::Fixed { members, .. } => Arc::clone(self.fixed_member(members, name)),
             Servers::Cluster(cluster) => cluster.member(name),
+            Servers::Primary(primary) => primary.member(),
         })
     }
 
@@ -205,6 +221,10 @@ impl Topology {
             }
             Servers::Cluster(cluster) => {
                 let answered = cluster.run(&*self.world, name, &|_| call.clone()).await?;
+                Ok((answered.reply, answered.placement))
+            }
+            Servers::Primary(primary) => {
+                let answered = primary.run(&|_| call.clone()).await?;
                 Ok((answered.reply, answered.placement))
             }
         }
@@ -233,7 +253,7 @@ impl Topology {
     fn at(&self, placement: Placement) -> Option<Arc<Member>> {
         match &self.servers {
             Servers::Cluster(cluster) => cluster.at(placement.member),
-            Servers::Fixed { .. } => None,
+            Servers::Fixed { .. } | Servers::Primary(_) => None,
         }
     }
 
@@ -251,6 +271,7 @@ impl Topology {
                 Ok(Answered { reply, placement, clock: MemberClock(Arc::clone(member)) })
             }
             Servers::Cluster(cluster) => cluster.run(&*self.world, name, &call).await,
+            Servers::Primary(primary) => primary.run(&call).await,
         }
     }
 
@@ -261,6 +282,7 @@ impl Topology {
                 self.fixed_member(members, name).transport().subscribe(name.channel.clone()).await
             }
             Servers::Cluster(cluster) => cluster.subscribe(name).await,
+            Servers::Primary(primary) => primary.subscribe(name).await,
         }
     }
 
@@ -271,6 +293,7 @@ impl Topology {
                 self.fixed_member(members, name).transport().unsubscribe(name.channel.clone()).await;
             }
             Servers::Cluster(cluster) => cluster.unsubscribe(name).await,
+            Servers::Primary(primary) => primary.unsubscribe(name).await,
         }
     }
 
@@ -283,6 +306,7 @@ impl Topology {
                 }
             }
             Servers::Cluster(cluster) => cluster.listen(listener),
+            Servers::Primary(primary) => primary.listen(listener),
         }
     }
 
@@ -298,7 +322,7 @@ impl Topology {
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         match &self.servers {
             Servers::Cluster(_) => name.check_in_cluster(),
-            Servers::Fixed { .. } => Ok(()),
+            Servers::Fixed { .. } | Servers::Primary(_) => Ok(()),
         }
     }
 
@@ -308,6 +332,7 @@ impl Topology {
         match &self.servers {
             Servers::Fixed { members, .. } => self.fixed_member(members, name).is_silent(at),
             Servers::Cluster(cluster) => cluster.member(name).is_silent(at),
+            Servers::Primary(primary) => primary.member().is_silent(at),
         }
     }
 
@@ -321,6 +346,7 @@ impl Topology {
         match &self.servers {
             Servers::Fixed { members, .. } => members.first().map_or("", |first| first.transport().address()),
             Servers::Cluster(cluster) => cluster.identity(),
+            Servers::Primary(primary) => primary.identity(),
         }
     }
 
@@ -331,6 +357,7 @@ impl Topology {
                 futures::future::join_all(members.iter().map(|member| member.transport().close(within))).await;
             }
             Servers::Cluster(cluster) => cluster.close(within).await,
+            Servers::Primary(primary) => primary.close(within).await,
         }
     }
 

@@ -11,6 +11,7 @@ mod pki;
 mod rig;
 mod rotation;
 mod secrets;
+mod sentinel;
 mod wrong;
 
 use std::net::TcpListener;

@@ -6,6 +6,8 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::Cluster;
 use super::router::MOST_REDIRECTS;
@@ -20,6 +22,27 @@ use crate::transport::Fault;
 /// The channels that are wanted, by slot.
 #[derive(Default)]
 pub(super) struct Subscribed(BTreeMap<(u16, Bytes), Place>);
+
+/// The slots whose subscriptions are to be looked after: they have moved, or a subscription has ended.
+#[derive(Debug, Default)]
+pub(super) struct Strays {
+    slots: Mutex<BTreeSet<u16>>,
+    notify: Notify,
+}
+
+impl Strays {
+    /// Has the channels of these slots subscribed to where the slots are now.
+    pub(super) fn resubscribe(&self, slots: impl IntoIterator<Item = u16>) {
+        self.slots.lock().extend(slots);
+        self.notify.notify_one();
+    }
+
+    /// The slots of `resubscribe` since this was asked last, once there are any, or the cluster is closed.
+    async fn next(&self) -> BTreeSet<u16> {
+        self.notify.notified().await;
+        std::mem::take(&mut *self.slots.lock())
+    }
+}
 
 /// Where a channel is subscribed to.
 struct Place {
@@ -85,7 +108,7 @@ impl Cluster {
                     }
                     // The slot may have moved before this one was among those that are taken along.
                     if self.slot_now(slot).is_none_or(|(now, ..)| now.id() != member.id()) {
-                        self.suspicion.resubscribe([slot]);
+                        self.strays.resubscribe([slot]);
                     }
                     return Ok(());
                 }
@@ -143,7 +166,7 @@ impl Cluster {
         }
         if !failed.is_empty() {
             tokio::time::sleep(SUSPICIOUS).await;
-            self.suspicion.resubscribe(failed);
+            self.strays.resubscribe(failed);
         }
     }
 
@@ -225,7 +248,7 @@ impl Cluster {
             // What is under way was asked for before.
             place.to = place.to.filter(|to| *to != member);
         }
-        self.suspicion.resubscribe([slot]);
+        self.strays.resubscribe([slot]);
     }
 }
 
@@ -257,8 +280,8 @@ impl Subscriber for Cluster {
 pub(super) async fn run(cluster: Weak<Cluster>) {
     loop {
         // The cluster is not held while nothing is to be done.
-        let Some(suspicion) = cluster.upgrade().map(|this| Arc::clone(&this.suspicion)) else { return };
-        let slots = suspicion.slots_to_resubscribe().await;
+        let Some(strays) = cluster.upgrade().map(|this| Arc::clone(&this.strays)) else { return };
+        let slots = strays.next().await;
         let Some(this) = cluster.upgrade() else { return };
         if this.closed.load(Ordering::Relaxed) {
             return;

@@ -55,7 +55,7 @@ impl Cluster {
                 if cluster.closed.load(Ordering::Relaxed) || !is_shut(&member).await {
                     member.gate().0.store(false, Ordering::Release);
                     // Those who wait look at the gate as well.
-                    cluster.suspicion.map_changed();
+                    cluster.suspicion.changed();
                     return;
                 }
             }

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::{Mutex, RwLock};
 
-use super::{Cluster, State, channels, watch};
-use crate::config::{Options, Sharded};
+use super::{Cluster, Settings, State, channels, watch};
+use crate::config::Sharded;
 use crate::error::{Error, Result};
-use crate::runtime::reaper::Reaper;
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId};
 use crate::topology::slots::view::SlotView;
@@ -22,58 +21,6 @@ use crate::world::World;
 
 /// Asks whether the server knows channels that are a slot's own.
 static PUBSUB: Script = Script::bare("cluster/sharded", "PUBSUB");
-
-/// How a cluster's client looks after its map.
-pub(crate) struct Settings {
-    pub(crate) seeds: Vec<Address>,
-    pub(crate) command_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) scan_interval: Duration,
-    pub(crate) sharded: Sharded,
-    /// How calls share commands, and who carries these. None: they do not.
-    pub(crate) coalesce: Option<(Options, Reaper)>,
-}
-
-/// What stands in the URL of a cluster, but for the login.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ClusterUrl {
-    /// The scheme of one server's URL.
-    pub(crate) scheme: &'static str,
-    /// The URL of one server with the same login.
-    pub(crate) login: String,
-    pub(crate) seeds: Vec<Address>,
-}
-
-impl ClusterUrl {
-    /// Reads `redis-cluster://[user:password@]host[:port],host[:port],..`; None for a URL of another kind. Errors never repeat it.
-    pub(crate) fn read(url: &str) -> Result<Option<Self>> {
-        let Some((scheme, rest)) = url.split_once("://") else { return Ok(None) };
-        let scheme = match scheme {
-            "redis-cluster" | "valkey-cluster" => "redis",
-            "rediss-cluster" | "valkeys-cluster" => "rediss",
-            _ => return Ok(None),
-        };
-        let (login, hosts) = rest.rsplit_once('@').map_or(("", rest), |(login, hosts)| (login, hosts));
-        let (hosts, database) = hosts.split_once('/').unwrap_or((hosts, ""));
-        if !matches!(database, "" | "0") {
-            return Err(Error::config("a cluster has database 0 alone: the URL of one ends behind the last server"));
-        }
-        let read = |host: &str| {
-            let is_alone = !host.contains(':') || host.starts_with('[') && host.ends_with(']');
-            let (host, port) = if is_alone { (host, 6379) } else { Address::split(host)? };
-            Address::new(host, port)
-        };
-        let seeds: Option<Vec<Address>> = hosts.split(',').map(read).collect();
-        let Some(seeds) = seeds else {
-            return Err(Error::config(
-                "the URL of a cluster names its servers behind the login: redis-cluster://host:port,host:port",
-            ));
-        };
-        let at = if login.is_empty() { String::new() } else { format!("{login}@") };
-        let login = format!("{scheme}://{at}{}", seeds[0]);
-        Ok(Some(Self { scheme, login, seeds }))
-    }
-}
 
 /// Where names live that live nowhere.
 #[derive(Debug)]
@@ -130,6 +77,7 @@ impl Cluster {
             next: AtomicUsize::new(0),
             listener: OnceLock::new(),
             suspicion: Arc::default(),
+            strays: Arc::default(),
             subscribed: Mutex::default(),
             identity: format!("cluster {identity}"),
             is_sharded,
@@ -224,37 +172,5 @@ async fn knows_sharded(transport: &dyn Transport) -> Result<bool, Fault> {
         Ok(_) => Ok(true),
         Err(fault) if fault.kind == FaultKind::Refused => Ok(false),
         Err(fault) => Err(fault),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_of_clusters_and_of_others() {
-        let read = |url: &str| ClusterUrl::read(url).map(|url| url.map(|url| (url.login, url.seeds.len())));
-        for (url, login, seeds) in [
-            ("redis-cluster://a", "redis://a:6379", 1),
-            ("redis-cluster://a:1,b:2,c", "redis://a:1", 3),
-            ("valkey-cluster://u:p%40@a:1,b:2/0", "redis://u:p%40@a:1", 2),
-            ("rediss-cluster://:p@[::1]:7000,[::1]:7001", "rediss://:p@[::1]:7000", 2),
-        ] {
-            assert_eq!(read(url).unwrap(), Some((login.to_owned(), seeds)), "{url}");
-        }
-        for other in ["redis://a:1", "unix:///x", "nothing", "redis-sentinel://a/b"] {
-            assert_eq!(read(other).unwrap(), None, "{other}");
-        }
-        for odd in [
-            "redis-cluster://",
-            "redis-cluster://a,,b",
-            "redis-cluster://a:1/2",
-            "redis-cluster://a:x",
-            "redis-cluster://a:1,secret word",
-        ] {
-            let error = read(odd).unwrap_err();
-            assert!(matches!(error, Error::Config { .. }), "{odd}");
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
     }
 }

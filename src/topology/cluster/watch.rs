@@ -1,15 +1,12 @@
 //! Keeping the map of slots: from time to time, and often while there is a reason to doubt it.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::iter;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Cluster, State};
@@ -55,58 +52,6 @@ const OTHERS_WITHIN: Duration = Duration::from_millis(20);
 
 /// How many are asked at a time.
 const ASKED: usize = 3;
-
-/// A reason to doubt the map, and news of changes.
-#[derive(Debug, Default)]
-pub(super) struct Suspicion {
-    is_raised: AtomicBool,
-    notify: Notify,
-    /// The slots whose subscriptions are to be looked after: they have moved, or a subscription has ended.
-    to_resubscribe: Mutex<BTreeSet<u16>>,
-    resubscribe: Notify,
-    /// For commands that wait for a place to run at.
-    map_changed: Notify,
-}
-
-impl Suspicion {
-    /// Has the servers asked at once, unless that was done a moment ago.
-    pub(super) fn raise(&self) {
-        if !self.is_raised.swap(true, Ordering::AcqRel) {
-            self.notify.notify_one();
-        }
-    }
-
-    /// Has the channels of these slots subscribed to where the slots are now.
-    pub(super) fn resubscribe(&self, slots: impl IntoIterator<Item = u16>) {
-        self.to_resubscribe.lock().extend(slots);
-        self.resubscribe.notify_one();
-    }
-
-    /// Has the commands that pause look whether there is a place for them now.
-    pub(super) fn map_changed(&self) {
-        self.map_changed.notify_waiters();
-    }
-
-    /// Done when the map has changed for whoever pauses, or after so long.
-    pub(super) async fn pause(&self, most: Duration, is_news: impl Fn() -> bool) {
-        let changed = async {
-            loop {
-                let changed = self.map_changed.notified();
-                if is_news() {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        let _ = tokio::time::timeout(most, changed).await;
-    }
-
-    /// The slots of `resubscribe` since this was asked last, once there are any, or the cluster is closed.
-    pub(super) async fn slots_to_resubscribe(&self) -> BTreeSet<u16> {
-        self.resubscribe.notified().await;
-        std::mem::take(&mut *self.to_resubscribe.lock())
-    }
-}
 
 /// Asks a server for its picture.
 pub(super) fn nodes() -> Call {
@@ -158,7 +103,7 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         let next = now + pause;
         let notified = loop {
             let look = (Instant::now() + LISTENS).min(next);
-            if tokio::time::timeout_at(look, suspicion.notify.notified()).await.is_ok() {
+            if tokio::time::timeout_at(look, suspicion.raised()).await.is_ok() {
                 break true;
             }
             let Some(this) = cluster.upgrade() else { return };
@@ -170,7 +115,7 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             }
         };
         let Some(this) = cluster.upgrade() else { return };
-        if suspicion.is_raised.swap(false, Ordering::AcqRel) {
+        if suspicion.take() {
             doubted_until = Instant::now() + QUIET;
         }
         // In this order: closing raises a suspicion, so that it is not overlooked.

@@ -31,6 +31,8 @@ pub(super) struct Dialer {
     pub(super) target: Target,
     pub(super) within: Duration,
     pub(super) user_timeout: Duration,
+    /// The name by which the server lists the connection; empty for none.
+    pub(super) name: String,
 }
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
@@ -39,7 +41,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 impl Dialer {
     pub(super) fn new(target: Target, options: &Options) -> Self {
         let user_timeout = (options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE);
-        Self { target, within: options.connect_timeout, user_timeout }
+        Self { target, within: options.connect_timeout, user_timeout, name: options.client_name.clone() }
     }
 }
 
@@ -137,7 +139,8 @@ impl Dialer {
         };
         let (reader, writer) = connect(&self.target, self.user_timeout, self.within).await?;
         let mut opened = Opened { reader, writer, input: Input::default() };
-        let outcome = opened.log_in(username.as_ref(), password.as_ref(), *database).await;
+        let login = (username.as_ref(), password.as_ref());
+        let outcome = opened.log_in(login, *database, &self.name).await;
         outcome.map(|()| opened).map_err(|trouble| self.with_hint(trouble))
     }
 
@@ -151,7 +154,12 @@ impl Dialer {
 }
 
 impl Opened {
-    async fn log_in(&mut self, user: Option<&Secret>, password: Option<&Secret>, database: u8) -> Result<(), Trouble> {
+    async fn log_in(
+        &mut self,
+        (user, password): (Option<&Secret>, Option<&Secret>),
+        database: u8,
+        name: &str,
+    ) -> Result<(), Trouble> {
         let login: Option<(&[u8], &[u8])> = match (user, password) {
             (user, Some(password)) => Some((user.map_or(b"default", |user| user.0.as_bytes()), password.0.as_bytes())),
             (Some(user), None) => Some((user.0.as_bytes(), b"")),
@@ -160,6 +168,9 @@ impl Opened {
         let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
         if let Some((user, password)) = login {
             hello.extend([b"AUTH", user, password]);
+        }
+        if !name.is_empty() {
+            hello.extend([b"SETNAME", name.as_bytes()]);
         }
         match self.ask(&hello).await? {
             Ok(_) => {}
@@ -170,6 +181,10 @@ impl Opened {
                     auth.extend(user.map(|user| user.0.as_bytes()));
                     auth.push(password);
                     self.ask(&auth).await?.map_err(refused)?;
+                }
+                if !name.is_empty() {
+                    // For those who look at the server: where it does not take that, nothing is lost.
+                    let _ = self.ask(&[b"CLIENT", b"SETNAME", name.as_bytes()]).await?;
                 }
                 // Whether it lets us in without one.
                 self.ask(&[b"PING"]).await?.map_err(refused)?;

@@ -45,7 +45,8 @@ pub(crate) use link::Place;
 pub(crate) struct Direct {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    messages: MessageLine,
+    /// None: nobody subscribes to anything.
+    messages: Option<MessageLine>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     script_cache: bool,
     address: String,
@@ -55,13 +56,23 @@ impl Direct {
     /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can. `sharded`: its channels
     /// are a slot's own.
     pub(crate) async fn connect(target: Target, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
+        Self::open(target, options, lazily, Some(sharded)).await
+    }
+
+    /// As `connect`, without a connection for messages.
+    pub(crate) async fn for_commands(target: Target, options: &Options) -> Result<Self> {
+        Self::open(target, options, false, None).await
+    }
+
+    async fn open(target: Target, options: &Options, lazily: bool, messages: Option<bool>) -> Result<Self> {
         let server = match &target.place {
             Place::Tcp(host, port) => format!("{host}:{port}"),
             Place::Unix(path) => format!("unix:{}", path.display()),
         };
         let address = format!("{server}/{}", target.database);
         let dialer = Arc::new(Dialer::new(target, options));
-        let first = if lazily { Vec::new() } else { open_all(&dialer, options.pool_size + 1).await? };
+        let count = options.pool_size + usize::from(messages.is_some());
+        let first = if lazily { Vec::new() } else { open_all(&dialer, count).await? };
         let mut first = first.into_iter();
         let listener = Arc::new(OnceLock::new());
         let mut tasks = Vec::with_capacity(options.pool_size);
@@ -73,7 +84,7 @@ impl Direct {
                 connection
             })
             .collect();
-        let messages = MessageLine::over(dialer, options, sharded, listener, first.next());
+        let messages = messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next()));
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),
@@ -101,19 +112,31 @@ impl Transport for Direct {
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
-        self.messages.subscribe(channel)
+        match &self.messages {
+            Some(messages) => messages.subscribe(channel),
+            None => {
+                Box::pin(std::future::ready(Err(Fault::new(FaultKind::NotSent, "a connection for commands alone"))))
+            }
+        }
     }
 
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
-        self.messages.unsubscribe(channel)
+        match &self.messages {
+            Some(messages) => messages.unsubscribe(channel),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 
     fn forget(&self, channel: &Bytes) {
-        self.messages.forget(channel);
+        if let Some(messages) = &self.messages {
+            messages.forget(channel);
+        }
     }
 
     fn listen(&self, listener: Weak<dyn Listener>) {
-        self.messages.listen(listener);
+        if let Some(messages) = &self.messages {
+            messages.listen(listener);
+        }
     }
 
     fn address(&self) -> &str {
@@ -136,7 +159,7 @@ impl Transport for Direct {
         for task in &tasks {
             task.abort();
         }
-        tasks.extend(self.messages.end());
+        tasks.extend(self.messages.as_ref().and_then(MessageLine::end));
         Box::pin(async move {
             // They end at their next poll, and their sockets with them.
             let _ = tokio::time::timeout(within.min(Duration::from_secs(1)), futures::future::join_all(tasks)).await;

@@ -15,14 +15,15 @@ use fred::types::config::{
 use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::connection::{Connection, ErrorReceiver, keep_connection};
+use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
 use super::fault::{told, trouble_of_tls};
-use super::login::{Login, word};
+use super::login::{Login as Asked, word};
 use super::messages::{dispatch, keep_listening};
 use super::subscriptions::Subscriptions;
 use super::{Messages, Node, tls};
 use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in};
 use crate::error::{Error, Result, Step};
+use crate::transport::connector::Login;
 use crate::transport::direct::{MessageLine, Place, Target};
 use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
 
@@ -83,13 +84,12 @@ impl Endpoint {
             // Read as one without TLS: fred would have rustls choose its cryptography, which panics where it cannot.
             "rediss" | "valkeys" => read(&format!("redis://{rest}"))?,
             "redis" | "valkey" => read(url)?,
-            "redis-sentinel" | "rediss-sentinel" | "valkey-sentinel" => {
-                return Err(Error::Unsupported {
-                    what: format!("{scheme}:// is not supported yet: connect to one server by redis://"),
-                });
-            }
             // Not repeated: what stands there may be anything, a piece of a password with `://` in it too.
-            _ => return Err(Error::config("the URL's scheme is unknown: use redis://, rediss:// or unix://")),
+            _ => {
+                return Err(Error::config(
+                    "the URL's scheme is unknown: use redis://, rediss://, unix://, redis-cluster://, redis-sentinel:// or redis-replicated://",
+                ));
+            }
         };
         if let Some(tls) = &self.tls {
             tls.check(scheme)?;
@@ -114,7 +114,7 @@ impl Endpoint {
         config.username = config.username.as_deref().map(word);
         config.password = config.password.as_deref().map(word);
         if let Some(provider) = self.credentials.clone() {
-            config.credential_provider = Some(Arc::new(Login { provider, within }));
+            config.credential_provider = Some(Arc::new(Asked { provider, within }));
         }
         config.version = RespVersion::RESP3;
         // Commands wait for a reconnect, up to their timeout, rather than fail the instant a connection is away.
@@ -126,10 +126,12 @@ impl Endpoint {
         ["rediss://", "valkeys://"].iter().any(|scheme| self.url.0.starts_with(scheme))
     }
 
-    /// The user and the password.
-    pub(crate) fn login(&self) -> Result<(Option<Secret>, Option<Secret>)> {
+    /// As whom to connect, and to which database.
+    pub(crate) fn login(&self) -> Result<(Login, Option<u8>)> {
         let config = self.plain_config()?;
-        Ok((config.username.map(Secret), config.password.map(Secret)))
+        let (username, password) = (config.username.map(Secret), config.password.map(Secret));
+        let login = Login { username, password, credentials: self.credentials.clone() };
+        Ok((login, config.database))
     }
 
     /// Where a connection without fred leads to. None over the TLS of the platform's library, which is fred's.
@@ -269,7 +271,10 @@ impl Node {
         }
         {
             // Each hears from here on, whenever its task comes to run: what came before that would be lost.
-            let mut tasks = node.tasks.lock();
+            let (mut tasks, name) = (node.tasks.lock(), Arc::<str>::from(&*options.client_name));
+            tasks.extend(
+                clients.iter().map(|client| tokio::spawn(name_connection((*client).clone(), Arc::clone(&name)))),
+            );
             if let Messages::Fred(Subscriptions { subscriber, channels, .. }) = &node.messages {
                 tasks.push(tokio::spawn(dispatch(subscriber.message_rx(), Arc::clone(&listener))));
                 tasks.push(tokio::spawn(keep_listening(
@@ -279,6 +284,7 @@ impl Node {
                     Arc::clone(&listener),
                     options.ping_interval,
                     sharded,
+                    Arc::clone(&name),
                 )));
             }
             for connection in &node.connections {
@@ -288,6 +294,7 @@ impl Node {
                     reconnects,
                     errors,
                     Arc::clone(&listener),
+                    Arc::clone(&name),
                 )));
             }
         }

@@ -1,0 +1,337 @@
+//! One primary for every name, whose place another server can take: a set that sentinels look after ([`sentinel`]), or servers of
+//! which one says that it is the primary ([`replicated`]). These find out who it is; here commands come to it ([`watch`] has them
+//! asked), and `channels` has the subscriptions follow.
+//!
+//! The server of before is left for good: it may be cut off, and take writes that nobody else will ever see.
+
+mod channels;
+mod replicated;
+mod sentinel;
+mod watch;
+mod witnesses;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+
+use super::address::Address;
+use super::clock::ServerClock;
+use super::member::{Member, MemberId, MemberListener, Subscriber};
+use super::redirect::Redirect;
+use super::role::{Role, role};
+use super::suspicion::Suspicion;
+use super::{Answered, MemberClock, Placement, Settings};
+use crate::error::Result;
+use crate::runtime::standstill::within;
+use crate::transport::coalesce::Coalesced;
+use crate::transport::connector::{Connector, Purpose};
+use crate::transport::{Call, Fault, FaultKind};
+use crate::world::World;
+use witnesses::Witnesses;
+
+/// Commands that are under way at a server whose place another one has taken have so long to be answered, unless it is silent.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How long a server may take to connect and to say what part it has.
+const PROVES_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a command waits at first before it is tried again that no server has carried out; and at the most.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(25);
+
+/// The primary of a set of servers.
+pub(crate) struct Primary {
+    this: Weak<Self>,
+    settings: Settings,
+    connector: Arc<dyn Connector>,
+    world: Arc<dyn World>,
+    current: RwLock<Current>,
+    /// Held while another server is looked at, and takes the place: one at a time.
+    taking: tokio::sync::Mutex<()>,
+    /// The number of the next member.
+    next: AtomicUsize,
+    listener: OnceLock<Weak<dyn MemberListener>>,
+    suspicion: Arc<Suspicion>,
+    /// The channels that are wanted.
+    channels: Mutex<BTreeSet<Bytes>>,
+    /// Those that look after it.
+    sentinels: Witnesses,
+    /// Those that may take its place.
+    servers: Witnesses,
+    /// Its replicas, as far as sentinels know them.
+    replicas: RwLock<Vec<Address>>,
+    identity: String,
+    closed: AtomicBool,
+}
+
+/// The server that has the place.
+struct Current {
+    member: Arc<Member>,
+    address: Address,
+    /// How often sentinels have put another server there, as far as they have said.
+    epoch: u64,
+    /// How often another server has taken the place.
+    generation: usize,
+    since: Instant,
+    /// One of its connections is broken.
+    is_away: bool,
+}
+
+impl Current {
+    fn placement(&self) -> Placement {
+        Placement { member: self.member.id(), slot: 0, generation: self.generation }
+    }
+}
+
+impl fmt::Debug for Primary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Primary").field("of", &self.identity).field("at", &self.address()).finish_non_exhaustive()
+    }
+}
+
+impl Primary {
+    /// The topology of a set whose primary is at this address.
+    async fn of(
+        settings: Settings,
+        connector: Arc<dyn Connector>,
+        world: Arc<dyn World>,
+        identity: String,
+        (address, epoch): (Address, u64),
+        (sentinels, servers): (Witnesses, Witnesses),
+    ) -> Result<Arc<Self>> {
+        let transport = connect(&settings, &*connector, &address).await?;
+        let member = Member::new(MemberId::new(0), transport);
+        let current = Current { member, address, epoch, generation: 0, since: Instant::now(), is_away: false };
+        let primary = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            settings,
+            connector,
+            world,
+            current: RwLock::new(current),
+            taking: tokio::sync::Mutex::default(),
+            next: AtomicUsize::new(1),
+            listener: OnceLock::new(),
+            suspicion: Arc::default(),
+            channels: Mutex::default(),
+            sentinels,
+            servers,
+            replicas: RwLock::default(),
+            identity,
+            closed: AtomicBool::new(false),
+        });
+        let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&primary.this);
+        primary.member().report_ends(subscriber);
+        Ok(primary)
+    }
+
+    pub(super) fn placement(&self) -> Placement {
+        self.current.read().placement()
+    }
+
+    pub(super) fn member(&self) -> Arc<Member> {
+        Arc::clone(&self.current.read().member)
+    }
+
+    fn address(&self) -> Address {
+        self.current.read().address.clone()
+    }
+
+    fn now(&self) -> (Arc<Member>, Placement) {
+        let current = self.current.read();
+        (Arc::clone(&current.member), current.placement())
+    }
+
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn listen(&self, listener: &Weak<dyn MemberListener>) {
+        // Set once, by the engine that owns this topology.
+        let _ = self.listener.set(Weak::clone(listener));
+        self.member().listen(Weak::clone(listener));
+    }
+
+    fn notify(&self, what: impl FnOnce(&dyn MemberListener)) {
+        if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
+            what(&*listener);
+        }
+    }
+
+    /// Runs a call at whoever is the primary.
+    pub(super) async fn run(&self, call: &(dyn Fn(&ServerClock) -> Call + Send + Sync)) -> Result<Answered, Fault> {
+        let (until, mut pause) = (Instant::now() + self.settings.command_timeout, SHORTEST_PAUSE);
+        loop {
+            let (member, placement) = self.now();
+            let fault = match member.run(&*self.world, call(member.clock())).await {
+                Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
+                Err(fault) => fault,
+            };
+            if self.is_closed() {
+                return Err(fault);
+            }
+            match (fault.kind, Redirect::of(&fault.message, "")) {
+                // Another server has its place. What was under way there may have been carried out.
+                (FaultKind::Closed, _) => return Err(left(fault)),
+                (FaultKind::Lost | FaultKind::TimedOut, _) => {
+                    self.suspicion.raise();
+                    return Err(fault);
+                }
+                (FaultKind::NotSent, _) | (FaultKind::Refused, Redirect::Demoted | Redirect::Down) => {
+                    self.suspicion.raise();
+                }
+                _ => return Err(fault),
+            }
+            // It has not run, and may have a place to run at in a moment.
+            if Instant::now() + pause >= until {
+                return Err(fault);
+            }
+            self.suspicion.pause(pause, || self.placement() != placement).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Asks the server at an address what part it has, by a member made for it; None where it does not say.
+    async fn candidate(&self, address: &Address) -> Option<(Arc<Member>, Role)> {
+        let connected = connect(&self.settings, &*self.connector, address).await;
+        let transport = connected
+            .inspect_err(|error| tracing::warn!(%address, %error, "a server of the set cannot be connected to"))
+            .ok()?;
+        let member = Member::new(MemberId::new(self.next.fetch_add(1, Ordering::Relaxed)), transport);
+        let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
+        member.report_ends(subscriber);
+        if let Some(listener) = self.listener.get() {
+            member.listen(Weak::clone(listener));
+        }
+        match within(PROVES_WITHIN, member.run(&*self.world, role())).await {
+            Some(Ok(reply)) => Some((member, Role::of(&reply))),
+            outcome => {
+                let error = outcome.and_then(Result::err).map(|fault| fault.message);
+                tracing::debug!(%address, error, "a server of the set does not say what part it has");
+                member.close(FAREWELL).await;
+                None
+            }
+        }
+    }
+
+    /// What part the primary says it has; None where it does not say in time.
+    async fn role_of_current(&self, limit: Duration) -> Option<Role> {
+        let member = self.member();
+        let asked = within(limit, member.run(&*self.world, role())).await;
+        asked.and_then(Result::ok).map(|reply| Role::of(&reply))
+    }
+
+    /// Has the server at an address take the place, if it says that it is a primary. True where it has the place now. `taking`: held by
+    /// the caller.
+    async fn take_over(&self, address: &Address, epoch: u64, _taking: &tokio::sync::MutexGuard<'_, ()>) -> bool {
+        let Some((member, role)) = self.candidate(address).await else { return false };
+        if !role.is_primary() || self.is_closed() {
+            member.close(FAREWELL).await;
+            return false;
+        }
+        let (old, old_address) = {
+            let mut current = self.current.write();
+            let generation = current.generation + 1;
+            let new = Current {
+                member: Arc::clone(&member),
+                address: address.clone(),
+                epoch,
+                generation,
+                since: Instant::now(),
+                is_away: false,
+            };
+            let old = std::mem::replace(&mut *current, new);
+            (old.member, old.address)
+        };
+        if self.is_closed() {
+            // It was closed meanwhile, and does not know of this one.
+            member.close(FAREWELL).await;
+        }
+        tracing::info!(from = %old_address, to = %address, "another server is the primary now");
+        let world = Arc::clone(&self.world);
+        // Nobody waits for it; it ends with the runtime.
+        tokio::spawn(async move {
+            old.answers(&*world, FAREWELL).await;
+            old.close(FAREWELL).await;
+        });
+        self.suspicion.changed();
+        self.follow(&member);
+        // What is held is confirmed: only the new primary can say that it is not.
+        self.notify(|listener| listener.reconnected(member.id()));
+        true
+    }
+
+    /// Notes what sentinels say of the server that has the place: how often they have put one there.
+    fn confirm(&self, address: &Address, epoch: u64) {
+        let mut current = self.current.write();
+        if current.address == *address {
+            current.epoch = current.epoch.max(epoch);
+        }
+    }
+
+    /// True when answers of the primary are due and do not come, or its connection is broken.
+    fn is_doubtful(&self) -> bool {
+        let current = self.current.read();
+        current.is_away || current.member.is_silent(self.world.now())
+    }
+
+    pub(super) async fn close(&self, within: Duration) {
+        self.closed.store(true, Ordering::Release);
+        self.suspicion.raise();
+        self.suspicion.changed();
+        let others = futures::future::join(self.sentinels.close(within), self.servers.close(within));
+        futures::future::join(self.member().close(within), others).await;
+    }
+}
+
+/// The way to a server for commands and messages: it comes to stand when it can.
+async fn connect(
+    settings: &Settings,
+    connector: &dyn Connector,
+    address: &Address,
+) -> Result<Arc<dyn crate::transport::Transport>> {
+    let transport = connector.connect(&address.to_string(), Purpose::Names { sharded: false }).await?;
+    Ok(match &settings.coalesce {
+        Some((options, reaper)) => Coalesced::over(transport, options, reaper.clone()),
+        None => transport,
+    })
+}
+
+/// What a command is told whose server was closed under it, and not by the client's end.
+fn left(fault: Fault) -> Fault {
+    let message = "another server has become the primary while this one was asked".to_owned();
+    Fault { kind: FaultKind::Lost, message, ..fault }
+}
+
+impl Subscriber for Primary {
+    fn ended(&self, member: MemberId, channel: &[u8]) {
+        let current = self.member();
+        if current.id() == member {
+            self.bring_soon(&current, Bytes::copy_from_slice(channel));
+        }
+    }
+
+    fn went_away(&self, member: MemberId) {
+        let mut current = self.current.write();
+        if current.member.id() == member {
+            current.is_away = true;
+            self.suspicion.raise();
+        }
+    }
+
+    fn came_back(&self, member: MemberId) {
+        let mut current = self.current.write();
+        if current.member.id() == member {
+            current.is_away = false;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Servers of which one is the primary, and says so: managed services without cluster mode, and replicas that somebody promotes by
+//! hand. Who it is is asked of all of them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use super::watch::{ANSWERS_WITHIN, Finder};
+use super::witnesses::{Witnesses, ask};
+use super::{Primary, watch};
+use crate::error::{Error, Result, Step};
+use crate::topology::Settings;
+use crate::topology::address::Address;
+use crate::topology::role::{Role, role};
+use crate::transport::connector::{Connector, Purpose};
+use crate::world::World;
+
+/// So often in a row the primary may fail to answer before another server that calls itself primary takes its place.
+const MOST_MISSES: u32 = 3;
+
+/// How long the others have to answer at the start once one has that is a primary.
+const OTHERS_WITHIN: Duration = Duration::from_millis(200);
+
+impl Primary {
+    /// The one of these servers that says it is the primary; of several, the one with the most replicas.
+    ///
+    /// *Errors*: why none can be connected to, or that none is a primary.
+    pub(crate) async fn of_replicated(
+        settings: Settings,
+        connector: Arc<dyn Connector>,
+        world: Arc<dyn World>,
+    ) -> Result<Arc<Self>> {
+        let servers = Witnesses::new(Arc::clone(&connector), Purpose::Watch);
+        let found = first(&settings, &servers).await;
+        let address = match found {
+            Ok(address) => address,
+            Err(error) => {
+                servers.close(settings.connect_timeout).await;
+                return Err(error);
+            }
+        };
+        let names: Vec<String> = settings.seeds.iter().map(ToString::to_string).collect();
+        let identity = format!("replicated {}", names.join(","));
+        let sentinels = Witnesses::new(Arc::clone(&connector), Purpose::Sentinel);
+        let primary = Self::of(settings, connector, world, identity, (address, 0), (sentinels, servers)).await?;
+        tokio::spawn(watch::run(Weak::clone(&primary.this), BySaying { misses: 0, is_told: false }));
+        Ok(primary)
+    }
+}
+
+/// The first primary.
+async fn first(settings: &Settings, servers: &Witnesses) -> Result<Address> {
+    let (send, mut answers) = mpsc::unbounded_channel();
+    for seed in &settings.seeds {
+        let (servers, seed, send) = (servers.clone(), seed.clone(), send.clone());
+        let limit = settings.connect_timeout;
+        tokio::spawn(async move {
+            let outcome = match servers.connect(&seed).await {
+                Some(Ok(server)) => match ask(&*server, role(), limit).await {
+                    Ok(reply) => Ok((seed, Role::of(&reply))),
+                    Err(why) => Err(refused(&seed, &why)),
+                },
+                Some(Err(error)) => Err(error),
+                None => return,
+            };
+            // Nobody may listen any more.
+            let _ = send.send(outcome);
+        });
+    }
+    drop(send);
+    let (mut best, mut why): (Option<(usize, Address)>, Option<Error>) = (None, None);
+    loop {
+        let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout };
+        match tokio::time::timeout(limit, answers.recv()).await {
+            Ok(Some(Ok((address, Role::Primary { replicas, .. })))) => {
+                if best.as_ref().is_none_or(|(most, _)| replicas.len() > *most) {
+                    best = Some((replicas.len(), address));
+                }
+            }
+            Ok(Some(Ok((address, _)))) => {
+                let message = format!("{address} is no primary, and none of the others that are named is one");
+                why.get_or_insert(Error::Connection { message, outcome_unknown: false, source: None });
+            }
+            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
+            Ok(Some(Err(_))) if matches!(why, Some(Error::Server { .. } | Error::Config { .. })) => {}
+            Ok(Some(Err(error))) => why = Some(error),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    match best {
+        Some((_, address)) => Ok(address),
+        None => Err(why.unwrap_or(Error::Timeout { step: Step::Connect })),
+    }
+}
+
+/// What it means that a server does not say what part it has.
+fn refused(address: &Address, why: &str) -> Error {
+    if why.starts_with("NOPERM") || why.contains("unknown command") {
+        return Error::Server {
+            message: format!("{address} does not say whether it is the primary, for which ROLE is needed: {why}"),
+        };
+    }
+    Error::Connection { message: format!("{address}: {why}"), outcome_unknown: false, source: None }
+}
+
+/// Finds the primary by what the servers say of themselves.
+struct BySaying {
+    /// How often in a row the primary has not answered.
+    misses: u32,
+    /// It was told that there are two.
+    is_told: bool,
+}
+
+impl Finder for BySaying {
+    fn look<'a>(&'a mut self, primary: &'a Arc<Primary>, _is_doubted: bool) -> BoxFuture<'a, bool> {
+        Box::pin(self.ask_all(primary))
+    }
+}
+
+impl BySaying {
+    async fn ask_all(&mut self, primary: &Arc<Primary>) -> bool {
+        let current = primary.address();
+        primary.servers.keep(&primary.settings.seeds);
+        let servers = primary.servers.standing();
+        let roles = servers.iter().filter(|(address, _)| *address != current).map(async |(address, server)| {
+            let reply = ask(&**server, role(), ANSWERS_WITHIN).await;
+            reply.ok().map(|reply| (address.clone(), Role::of(&reply)))
+        });
+        let all = futures::future::join_all(roles);
+        let (ours, roles) = futures::future::join(primary.role_of_current(ANSWERS_WITHIN), all).await;
+        let primaries = roles.into_iter().flatten().filter_map(|(address, role)| match role {
+            Role::Primary { replicas, .. } => Some((replicas.len(), address)),
+            Role::Replica { .. } | Role::Other => None,
+        });
+        let other = primaries.max();
+        match ours {
+            Some(role) if role.is_primary() => {
+                self.misses = 0;
+                match other {
+                    Some((_, other)) if !self.is_told => {
+                        tracing::warn!(%current, %other, "two servers call themselves primary: the one of before is kept");
+                        self.is_told = true;
+                    }
+                    Some(_) => {}
+                    None => self.is_told = false,
+                }
+                return true;
+            }
+            // It was made a replica.
+            Some(_) => self.misses = MOST_MISSES,
+            None => self.misses = self.misses.saturating_add(1),
+        }
+        if self.misses >= MOST_MISSES {
+            // Where no other one is, there may be another server behind its name by now.
+            let to = other.map_or_else(|| current.clone(), |(_, other)| other);
+            let taking = primary.taking.lock().await;
+            if primary.take_over(&to, 0, &taking).await {
+                self.misses = 0;
+                // Those to it lead to the server of before.
+                primary.servers.leave(&to);
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,173 @@
+//! Servers that tell who the primary is, sentinels, and those that may become it: connections to them, made in the background.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::error::Error;
+use crate::runtime::standstill::within;
+use crate::topology::address::Address;
+use crate::transport::connector::{Connector, Purpose};
+use crate::transport::{Call, Listener, Reply, Transport};
+
+/// One that could not be connected to is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Connections to servers other than the primary.
+#[derive(Clone)]
+pub(super) struct Witnesses(Arc<Shared>);
+
+struct Shared {
+    connector: Arc<dyn Connector>,
+    purpose: Purpose,
+    /// Who hears what they tell by themselves, of each.
+    listener: Option<Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>>,
+    /// The channels by which they do.
+    events: &'static [&'static str],
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    known: BTreeMap<Address, Connection>,
+    /// Who hears each of them: connections do not keep these alive.
+    ears: BTreeMap<Address, Arc<dyn Listener>>,
+    is_closed: bool,
+}
+
+enum Connection {
+    Connecting,
+    Failed(Instant),
+    Standing(Arc<dyn Transport>),
+}
+
+impl Witnesses {
+    pub(super) fn new(connector: Arc<dyn Connector>, purpose: Purpose) -> Self {
+        Self(Arc::new(Shared { connector, purpose, listener: None, events: &[], state: Mutex::default() }))
+    }
+
+    /// As `new`, for those that tell things by themselves.
+    pub(super) fn heard(
+        connector: Arc<dyn Connector>,
+        purpose: Purpose,
+        listener: impl Fn(&Address) -> Arc<dyn Listener> + Send + Sync + 'static,
+        events: &'static [&'static str],
+    ) -> Self {
+        let listener: Option<Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>> = Some(Box::new(listener));
+        Self(Arc::new(Shared { connector, purpose, listener, events, state: Mutex::default() }))
+    }
+
+    /// Connects to one, unless that is done or under way.
+    ///
+    /// *Errors*: why it cannot be connected to. None where there is nothing to do, or where these are closed.
+    pub(super) async fn connect(&self, address: &Address) -> Option<Result<Arc<dyn Transport>, Error>> {
+        {
+            let mut state = self.0.state.lock();
+            let is_due = match state.known.get(address) {
+                None => true,
+                Some(Connection::Failed(at)) => at.elapsed() >= AGAIN,
+                Some(Connection::Connecting | Connection::Standing(_)) => false,
+            };
+            if state.is_closed || !is_due {
+                return None;
+            }
+            state.known.insert(address.clone(), Connection::Connecting);
+        }
+        let outcome = self.0.connector.connect(&address.to_string(), self.0.purpose).await;
+        let listener = self.0.listener.as_ref().map(|listener| listener(address));
+        if let (Ok(transport), Some(listener)) = (&outcome, &listener) {
+            transport.listen(Arc::downgrade(listener));
+            for event in self.0.events {
+                // Nobody waits for it: what was missed before is asked for.
+                tokio::spawn(transport.subscribe(Bytes::from_static(event.as_bytes())));
+            }
+        }
+        let is_kept = {
+            let mut state = self.0.state.lock();
+            let is_wanted = !state.is_closed && state.known.contains_key(address);
+            if is_wanted {
+                let now = match &outcome {
+                    Ok(transport) => Connection::Standing(Arc::clone(transport)),
+                    Err(_) => Connection::Failed(Instant::now()),
+                };
+                state.known.insert(address.clone(), now);
+                state.ears.extend(listener.map(|listener| (address.clone(), listener)));
+            }
+            is_wanted
+        };
+        match outcome {
+            Ok(transport) if !is_kept => {
+                transport.close(AGAIN).await;
+                None
+            }
+            outcome => Some(outcome),
+        }
+    }
+
+    /// Connects to these in the background, and leaves all others.
+    pub(super) fn keep(&self, addresses: &[Address]) {
+        for address in addresses {
+            let (this, address) = (self.clone(), address.clone());
+            // Nobody waits for it; it ends with the runtime.
+            tokio::spawn(async move { this.connect(&address).await.and_then(Result::ok) });
+        }
+        let left: Vec<Connection> = {
+            let mut state = self.0.state.lock();
+            state.ears.retain(|address, _| addresses.contains(address));
+            state.known.extract_if(.., |address, _| !addresses.contains(address)).map(|(_, left)| left).collect()
+        };
+        for connection in left {
+            if let Connection::Standing(transport) = connection {
+                tokio::spawn(async move { transport.close(AGAIN).await });
+            }
+        }
+    }
+
+    /// Ends the connection to one; it is made anew with the next `keep`.
+    pub(super) fn leave(&self, address: &Address) {
+        if let Some(Connection::Standing(transport)) = self.0.state.lock().known.remove(address) {
+            tokio::spawn(async move { transport.close(AGAIN).await });
+        }
+    }
+
+    /// Those that can be asked.
+    pub(super) fn standing(&self) -> Vec<(Address, Arc<dyn Transport>)> {
+        let state = self.0.state.lock();
+        let standing = state.known.iter().filter_map(|(address, connection)| match connection {
+            Connection::Standing(transport) => Some((address.clone(), Arc::clone(transport))),
+            Connection::Connecting | Connection::Failed(_) => None,
+        });
+        standing.collect()
+    }
+
+    /// All that are known.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.0.state.lock().known.keys().cloned().collect()
+    }
+
+    pub(super) async fn close(&self, within: Duration) {
+        let known = {
+            let mut state = self.0.state.lock();
+            state.is_closed = true;
+            state.ears.clear();
+            std::mem::take(&mut state.known)
+        };
+        let closing = known.into_values().filter_map(|connection| match connection {
+            Connection::Standing(transport) => Some(transport.close(within)),
+            Connection::Connecting | Connection::Failed(_) => None,
+        });
+        futures::future::join_all(closing).await;
+    }
+}
+
+/// What a server answers within this time.
+pub(super) async fn ask(transport: &dyn Transport, call: Call, limit: Duration) -> Result<Reply, String> {
+    match within(limit, transport.run(call)).await {
+        Some(outcome) => outcome.map_err(|fault| fault.message),
+        None => Err(format!("no answer within {limit:?}")),
+    }
+}

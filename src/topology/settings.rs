@@ -1,0 +1,32 @@
+//! How a client of several servers looks after what it knows of them.
+
+use std::time::Duration;
+
+use super::address::Address;
+use crate::config::{Options, Sharded};
+use crate::runtime::reaper::Reaper;
+
+/// How a client of several servers looks after what it knows of them.
+pub(crate) struct Settings {
+    /// Those that it is told of.
+    pub(crate) seeds: Vec<Address>,
+    pub(crate) command_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) scan_interval: Duration,
+    pub(crate) sharded: Sharded,
+    /// How calls share commands, and who carries these. None: they do not.
+    pub(crate) coalesce: Option<(Options, Reaper)>,
+}
+
+impl Settings {
+    pub(crate) fn new(seeds: Vec<Address>, options: &Options, reaper: &Reaper) -> Self {
+        Self {
+            seeds,
+            command_timeout: options.command_timeout,
+            connect_timeout: options.connect_timeout,
+            scan_interval: options.scan_interval,
+            sharded: options.sharded,
+            coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),
+        }
+    }
+}
