@@ -2,9 +2,11 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use super::Secret;
@@ -53,8 +55,11 @@ impl Provider {
     /// Asks. `within`: how long connecting may take, of which a quarter is kept, so that the reason is told. An error says why there
     /// are none.
     pub(crate) async fn ask(&self, within: Duration) -> Result<Credentials, String> {
-        match tokio::time::timeout(within * 3 / 4, (self.0)()).await {
-            Ok(answer) => answer.map_err(|error| format!("the provider of credentials has failed: {error}")),
+        // A panic of somebody else's code is not to end the task that keeps a connection.
+        let asked = AssertUnwindSafe(async { (self.0)().await }).catch_unwind();
+        match tokio::time::timeout(within * 3 / 4, asked).await {
+            Ok(Ok(answer)) => answer.map_err(|error| format!("the provider of credentials has failed: {error}")),
+            Ok(Err(_)) => Err("the provider of credentials has panicked".to_owned()),
             Err(_) => Err("the provider of credentials does not answer".to_owned()),
         }
     }

@@ -50,6 +50,16 @@ const REFUSED: [(&str, &str); 9] = [
     ("DecryptError", "its signature does not hold"),
 ];
 
+const BROKEN_OFF: &str = "the server has broken off the handshake";
+const CLOSED: &str =
+    "the server has closed the connection during the handshake: perhaps it does not speak TLS at this port";
+
+/// What is told of a server that says nothing at all.
+pub(crate) const SILENT: &str = "the server does not answer to the handshake";
+
+/// What may pass by itself, as of a server that is just going away or coming up.
+const PASSES: [&str; 3] = [BROKEN_OFF, CLOSED, SILENT];
+
 /// The rest: what a library says, and what that means.
 const MEANT: [(&str, &str); 8] = [
     ("InvalidContentType", PLAIN),
@@ -65,8 +75,22 @@ const MEANT: [(&str, &str); 8] = [
     ("local issuer certificate", "the server's certificate is signed by an authority that is not trusted"),
 ];
 
+/// What a failure of TLS means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    pub(crate) text: String,
+    /// Waiting does not heal it: somebody has to set it right.
+    pub(crate) lasts: bool,
+}
+
 /// What a failure of TLS means; None for any other failure. `text`: all that is known of it, as a library shows it for debugging.
-pub(crate) fn explain(text: &str) -> Option<String> {
+pub(crate) fn explain(text: &str) -> Option<Meaning> {
+    let text = words(text)?;
+    let lasts = !PASSES.iter().any(|passes| text.contains(passes));
+    Some(Meaning { text, lasts })
+}
+
+fn words(text: &str) -> Option<String> {
     if let (Some(from), Some(to)) = (text.find(QUOTES.0), text.rfind(QUOTES.1)) {
         return text.get(from + QUOTES.0.len_utf8()..to).map(str::to_owned);
     }
@@ -81,9 +105,7 @@ pub(crate) fn explain(text: &str) -> Option<String> {
         if let Some((_, why)) = REFUSED.iter().find(|(name, _)| *name == alert) {
             return tls(&format!("the server refuses the client certificate: {why} ({alert})"));
         }
-        return tls(&format!(
-            "the server has broken off the handshake ({alert}): it wants another version or cipher, or a client certificate"
-        ));
+        return tls(&format!("{BROKEN_OFF} ({alert}): it wants another version or cipher, or a client certificate"));
     }
     MEANT.iter().find(|(name, _)| text.contains(name)).and_then(|(_, meant)| tls(meant))
 }
@@ -114,9 +136,12 @@ mod tests {
             ("InvalidMessage(InvalidContentType)", Some("does not speak TLS")),
             ("Os { code: 104, kind: ConnectionReset, message: \"Connection reset by peer\" }", None),
         ] {
-            let told = explain(text);
+            let told = explain(text).map(|meaning| meaning.text);
             let fits = part.map_or(told.is_none(), |part| told.as_ref().is_some_and(|told| told.contains(part)));
             assert!(fits, "{text}: {told:?}");
         }
+        assert!(explain(&quoted(PLAIN)).is_some_and(|meaning| meaning.lasts));
+        assert!(explain(&quoted(SILENT)).is_some_and(|meaning| !meaning.lasts));
+        assert!(explain("tls handshake eof").is_some_and(|meaning| !meaning.lasts));
     }
 }

@@ -20,6 +20,7 @@ struct Tokens(Arc<Mutex<Says>>, Arc<AtomicUsize>);
 enum Says {
     Password(String),
     Fails,
+    Panics,
     #[default]
     Nothing,
 }
@@ -38,6 +39,7 @@ impl Tokens {
                 match says {
                     Says::Password(password) => Ok(Credentials::new("tok\"en-user", password)),
                     Says::Fails => Err(io::Error::other("the token service is away")),
+                    Says::Panics => panic!("a provider of somebody else's"),
                     Says::Nothing => std::future::pending().await,
                 }
             }
@@ -104,7 +106,11 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
     let admin = Admin::connect(&server).await;
     set(&admin, "hunter2").await;
     for direct in BOTH {
-        for (says, part) in [(Says::Fails, "the token service is away"), (Says::Nothing, "does not answer")] {
+        for (says, part) in [
+            (Says::Fails, "the token service is away"),
+            (Says::Panics, "has panicked"),
+            (Says::Nothing, "does not answer"),
+        ] {
             let tokens = Tokens::default();
             tokens.say(says.clone());
             let within = ms(1200);

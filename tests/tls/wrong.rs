@@ -125,7 +125,7 @@ async fn files_that_are_of_no_use_are_told_at_once() {
         (Tls::new().ca_file(at("none.pem")), at("none.pem"), "cannot be read: No such file"),
         (Tls::new().ca_file(at("empty.pem")), at("empty.pem"), "has no certificate"),
         (Tls::new().ca_file(at("text.pem")), at("text.pem"), "is no PEM"),
-        (Tls::new().ca_file(at("odd.pem")), at("odd.pem"), "cannot be used"),
+        (Tls::new().ca_file(at("odd.pem")), at("odd.pem"), "no certificate that can be used"),
         (Tls::new().ca_file(&key), key.clone(), "has no certificate"),
         (server.tls().client_certificate(at("none.pem"), &key), at("none.pem"), "cannot be read"),
         (server.tls().client_certificate(&certificate, at("none.pem")), at("none.pem"), "cannot be read"),

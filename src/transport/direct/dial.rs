@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -33,6 +34,8 @@ pub(super) struct Dialer {
     pub(super) user_timeout: Duration,
     /// The name by which the server lists the connection; empty for none.
     pub(super) name: String,
+    /// A connection has come to stand before.
+    has_stood: AtomicBool,
 }
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
@@ -41,7 +44,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 impl Dialer {
     pub(super) fn new(target: Target, options: &Options) -> Self {
         let user_timeout = (options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE);
-        Self { target, within: options.connect_timeout, user_timeout, name: options.client_name.clone() }
+        let (within, name, has_stood) = (options.connect_timeout, options.client_name.clone(), AtomicBool::new(false));
+        Self { target, within, user_timeout, name, has_stood }
     }
 }
 
@@ -88,8 +92,9 @@ impl Trouble {
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
-        if let Some(message) = tls::explain(&format!("{error:?}")) {
-            return Self { message, source: Some(Arc::new(error)), hope: Hope::None, is_broken_off: false };
+        if let Some(meaning) = tls::explain(&format!("{error:?}")) {
+            let hope = if meaning.lasts { Hope::None } else { Hope::Some };
+            return Self { message: meaning.text, source: Some(Arc::new(error)), hope, is_broken_off: false };
         }
         let message = match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server has closed the connection".to_owned(),
@@ -140,13 +145,23 @@ impl Dialer {
         let (reader, writer) = connect(&self.target, self.user_timeout, self.within).await?;
         let mut opened = Opened { reader, writer, input: Input::default() };
         let login = (username.as_ref(), password.as_ref());
-        let outcome = opened.log_in(login, *database, &self.name).await;
-        outcome.map(|()| opened).map_err(|trouble| self.with_hint(trouble))
+        match opened.log_in(login, *database, &self.name).await {
+            Ok(()) => {
+                self.has_stood.store(true, Ordering::Relaxed);
+                Ok(opened)
+            }
+            Err(trouble) => Err(self.with_hint(trouble)),
+        }
     }
 
-    /// A server that breaks off at the login may want TLS.
+    /// A server that breaks off at the login, and has never done otherwise, may want TLS.
     fn with_hint(&self, mut trouble: Trouble) -> Trouble {
-        if trouble.is_broken_off && self.target.tls.is_none() && matches!(self.target.place, Place::Tcp(..)) {
+        let has_stood = self.has_stood.load(Ordering::Relaxed);
+        if trouble.is_broken_off
+            && !has_stood
+            && self.target.tls.is_none()
+            && matches!(self.target.place, Place::Tcp(..))
+        {
             trouble.message = format!("{}: {}", trouble.message, tls::IS_TLS);
         }
         trouble

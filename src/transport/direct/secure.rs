@@ -12,13 +12,10 @@ use rustls::ClientConnection;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::transport::tls::{PLAIN, Secured, quoted, speaks_plain};
+use crate::transport::tls::{PLAIN, SILENT, Secured, quoted, speaks_plain};
 
 /// So much is handed to rustls at a time, a record: what has no room in the socket is not taken for sent for longer than that.
 const RECORD: usize = 16 << 10;
-
-/// What is told of a server that says nothing at all.
-const SILENT: &str = "the server does not answer to the handshake";
 
 #[derive(Debug)]
 pub(super) struct Secure {

@@ -326,7 +326,7 @@ async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::erro
 /// A login or a database that does not exist, or TLS that somebody has to set right.
 fn is_final(error: &fred::error::Error) -> bool {
     matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url)
-        || trouble_of_tls(error).is_some()
+        || trouble_of_tls(error).is_some_and(|meaning| meaning.lasts)
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
 }
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use fred::error::{Error, ErrorKind};
 
-use crate::transport::tls::explain;
+use crate::transport::tls::{Meaning, explain};
 use crate::transport::{Fault, FaultKind};
 
 /// What an error of fred's says, in words of ours where it is about TLS.
 pub(super) fn told(error: &Error) -> String {
-    trouble_of_tls(error).unwrap_or_else(|| error.details().to_owned())
+    trouble_of_tls(error).map_or_else(|| error.details().to_owned(), |meaning| meaning.text)
 }
 
 /// What is wrong with TLS; None for an error of another kind.
-pub(super) fn trouble_of_tls(error: &Error) -> Option<String> {
+pub(super) fn trouble_of_tls(error: &Error) -> Option<Meaning> {
     match error.kind() {
         ErrorKind::IO => explain(error.details()),
         #[cfg(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls"))]
