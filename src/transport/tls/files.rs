@@ -94,10 +94,13 @@ impl Files {
         let trusted = match (&contents.authorities, &self.tls.ca_file, &self.platform) {
             (Some(text), Some(file), _) => {
                 let mut roots = RootCertStore::empty();
+                let mut odd = None;
+                // As of the platform's: one of an odd kind among others does no harm.
                 for certificate in certificates(text, file)? {
-                    roots.add(certificate).map_err(|error| {
-                        format!("{} has a certificate that cannot be used: {error}", file.display())
-                    })?;
+                    odd = roots.add(certificate).err().or(odd);
+                }
+                if let (true, Some(error)) = (roots.is_empty(), odd) {
+                    return Err(format!("{} has no certificate that can be used: {error}", file.display()));
                 }
                 verifier(roots, &self.provider)?
             }
