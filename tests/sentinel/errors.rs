@@ -48,24 +48,24 @@ async fn sentinels_that_are_away_are_done_without() {
 
 #[tokio::test]
 async fn logins_of_sentinels_and_of_servers_are_their_own() {
-    let servers = ReplicasOptions::default().replicas(1).password("of servers");
-    let bed = Sentinels::start(SentinelsOptions::default().servers(servers).user("watcher", "of sentinels")).await;
+    let servers = ReplicasOptions::default().replicas(1).password("of-servers");
+    let bed = Sentinels::start(SentinelsOptions::default().servers(servers).user("watcher", "of-sentinels")).await;
     let url = bed.url();
     let with = |user: &str, password: &str| {
         bed::builder(&url).connect_timeout(secs(2)).sentinel_username(user).sentinel_password(password)
     };
-    let one = with("watcher", "of sentinels").connect().await.unwrap();
+    let one = with("watcher", "of-sentinels").connect().await.unwrap();
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     end(one).await;
-    for builder in [bed::builder(&url).connect_timeout(secs(2)), with("watcher", "of servers")] {
+    for builder in [bed::builder(&url).connect_timeout(secs(2)), with("watcher", "of-servers")] {
         let shown = format!("{builder:?}");
-        assert!(!shown.contains("of servers") && !shown.contains("of sentinels"), "{shown}");
+        assert!(!shown.contains("of-servers") && !shown.contains("of-sentinels"), "{shown}");
         let Err(error) = builder.connect().await else { panic!("connected") };
         assert!(matches!(&error, Error::Server { .. }), "{error:?}");
         let shown = format!("{error:?} {error}");
-        assert!(!shown.contains("of servers") && !shown.contains("of sentinels"), "{shown}");
+        assert!(!shown.contains("of-servers") && !shown.contains("of-sentinels"), "{shown}");
     }
-    let Err(error) = with("watcher", "of sentinels").password("wrong one").connect().await else { panic!("connected") };
+    let Err(error) = with("watcher", "of-sentinels").password("wrong one").connect().await else { panic!("connected") };
     assert!(matches!(&error, Error::Server { message } if message.contains("WRONGPASS")), "{error:?}");
 }
 

@@ -126,6 +126,8 @@ async fn held_and_waited_for(how: How) {
         for node in bed.servers().nodes().iter().enumerate().filter(|(n, _)| *n != primary).map(|(_, node)| node) {
             node.stop();
         }
+        // What was on its way to them is lost as well.
+        bed.server(primary).admin().cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
         lost = Some(lock(&one, Flavour::Reentrant, "unknown").lock().await.unwrap());
     }
     let (old, new, _) = {
@@ -149,13 +151,14 @@ async fn held_and_waited_for(how: How) {
     }
     bed::eventually("all is renewed", secs(20), async || {
         let renewed = one.renew_now().await;
-        assert_eq!(renewed.lost, 0);
+        assert!(renewed.lost == 0 || how == How::Killed);
         (renewed.renewed, renewed.failed) == (names.len() + held.len(), 0)
     })
     .await;
     assert!(guards.iter().chain(&held).all(Guard::is_held));
     for name in &names {
-        assert!(lock(&two, Flavour::Reentrant, name).try_lock().await.unwrap().is_none(), "{name}: two holders");
+        let got = lock(&two, Flavour::Reentrant, name).acquire(Acquire::new().wait(ms(300))).await;
+        assert!(!matches!(got, Ok(Some(_))), "{name}: two holders");
     }
     // Subscriptions have come along.
     let released = Instant::now();
@@ -210,6 +213,8 @@ async fn nothing_is_asked_of_a_primary_that_is_one_no_more() {
     lock(&one, Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     bed.server(old).cont();
     let scripts = async |server: &Member| server.admin().calls("evalsha").await + server.admin().calls("eval").await;
+    // What was on its way to it when it stopped is carried out first.
+    tokio::time::sleep(ms(100)).await;
     let before = scripts(bed.server(old)).await;
     for n in 0..200 {
         lock(&one, Flavour::Reentrant, &format!("x:{n}")).lock().await.unwrap().unlock().await.unwrap();
