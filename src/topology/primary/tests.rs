@@ -249,7 +249,7 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(ONE, |says| says.is_silent = true);
-    net.0[ONE].each(|of| of.broken());
+    primary.suspicion.raise();
     // Restarted, without what it had.
     net.says(TWO, |says| (says.is_primary, says.history) = (true, ["empty", "none"]));
     let asked = tokio::spawn({
@@ -267,6 +267,11 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     // Sentinels that have yet to hear of it turn nothing back, also when the first one goes on.
     net.says(ONE, |says| says.is_silent = false);
     settle(10_000).await;
+    assert_eq!(primary.address(), address(THREE));
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| says.told = Some((THREE, 6)));
+    }
+    settle(5_000).await;
     assert_eq!(primary.address(), address(THREE));
     assert_eq!(net.0[ONE].open.load(Ordering::SeqCst), 0, "nothing leads there any more");
 }
