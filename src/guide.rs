@@ -26,3 +26,6 @@ pub mod acl {}
 
 #[doc = include_str!("../docs/faults.md")]
 pub mod faults {}
+
+#[doc = include_str!("../docs/acknowledgement.md")]
+pub mod acknowledgement {}
