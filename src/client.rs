@@ -13,7 +13,7 @@ use crate::owner::Owner;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
 use crate::topology::cluster::{Cluster, ClusterUrl, Settings};
-use crate::topology::{Address, Topology};
+use crate::topology::{AckRule, Address, Topology};
 use crate::transport::Transport;
 use crate::transport::connector::{Connector, Dial};
 use crate::transport::direct::Direct;
@@ -115,6 +115,7 @@ impl Client {
             connect_timeout: options.connect_timeout,
             scan_interval: options.scan_interval,
             sharded: options.sharded,
+            acks: AckRule::of_several(&options),
             coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),
         };
         let cluster = Cluster::start(settings, connector, Arc::clone(&world)).await?;
@@ -373,11 +374,15 @@ impl Builder {
     pub async fn connect_lazily(self) -> Result<Client> {
         self.options.validate()?;
         Home::here()?;
-        if let Some(client) = self.cluster().await? {
-            return Ok(client);
-        }
-        let transport = self.transport(true).await?;
-        Client::over(self.options, transport)
+        let client = match self.cluster().await? {
+            Some(client) => client,
+            None => {
+                let transport = self.transport(true).await?;
+                Client::over(self.options, transport)?
+            }
+        };
+        client.engine().topology.check_acknowledgement(false).await?;
+        Ok(client)
     }
 
     /// Connects. As [`Client::connect`].
@@ -392,6 +397,7 @@ impl Builder {
                 Client::over(self.options, transport)?
             }
         };
+        client.engine().topology.check_acknowledgement(true).await?;
         if preflight {
             preflight::probe(client.engine()).await;
         }

@@ -39,7 +39,7 @@ pub(crate) mod wait;
 use crate::names::LockName;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::{Finished, Reaper};
-use crate::topology::{MemberListener, Topology};
+use crate::topology::{AckRule, MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::{Call, Reply, Transport};
 use crate::world::Moment;
@@ -116,7 +116,8 @@ impl Engine {
     pub(crate) fn start(options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
         let (world, reaper) = (server.world(), Reaper::start());
         let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
-        Self::start_over(Topology::single(server, world), options, reaper)
+        let topology = Topology::single(server, world, AckRule::single(&options));
+        Self::start_over(topology, options, reaper)
     }
 
     pub(crate) fn start_over(topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {

@@ -155,7 +155,7 @@ impl<'a> Attempts<'a> {
                 }
                 self.pause_for = request.engine.pause(self.patience.failures());
                 let now = request.deadline.elapsed();
-                let enough = if spent { self.patience.came_late(now) } else { self.patience.failed(now) };
+                let enough = if error.is_too_late() { self.patience.came_late(now) } else { self.patience.failed(now) };
                 if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
                     return Err(error);
                 }

@@ -10,7 +10,7 @@ use super::fake::{Fake, Fate};
 use super::{done, settle};
 use crate::engine::Engine;
 use crate::runtime::reaper::Reaper;
-use crate::topology::Topology;
+use crate::topology::{AckRule, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Reply, Transport};
@@ -25,7 +25,7 @@ fn client() -> (Client, Arc<Fake>) {
     let node: Arc<dyn Transport> = Arc::new(Arc::clone(&fake));
     let (world, undeclared) = (node.world(), Arc::new(Undeclared::new(|error| error == ELSEWHERE)));
     let member = Coalesced::over_member(node, undeclared, &options, reaper.clone());
-    (Client::of(Engine::start_over(Topology::single(member, world), options, reaper)), fake)
+    (Client::of(Engine::start_over(Topology::single(member, world, AckRule::off()), options, reaper)), fake)
 }
 
 /// Asks for so many locks at once: three go out as they come, the others in one command. All are had.

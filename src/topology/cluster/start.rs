@@ -12,6 +12,7 @@ use super::{Cluster, State, channels, watch};
 use crate::config::{Options, Sharded};
 use crate::error::{Error, Result};
 use crate::runtime::reaper::Reaper;
+use crate::topology::AckRule;
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId};
 use crate::topology::slots::view::SlotView;
@@ -30,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) scan_interval: Duration,
     pub(crate) sharded: Sharded,
+    pub(crate) acks: AckRule,
     /// How calls share commands, and who carries these. None: they do not.
     pub(crate) coalesce: Option<(Options, Reaper)>,
 }
@@ -126,7 +128,7 @@ impl Cluster {
             this: Weak::clone(this),
             connector,
             state: RwLock::new(State::default()),
-            nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world))),
+            nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world)), AckRule::off()),
             next: AtomicUsize::new(0),
             listener: OnceLock::new(),
             suspicion: Arc::default(),

@@ -21,7 +21,7 @@ use super::subscriptions::Subscriptions;
 use super::{Messages, Node};
 use crate::config::{Options, Secret};
 use crate::error::{Error, Result, Step};
-use crate::transport::direct::{MessageLine, Place, Target};
+use crate::transport::direct::{Lanes, MessageLine, Place, Target};
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -205,6 +205,7 @@ impl Node {
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
+            lanes: target.direct()?.map(|place| Lanes::to(place, options)),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
