@@ -209,6 +209,13 @@ impl Admin {
         self.commandstats().await.get(command).copied().unwrap_or(0)
     }
 
+    /// One field of `CLUSTER INFO` or of a section of `INFO`; empty where there is none.
+    pub(crate) async fn field(&self, command: &[&str], name: &str) -> String {
+        let text: String = self.cmd(command).await;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_default().to_owned()
+    }
+
     /// Sets the counters of [`Admin::commandstats`] to zero.
     pub async fn reset_stats(&self) {
         self.cmd(&["CONFIG", "RESETSTAT"]).await

@@ -15,8 +15,6 @@
 //!
 //! All waits poll up to a deadline, and panic with what was missing to the last.
 
-use std::time::{Duration, Instant};
-
 mod agree;
 mod failover;
 mod form;
@@ -32,10 +30,6 @@ pub use node::Node;
 pub use options::ClusterOptions;
 pub use slot::{SLOTS, key_in, slot_of};
 pub use view::{Seen, SlotMap, View};
-
-/// Longer than anything that nodes do by themselves takes on a busy machine.
-const WITHIN: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(10);
 
 /// A cluster on the loopback interface; dropping it kills all nodes and removes their folders.
 #[derive(Debug)]
@@ -120,20 +114,5 @@ impl Cluster {
 
     fn running(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.is_running())
-    }
-}
-
-/// Polls until that is so; what is missing yet is told when it never is.
-///
-/// # Panics
-/// After [`WITHIN`].
-async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + WITHIN;
-    loop {
-        match probe().await {
-            Ok(found) => return found,
-            Err(missing) if Instant::now() > deadline => panic!("waited {WITHIN:?} for {what}: {missing}"),
-            Err(_) => tokio::time::sleep(POLL).await,
-        }
     }
 }

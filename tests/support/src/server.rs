@@ -74,6 +74,29 @@ impl Builder {
         self
     }
 
+    /// One line of configuration as command line options; its words stand between blanks, and `""` is an empty one.
+    pub(crate) fn line(mut self, line: &str) -> Self {
+        for (n, word) in line.split_whitespace().enumerate() {
+            self.args.push(match (n, word) {
+                (0, name) => format!("--{name}").into(),
+                (_, "\"\"") => OsString::new(),
+                (_, word) => word.into(),
+            });
+        }
+        self
+    }
+
+    /// TLS at a port of its own, and towards other servers, by `cert.pem`, `key.pem` and `ca.pem` of this folder.
+    pub(crate) fn tls(self, certificates: &Path, port: u16) -> Self {
+        let file = |name: &str| certificates.join(name).display().to_string();
+        self.arg("--tls-port", &port.to_string())
+            .arg("--tls-cert-file", &file("cert.pem"))
+            .arg("--tls-key-file", &file("key.pem"))
+            .arg("--tls-ca-cert-file", &file("ca.pem"))
+            .arg("--tls-auth-clients", "no")
+            .arg("--tls-replication", "yes")
+    }
+
     /// Text of a configuration file; a sentinel needs one (with `.arg("--sentinel", "")`), and
     /// so does an option whose value is empty.
     pub fn config(mut self, text: &str) -> Self {
@@ -315,7 +338,7 @@ impl RedisServer {
         }
         // Users and TLS set by extra options may keep us out: then its log has to do.
         let kept_out = reply.is_empty() || reply.contains("-NOAUTH") || reply.contains("-NOPERM");
-        kept_out && log.contains("Ready to accept connections")
+        kept_out && ["Ready to accept connections", "Sentinel ID is"].iter().any(|ready| log.contains(ready))
     }
 
     fn ask(&self) -> std::io::Result<String> {

@@ -2,9 +2,10 @@
 
 use futures::future::join_all;
 
+use super::Cluster;
 use super::node::Node;
 use super::view::{SlotMap, View};
-use super::{Cluster, until};
+use crate::until::until;
 
 impl Cluster {
     /// Waits until all running nodes have one slot map, and gives it. A node that is away may own slots in it, as long as
@@ -35,7 +36,7 @@ impl Cluster {
                 if let Some(why) = nodes.iter().zip(&views).find_map(|(other, own)| doubt(view, other, own)) {
                     return Err(format!("{}: {why}", node.addr()));
                 }
-                let state = node.field(&["CLUSTER", "INFO"], "cluster_state").await;
+                let state = node.admin().field(&["CLUSTER", "INFO"], "cluster_state").await;
                 if state != "ok" {
                     return Err(format!("{}: cluster_state:{state}", node.addr()));
                 }
@@ -63,7 +64,7 @@ fn doubt(view: &View, other: &Node, own: &View) -> Option<String> {
 
 /// Whether a replica's link is up, and its primary counts all its replicas as online.
 async fn replication(replica: &Node, primary: &Node, views: &[View]) -> Result<(), String> {
-    let link = replica.field(&["INFO", "replication"], "master_link_status").await;
+    let link = replica.admin().field(&["INFO", "replication"], "master_link_status").await;
     if link != "up" {
         return Err(format!("{}: master_link_status:{link}", replica.addr()));
     }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::Cluster;
 use super::node::Node;
-use super::{Cluster, until};
+use crate::until::until;
 
 /// A failover by hand that was not voted for is given up by the replica after 5 s; then it may be asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(6);

@@ -8,9 +8,9 @@ use futures::future::join_all;
 use super::node::Node;
 use super::options::ClusterOptions;
 use super::slot::SLOTS;
-use super::until;
 use crate::Admin;
 use crate::ports::BUS_OFFSET;
+use crate::until::until;
 
 /// Nodes forget a handshake that came to nothing about so soon.
 const MEET_AGAIN: Duration = Duration::from_secs(2);

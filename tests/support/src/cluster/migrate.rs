@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 
 use redis::{RedisResult, Value};
 
+use super::Cluster;
 use super::node::Node;
-use super::{Cluster, until};
+use crate::until::until;
 
 /// How long a server may take for one `MIGRATE`, in ms.
 const MIGRATE_WITHIN: &str = "10000";

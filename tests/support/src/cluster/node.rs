@@ -144,13 +144,6 @@ impl Node {
         self.view().await.myself().is("master")
     }
 
-    /// One field of `CLUSTER INFO` or of a section of `INFO`; empty where there is none.
-    pub(super) async fn field(&self, command: &[&str], name: &str) -> String {
-        let text: String = self.admin.cmd(command).await;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.unwrap_or_default().to_owned()
-    }
-
     pub(super) fn away(&self) -> Option<Away> {
         match &*self.state.lock() {
             State::Running => None,

@@ -103,25 +103,8 @@ impl ClusterOptions {
             server = server.arg("--cluster-announce-port", &port.to_string());
         }
         if let (Some(folder), Some(port)) = (&self.certificates, tls_port) {
-            let file = |name: &str| folder.join(name).display().to_string();
-            server = server
-                .arg("--tls-port", &port.to_string())
-                .arg("--tls-cert-file", &file("cert.pem"))
-                .arg("--tls-key-file", &file("key.pem"))
-                .arg("--tls-ca-cert-file", &file("ca.pem"))
-                .arg("--tls-auth-clients", "no")
-                .arg("--tls-cluster", "yes")
-                .arg("--tls-replication", "yes");
+            server = server.tls(folder, port).arg("--tls-cluster", "yes");
         }
-        for line in &self.config {
-            for (n, word) in line.split_whitespace().enumerate() {
-                server = match (n, word) {
-                    (0, name) => server.arg(&format!("--{name}"), ""),
-                    (_, "\"\"") => server.arg("", ""),
-                    (_, word) => server.arg(word, ""),
-                };
-            }
-        }
-        server
+        self.config.iter().fold(server, |server, line| server.line(line))
     }
 }

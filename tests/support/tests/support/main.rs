@@ -5,4 +5,6 @@ mod agent;
 mod child;
 mod cluster;
 mod proxy;
+mod replicas;
+mod sentinels;
 mod server;

@@ -1,0 +1,185 @@
+//! A real primary with replicas per test, on ports of their own, gone when the test process is.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use distlock_support::{Replicas, ReplicasOptions};
+//!
+//! let servers = Replicas::start(ReplicasOptions::default()).await;
+//! servers.node(0).kill();
+//! servers.promote(1).await;
+//! println!("{} leads {}", servers.node(1).addr(), servers.url());
+//! # }
+//! ```
+//!
+//! All waits poll up to a deadline, and panic with what was missing to the last.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use futures::future::join_all;
+
+use crate::until::until;
+
+mod login;
+mod member;
+mod options;
+
+pub(crate) use login::Login;
+pub use member::Member;
+pub(crate) use member::Wanted;
+pub use options::ReplicasOptions;
+
+const REPLICATION: [&str; 2] = ["INFO", "replication"];
+
+/// A primary and its replicas on the loopback interface; dropping them kills all and removes their folders.
+///
+/// A server that a test kills and restarts is what it was: a replica follows whom it followed last, a primary is one again,
+/// without its data unless `appendonly yes` was asked for.
+#[derive(Debug)]
+pub struct Replicas {
+    nodes: Vec<Member>,
+    primary: AtomicUsize,
+    options: ReplicasOptions,
+}
+
+impl Replicas {
+    /// Starts the servers, all at once, and waits until the replicas follow the first one (see [`Replicas::synced`]).
+    ///
+    /// # Panics
+    /// When that fails.
+    pub async fn start(options: ReplicasOptions) -> Self {
+        let nodes = Member::launch(options.count, || options.server()).await;
+        let servers = Self { nodes, primary: AtomicUsize::new(0), options };
+        join_all((1..servers.nodes.len()).map(|n| servers.follow(n))).await;
+        servers.synced().await;
+        servers
+    }
+
+    /// All servers; the first was the primary at the start.
+    pub fn nodes(&self) -> &[Member] {
+        &self.nodes
+    }
+
+    /// One of [`Replicas::nodes`].
+    pub fn node(&self, n: usize) -> &Member {
+        &self.nodes[n]
+    }
+
+    /// The addresses for clients, in the order of [`Replicas::nodes`].
+    pub fn addrs(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(Member::addr).collect()
+    }
+
+    /// `redis-replicated://host:port,host:port,...` of all servers, with user and password where they have one;
+    /// `rediss-replicated://` where they speak TLS.
+    pub fn url(&self) -> String {
+        let secure = if self.options.is_tls() { "s" } else { "" };
+        let hosts: Vec<String> = self.addrs().iter().map(SocketAddr::to_string).collect();
+        format!("redis{secure}-replicated://{}{}", self.userinfo(), hosts.join(","))
+    }
+
+    /// `user:password@` of the servers, or nothing.
+    pub(crate) fn userinfo(&self) -> String {
+        self.options.login.as_ref().map(Login::userinfo).unwrap_or_default()
+    }
+
+    /// Which one is the primary since the start, or since the last [`Replicas::promote`]. Sentinels promote by themselves: ask
+    /// [`crate::Sentinels::primary`].
+    pub fn primary(&self) -> usize {
+        self.primary.load(Ordering::SeqCst)
+    }
+
+    /// Makes a replica the primary (`REPLICAOF NO ONE`), has all others that run follow it, the old primary as well, and waits
+    /// until they do. It gives the moment at which it was a primary.
+    ///
+    /// # Panics
+    /// When it does not run, or the others do not follow.
+    pub async fn promote(&self, n: usize) -> Instant {
+        let at = self.detach(n).await;
+        self.primary.store(n, Ordering::SeqCst);
+        let others = (0..self.nodes.len()).filter(|other| *other != n && self.nodes[*other].is_running());
+        join_all(others.map(|other| self.follow(other))).await;
+        self.synced().await;
+        at
+    }
+
+    /// Makes a server a primary (`REPLICAOF NO ONE`) beside the one that there is. It gives the moment at which it was one.
+    pub async fn detach(&self, n: usize) -> Instant {
+        self.nodes[n].admin().cmd::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+        let at = Instant::now();
+        self.nodes[n].admin().cmd::<()>(&["CONFIG", "REWRITE"]).await;
+        at
+    }
+
+    /// Has a server follow [`Replicas::primary`]: one that was away during a promotion, say. See [`Replicas::synced`].
+    pub async fn follow(&self, n: usize) {
+        let leader = self.nodes[self.primary()].addr();
+        let (host, port) = (leader.ip().to_string(), leader.port().to_string());
+        self.nodes[n].admin().cmd::<()>(&["REPLICAOF", &host, &port]).await;
+        // Kept for a restart, as Sentinel does.
+        self.nodes[n].admin().cmd::<()>(&["CONFIG", "REWRITE"]).await;
+    }
+
+    /// Waits until all servers that run follow [`Replicas::primary`] and are up to date with it.
+    pub async fn synced(&self) {
+        until("replicas in step", async || self.in_step(self.primary()).await).await;
+    }
+
+    /// Whether all servers that run are up to date with this primary; else what is missing.
+    pub(crate) async fn in_step(&self, primary: usize) -> Result<(), String> {
+        let leader = &self.nodes[primary];
+        if !leader.is_running() {
+            return Err(format!("{} does not run", leader.addr()));
+        }
+        let mut followers = 0;
+        for (n, node) in self.running() {
+            let info: String = node.admin().cmd(&REPLICATION).await;
+            let says = |line: &str| info.lines().any(|said| said == line);
+            let sound = if n == primary {
+                says("role:master")
+            } else {
+                followers += 1;
+                says("master_link_status:up") && says(&format!("master_port:{}", leader.addr().port()))
+            };
+            if !sound {
+                return Err(format!("{}: {info}", node.addr()));
+            }
+        }
+        let info: String = leader.admin().cmd(&REPLICATION).await;
+        let online = info.lines().filter(|line| line.starts_with("slave") && line.contains("state=online")).count();
+        if online < followers {
+            return Err(format!("{} has {online} of {followers} replicas online", leader.addr()));
+        }
+        Ok(())
+    }
+
+    /// How far a server is in the stream of replication, in bytes: what a primary has sent, or a replica processed.
+    pub async fn offset(&self, n: usize) -> u64 {
+        let node = &self.nodes[n];
+        let is_replica = node.admin().field(&REPLICATION, "role").await == "slave";
+        let name = if is_replica { "slave_repl_offset" } else { "master_repl_offset" };
+        let offset = node.admin().field(&REPLICATION, name).await;
+        offset.parse().unwrap_or_else(|e| panic!("{}: {name}:{offset}: {e}", node.addr()))
+    }
+
+    /// Those that run, and say that they are primaries.
+    pub async fn primaries(&self) -> Vec<usize> {
+        let mut primaries = Vec::new();
+        for (n, node) in self.running() {
+            if node.is_primary().await {
+                primaries.push(n);
+            }
+        }
+        primaries
+    }
+
+    /// The server at an address that it tells others, or has towards administrators.
+    pub(crate) fn position(&self, addr: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.addr().to_string() == addr || node.server().addr().to_string() == addr)
+    }
+
+    pub(crate) fn running(&self) -> impl Iterator<Item = (usize, &Member)> {
+        self.nodes.iter().enumerate().filter(|(_, node)| node.is_running())
+    }
+}

@@ -1,0 +1,187 @@
+//! One server of a set, or one sentinel.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+
+use super::login::Login;
+use crate::server::Builder;
+use crate::{Admin, Proxy, RedisServer, ports};
+
+/// What a member is to be.
+pub(crate) struct Wanted {
+    pub(crate) server: Builder,
+    /// Lines that come last.
+    pub(crate) config: Vec<String>,
+    /// The option by which it announces the port of its proxy, where it is to have one.
+    pub(crate) announced: Option<&'static str>,
+    pub(crate) certificates: Option<PathBuf>,
+    pub(crate) login: Option<Login>,
+}
+
+/// How a member is.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Running,
+    Killed(Instant),
+    Frozen(Instant),
+}
+
+/// A server or a sentinel, and an administrator's connection to it.
+#[derive(Debug)]
+pub struct Member {
+    // The proxy goes first: it closes what leads to the server.
+    proxy: Option<Proxy>,
+    server: RedisServer,
+    tls_port: Option<u16>,
+    admin_url: String,
+    admin: Admin,
+    state: Mutex<State>,
+}
+
+struct Started {
+    proxy: Option<Proxy>,
+    server: RedisServer,
+    tls_port: Option<u16>,
+    admin_url: String,
+}
+
+impl Wanted {
+    /// Starts it, and blocks until it answers.
+    fn start(self) -> Started {
+        assert!(self.announced.is_none() || self.certificates.is_none(), "a proxy does not speak TLS");
+        let mut builder = self.server;
+        // A proxy has to be there first, as the server announces its port; nobody connects to it yet.
+        let proxy = self.announced.map(|option| (option, Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1)))));
+        if let Some((option, proxy)) = &proxy {
+            builder = builder.arg(option, &proxy.port().to_string());
+        }
+        let tls_port = self.certificates.as_ref().map(|_| ports::free());
+        if let (Some(folder), Some(port)) = (&self.certificates, tls_port) {
+            builder = builder.tls(folder, port);
+        }
+        let server = self.config.iter().fold(builder, |builder, line| builder.line(line)).start();
+        let proxy = proxy.map(|(_, proxy)| proxy);
+        if let Some(proxy) = &proxy {
+            proxy.set_upstream(server.addr());
+        }
+        let userinfo = self.login.as_ref().map(Login::userinfo).unwrap_or_default();
+        let admin_url = format!("redis://{userinfo}{}", server.addr());
+        Started { proxy, server, tls_port, admin_url }
+    }
+}
+
+impl Member {
+    /// Starts so many, all at once.
+    pub(crate) async fn launch(count: usize, wanted: impl Fn() -> Wanted) -> Vec<Self> {
+        let started: Vec<_> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..count).map(|_| wanted()).collect();
+            let threads: Vec<_> = all.into_iter().map(|one| scope.spawn(|| one.start())).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|one| one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        join_all(started.into_iter().map(Self::new)).await
+    }
+
+    async fn new(Started { proxy, server, tls_port, admin_url }: Started) -> Self {
+        let admin = Admin::from_url(&admin_url).await;
+        Self { proxy, server, tls_port, admin_url, admin, state: Mutex::new(State::Running) }
+    }
+
+    /// The address for clients and for other members: its proxy's, where it has one, or that for TLS.
+    pub fn addr(&self) -> SocketAddr {
+        match (&self.proxy, self.tls_port) {
+            (Some(proxy), _) => proxy.addr(),
+            (None, Some(port)) => SocketAddr::from(([127, 0, 0, 1], port)),
+            (None, None) => self.server.addr(),
+        }
+    }
+
+    /// `redis://...` past any proxy and TLS, with user and password: an administrator's.
+    pub fn admin_url(&self) -> &str {
+        &self.admin_url
+    }
+
+    /// An administrator's connection, past the proxy.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// What stands in front of it with [`super::ReplicasOptions::proxies`].
+    ///
+    /// # Panics
+    /// When it was started without.
+    pub fn proxy(&self) -> &Proxy {
+        match &self.proxy {
+            Some(proxy) => proxy,
+            None => panic!("{} has no proxy: see ReplicasOptions::proxies", self.addr()),
+        }
+    }
+
+    /// Its server, to look at: its log, its folder. What happens to it is for this type to do, which keeps count.
+    pub fn server(&self) -> &RedisServer {
+        &self.server
+    }
+
+    /// Whether it is neither killed nor frozen.
+    pub fn is_running(&self) -> bool {
+        matches!(*self.state.lock(), State::Running)
+    }
+
+    /// Since when it is killed or frozen.
+    pub fn away_since(&self) -> Option<Instant> {
+        match *self.state.lock() {
+            State::Running => None,
+            State::Killed(since) | State::Frozen(since) => Some(since),
+        }
+    }
+
+    /// Whether it is a primary, as it sees itself.
+    pub async fn is_primary(&self) -> bool {
+        self.admin.field(&super::REPLICATION, "role").await == "master"
+    }
+
+    /// Kills it (SIGKILL), also while it is frozen; it then counts as away since it froze.
+    pub fn kill(&self) {
+        let mut state = self.state.lock();
+        *state = State::Killed(match *state {
+            State::Running => Instant::now(),
+            State::Killed(since) | State::Frozen(since) => since,
+        });
+        self.server.kill9();
+    }
+
+    /// Freezes it (SIGSTOP): its connections stay open, nothing is answered.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn stop(&self) {
+        let mut state = self.state.lock();
+        assert!(matches!(*state, State::Running), "{} does not run", self.addr());
+        *state = State::Frozen(Instant::now());
+        self.server.stop();
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Panics
+    /// When it is not frozen.
+    pub fn cont(&self) {
+        let mut state = self.state.lock();
+        assert!(matches!(*state, State::Frozen(_)), "{} is not frozen", self.addr());
+        self.server.cont();
+        *state = State::Running;
+    }
+
+    /// Starts it again at its port and with its configuration, after killing it if need be.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn restart(&self) {
+        self.server.restart();
+        *self.state.lock() = State::Running;
+    }
+}

@@ -1,0 +1,131 @@
+//! Real sentinels over a real primary and its replicas, per test; gone when the test process is.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use distlock_support::{Sentinels, SentinelsOptions};
+//!
+//! let bed = Sentinels::start(SentinelsOptions::default()).await;
+//! let primary = bed.primary().await;
+//! bed.server(primary).kill();
+//! let promotion = bed.promotion(primary).await;
+//! let told = bed.switched(promotion.cause).await;
+//! println!("{} after {:?}", bed.server(promotion.server).addr(), promotion.took);
+//! println!("told {:?} after that", told.at - promotion.at);
+//! # }
+//! ```
+//!
+//! All waits poll up to a deadline, and panic with what was missing to the last.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::replicas::{Member, Replicas};
+
+mod agree;
+mod events;
+mod failover;
+mod options;
+
+pub use events::Event;
+pub use failover::Promotion;
+pub use options::SentinelsOptions;
+
+use events::Events;
+
+/// Sentinels and what they watch, on the loopback interface; dropping it kills all and removes their folders.
+#[derive(Debug)]
+pub struct Sentinels {
+    // Sentinels go first: they would promote somebody else while the servers die.
+    sentinels: RwLock<Vec<Arc<Member>>>,
+    servers: Replicas,
+    events: Events,
+    options: SentinelsOptions,
+}
+
+impl Sentinels {
+    /// Starts a primary, its replicas and the sentinels, and waits until every sentinel knows all of them (see
+    /// [`Sentinels::whole`]).
+    ///
+    /// # Panics
+    /// When that fails.
+    pub async fn start(options: SentinelsOptions) -> Self {
+        let servers = Replicas::start(options.servers.clone()).await;
+        let bed = Self { sentinels: RwLock::default(), servers, events: Events::start(), options };
+        bed.launch(bed.options.count, 0).await;
+        bed.whole().await;
+        bed
+    }
+
+    /// `redis-sentinel://host:port,host:port,.../name` of all sentinels, with user and password of the servers where they have
+    /// one; `rediss-sentinel://` where TLS is spoken.
+    pub fn url(&self) -> String {
+        let secure = if self.options.servers.certificates.is_some() { "s" } else { "" };
+        let hosts: Vec<String> = self.sentinels().iter().map(|sentinel| sentinel.addr().to_string()).collect();
+        format!("redis{secure}-sentinel://{}{}/{}", self.servers.userinfo(), hosts.join(","), self.options.name)
+    }
+
+    /// The name of the set.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// The servers that are watched; who is the primary is for the sentinels to say: see [`Sentinels::primary`].
+    pub fn servers(&self) -> &Replicas {
+        &self.servers
+    }
+
+    /// One of the servers.
+    pub fn server(&self, n: usize) -> &Member {
+        self.servers.node(n)
+    }
+
+    /// The sentinels.
+    pub fn sentinels(&self) -> Vec<Arc<Member>> {
+        self.sentinels.read().clone()
+    }
+
+    /// One of the sentinels. One that was frozen for more than 2 s acts on nothing for 30 s more (`TILT`).
+    pub fn sentinel(&self, n: usize) -> Arc<Member> {
+        self.sentinels.read()[n].clone()
+    }
+
+    /// All that the sentinels have told since their start, in the order in which it came in.
+    pub fn events(&self) -> Vec<Event> {
+        self.events.all()
+    }
+
+    /// Starts one more sentinel, and waits until all know it. It gives its number.
+    pub async fn add_sentinel(&self) -> usize {
+        let primary = self.primary().await;
+        self.launch(1, primary).await;
+        self.whole().await;
+        self.sentinels.read().len() - 1
+    }
+
+    /// Kills a sentinel for good, and has the others forget it (`SENTINEL RESET`). Those behind it move up in number.
+    pub async fn remove_sentinel(&self, n: usize) {
+        let removed = self.sentinels.write().remove(n);
+        removed.kill();
+        for sentinel in self.running() {
+            sentinel.admin().cmd::<u64>(&["SENTINEL", "RESET", self.name()]).await;
+        }
+        self.whole().await;
+    }
+
+    async fn launch(&self, count: usize, primary: usize) {
+        let port = self.servers.node(primary).addr().port();
+        for sentinel in Member::launch(count, || self.options.sentinel(port)).await {
+            for (name, ms) in &self.options.periods {
+                // Servers before 7.0 have no such command.
+                let _ = sentinel.admin().raw(&["SENTINEL", "DEBUG", name, &ms.to_string()]).await;
+            }
+            self.events.listen_to(sentinel.addr(), sentinel.admin_url()).await;
+            self.sentinels.write().push(Arc::new(sentinel));
+        }
+    }
+
+    fn running(&self) -> Vec<Arc<Member>> {
+        self.sentinels.read().iter().filter(|sentinel| sentinel.is_running()).cloned().collect()
+    }
+}

@@ -1,0 +1,102 @@
+//! Whether the sentinels are at one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Sentinels;
+use crate::replicas::Member;
+use crate::until::{until, until_within};
+
+/// An old primary that came back is put behind the new one after 8 to 10 s only, and an aborted failover is tried again after
+/// twice its timeout.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// What a sentinel says of one server.
+type Said = HashMap<String, String>;
+
+impl Sentinels {
+    /// The primary as the sentinels see it: the word of the highest config epoch counts.
+    ///
+    /// # Panics
+    /// When no sentinel runs.
+    pub async fn primary(&self) -> usize {
+        until("a sentinel that knows the primary", async || {
+            let mut best: Option<(u64, usize)> = None;
+            for sentinel in self.running() {
+                let said = self.said(&sentinel).await?;
+                let known = (epoch(&said), self.position(&said)?);
+                best = best.max(Some(known));
+            }
+            best.map(|(_, primary)| primary).ok_or_else(|| "none runs".to_owned())
+        })
+        .await
+    }
+
+    /// Waits until all is as it is to be as far as servers and sentinels run: one primary of one epoch for all sentinels, who
+    /// see each other, the primary and all replicas without suspicion and have a quorum, and all servers up to date with it.
+    pub async fn whole(&self) {
+        until_within(WITHIN, "sentinels at one", async || {
+            let mut first = None;
+            for sentinel in self.running() {
+                let said = self.said(&sentinel).await?;
+                let primary = self.position(&said)?;
+                let view = *first.get_or_insert((epoch(&said), primary));
+                let others = (self.sentinels().len() - 1).to_string();
+                if view != (epoch(&said), primary) || said["flags"] != "master" || said["num-other-sentinels"] != others
+                {
+                    return Err(format!("{} says {said:?}, the first {view:?}", sentinel.addr()));
+                }
+                self.sees_all(&sentinel, primary).await?;
+            }
+            let Some((_, primary)) = first else { return Err("no sentinel runs".to_owned()) };
+            self.servers().in_step(primary).await
+        })
+        .await;
+    }
+
+    /// Whether a sentinel sees all that run, without suspicion; else what is missing.
+    async fn sees_all(&self, sentinel: &Member, primary: usize) -> Result<(), String> {
+        let list = async |what: &str| {
+            let answer = sentinel.admin().raw(&["SENTINEL", what, self.name()]).await.map_err(|e| e.to_string())?;
+            redis::from_redis_value::<Vec<Said>>(answer).map_err(|e| e.to_string())
+        };
+        let flags = |list: &[Said], member: &Member| {
+            let addr = member.addr();
+            let said = list.iter().find(|said| addr_of(said) == addr.to_string());
+            said.map(|said| said["flags"].clone()).unwrap_or_default()
+        };
+        let replicas = list("REPLICAS").await?;
+        for (_, server) in self.servers().running().filter(|(n, _)| *n != primary) {
+            if flags(&replicas, server) != "slave" {
+                return Err(format!("{} sees not {} in {replicas:?}", sentinel.addr(), server.addr()));
+            }
+        }
+        let others = list("SENTINELS").await?;
+        for other in self.running().iter().filter(|other| other.addr() != sentinel.addr()) {
+            if flags(&others, other) != "sentinel" {
+                return Err(format!("{} sees not {} in {others:?}", sentinel.addr(), other.addr()));
+            }
+        }
+        let quorum = sentinel.admin().raw(&["SENTINEL", "CKQUORUM", self.name()]).await;
+        quorum.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// What a sentinel says of the primary.
+    async fn said(&self, sentinel: &Member) -> Result<Said, String> {
+        let answer = sentinel.admin().raw(&["SENTINEL", "MASTER", self.name()]).await.map_err(|e| e.to_string())?;
+        redis::from_redis_value(answer).map_err(|e| e.to_string())
+    }
+
+    fn position(&self, said: &Said) -> Result<usize, String> {
+        let addr = addr_of(said);
+        self.servers().position(&addr).ok_or_else(|| format!("{addr} is none of the servers"))
+    }
+}
+
+fn addr_of(said: &Said) -> String {
+    format!("{}:{}", said["ip"], said["port"])
+}
+
+fn epoch(said: &Said) -> u64 {
+    said["config-epoch"].parse().unwrap_or_default()
+}

@@ -1,0 +1,139 @@
+//! How sentinels are to be.
+
+use crate::RedisServer;
+use crate::replicas::{Login, ReplicasOptions, Wanted};
+
+/// What [`super::Sentinels::start`] is to start.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct SentinelsOptions {
+    pub(super) servers: ReplicasOptions,
+    pub(super) count: usize,
+    pub(super) name: String,
+    pub(super) failover_timeout_ms: u64,
+    quorum: usize,
+    down_after_ms: u64,
+    parallel_syncs: usize,
+    login: Option<Login>,
+    config: Vec<String>,
+    pub(super) periods: Vec<(String, u64)>,
+}
+
+impl Default for SentinelsOptions {
+    /// Three sentinels with a quorum of two over a primary and two replicas under the name `locks`; down after 1 s, a failover
+    /// timeout of 3 s (the next failover by itself is possible after twice that), all replicas put behind a new primary at once.
+    fn default() -> Self {
+        Self {
+            servers: ReplicasOptions::default(),
+            count: 3,
+            name: "locks".to_owned(),
+            failover_timeout_ms: 3_000,
+            quorum: 2,
+            down_after_ms: 1_000,
+            parallel_syncs: 5,
+            login: None,
+            config: Vec::new(),
+            periods: Vec::new(),
+        }
+    }
+}
+
+impl SentinelsOptions {
+    /// The servers that are watched. Sentinels come in there by the servers' own password or user, and speak TLS where they do.
+    pub fn servers(mut self, servers: ReplicasOptions) -> Self {
+        self.servers = servers;
+        self
+    }
+
+    /// How many sentinels, and how many of them have to take a primary for down before it is.
+    pub fn sentinels(mut self, n: usize, quorum: usize) -> Self {
+        (self.count, self.quorum) = (n, quorum);
+        self
+    }
+
+    /// The name of the set.
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// `down-after-milliseconds`: after so long a silent server is suspected.
+    pub fn down_after(mut self, ms: u64) -> Self {
+        self.down_after_ms = ms;
+        self
+    }
+
+    /// `failover-timeout` in ms: each step of a failover may take so long, and the next one comes twice that later at the soonest.
+    pub fn failover_timeout(mut self, ms: u64) -> Self {
+        self.failover_timeout_ms = ms;
+        self
+    }
+
+    /// How many replicas are put behind a new primary at a time.
+    pub fn parallel_syncs(mut self, n: usize) -> Self {
+        self.parallel_syncs = n;
+        self
+    }
+
+    /// The password of the sentinels' default user, without which nobody comes in.
+    pub fn password(mut self, password: &str) -> Self {
+        self.login = Some(Login { user: None, password: password.to_owned() });
+        self
+    }
+
+    /// The only user who comes in at the sentinels; the default one is off.
+    pub fn user(mut self, user: &str, password: &str) -> Self {
+        self.login = Some(Login { user: Some(user.to_owned()), password: password.to_owned() });
+        self
+    }
+
+    /// One more line of configuration for every sentinel, such as `sentinel master-reboot-down-after-period locks 0`.
+    pub fn config(mut self, line: &str) -> Self {
+        self.config.push(line.to_owned());
+        self
+    }
+
+    /// One of the periods of `SENTINEL DEBUG`, in ms, for every sentinel, such as `publish-period` (a quarter of the time after
+    /// which an old primary that came back is made a replica) or `tilt-period` (how long a sentinel that was frozen keeps out of
+    /// everything). Servers before 7.0 do not have these, and keep theirs.
+    pub fn period(mut self, name: &str, ms: u64) -> Self {
+        self.periods.push((name.to_owned(), ms));
+        self
+    }
+
+    /// One sentinel that watches the primary at this port.
+    pub(super) fn sentinel(&self, port: u16) -> Wanted {
+        let name = &self.name;
+        let mut config = self.login.as_ref().map(Login::config).unwrap_or_default();
+        let mut add = |line: String| {
+            config += &line;
+            config.push('\n');
+        };
+        add(format!("sentinel monitor {name} 127.0.0.1 {port} {}", self.quorum));
+        add(format!("sentinel down-after-milliseconds {name} {}", self.down_after_ms));
+        add(format!("sentinel failover-timeout {name} {}", self.failover_timeout_ms));
+        add(format!("sentinel parallel-syncs {name} {}", self.parallel_syncs));
+        if let Some(Login { user, password }) = &self.servers.login {
+            add(format!("sentinel auth-pass {name} {password}"));
+            if let Some(user) = user {
+                add(format!("sentinel auth-user {name} {user}"));
+            }
+        }
+        if let Some(Login { user, password }) = &self.login {
+            add(format!("sentinel sentinel-pass {password}"));
+            if let Some(user) = user {
+                add(format!("sentinel sentinel-user {user}"));
+            }
+        }
+        for line in &self.config {
+            add(line.clone());
+        }
+        Wanted {
+            server: RedisServer::builder().config(&config).arg("--sentinel", ""),
+            config: Vec::new(),
+            announced: None,
+            certificates: self.servers.certificates.clone(),
+            login: self.login.clone(),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The fixture of sentinels against real ones: promotions by themselves and by hand, sentinels that come and go, ends.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use distlock_support::child::{self, Child};
+use distlock_support::{Member, ReplicasOptions, Sentinels, SentinelsOptions, reaper, undisturbed};
+
+/// A server that came back is put behind the primary after a second, and not after eight; a sentinel that stood still takes part
+/// again after a second, and not after thirty.
+fn swift() -> SentinelsOptions {
+    SentinelsOptions::default().period("publish-period", 250).period("tilt-period", 1_000)
+}
+
+async fn set(node: &Member, key: &str) {
+    node.admin().cmd::<()>(&["SET", key, "v"]).await;
+    assert_eq!(node.admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
+}
+
+#[tokio::test]
+async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
+    undisturbed(async || {
+        let start = Instant::now();
+        let bed = Sentinels::start(swift()).await;
+        println!("three sentinels at one over a primary and two replicas after {:?}", start.elapsed());
+        assert!(bed.url().starts_with(&format!("redis-sentinel://{},", bed.sentinel(0).addr())));
+        assert!(bed.url().ends_with("/locks"));
+        assert_eq!(bed.primary().await, 0);
+        set(bed.server(0), "k").await;
+
+        bed.server(0).kill();
+        let promotion = bed.promotion(0).await;
+        let told = bed.switched(promotion.cause).await;
+        println!("killed: promoted after {:?}, told {:?} after the kill", promotion.took, told.at - promotion.cause);
+        assert!(promotion.server != 0 && bed.server(promotion.server).is_primary().await);
+        let new = bed.server(promotion.server).addr();
+        assert!(told.text.ends_with(&format!("{} {}", new.ip(), new.port())), "{told:?}");
+        bed.whole().await;
+        assert_eq!(bed.primary().await, promotion.server);
+        assert_eq!(bed.server(promotion.server).admin().keys().await, ["k"]);
+
+        // It comes back as a primary, without its data, and is put behind the new one.
+        let start = Instant::now();
+        bed.server(0).restart();
+        bed.whole().await;
+        println!("the killed one is a replica {:?} after its restart", start.elapsed());
+        assert_eq!(bed.servers().primaries().await, [promotion.server]);
+        assert_eq!(bed.server(0).admin().keys().await, ["k"]);
+
+        for _ in 0..2 {
+            let start = Instant::now();
+            let old = bed.primary().await;
+            let promotion = bed.failover().await;
+            let told = bed.switched(promotion.cause).await;
+            println!(
+                "by hand: promoted after {:?}, told after {:?}, at one after {:?}",
+                promotion.took,
+                told.at - promotion.cause,
+                start.elapsed()
+            );
+            assert_ne!(promotion.server, old);
+            assert_eq!(bed.primary().await, promotion.server);
+            assert_eq!(bed.servers().primaries().await, [promotion.server]);
+            set(bed.server(promotion.server), "after").await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn frozen_primary_is_demoted_when_it_goes_on() {
+    undisturbed(async || {
+        let bed = Sentinels::start(swift()).await;
+        for round in 0..2 {
+            let old = bed.primary().await;
+            bed.server(old).stop();
+            let promotion = bed.promotion(old).await;
+            let told = bed.switched(promotion.cause).await;
+            println!(
+                "frozen, round {round}: promoted after {:?}, told after {:?}",
+                promotion.took,
+                told.at - promotion.cause
+            );
+            let resumed = Instant::now();
+            bed.server(old).cont();
+            bed.whole().await;
+            println!("demoted and in step {:?} after it went on", resumed.elapsed());
+            assert_eq!(bed.servers().primaries().await, [promotion.server]);
+            set(bed.server(promotion.server), &format!("k{round}")).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sentinels_come_and_go() {
+    undisturbed(async || {
+        let bed = Sentinels::start(swift()).await;
+        let first = bed.sentinel(0).addr();
+        let start = Instant::now();
+        assert_eq!(bed.add_sentinel().await, 3);
+        println!("a fourth sentinel is known after {:?}", start.elapsed());
+        let start = Instant::now();
+        bed.remove_sentinel(0).await;
+        println!("one less is known after {:?}", start.elapsed());
+        assert!(bed.sentinels().len() == 3 && !bed.url().contains(&first.to_string()));
+
+        // One less that is not forgotten, and one that comes back: a majority is left.
+        bed.sentinel(0).kill();
+        let old = bed.primary().await;
+        bed.server(old).kill();
+        let promotion = bed.promotion(old).await;
+        bed.whole().await;
+        bed.sentinel(0).restart();
+        bed.server(old).restart();
+        bed.whole().await;
+        assert_eq!(bed.primary().await, promotion.server);
+
+        // A frozen one is late, and told by nobody else.
+        let frozen = bed.sentinel(1);
+        frozen.stop();
+        let promotion = bed.failover().await;
+        assert_ne!(bed.switched(promotion.cause).await.sentinel, frozen.addr());
+        frozen.cont();
+        bed.whole().await;
+        assert_eq!(bed.primary().await, promotion.server);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sentinels_and_servers_let_in_their_own_users_only() {
+    undisturbed(async || {
+        for (servers, sentinels, userinfo) in [
+            (ReplicasOptions::default().password("data"), swift().password("watch"), ":data@"),
+            (ReplicasOptions::default().user("app", "data"), swift().user("ops", "watch"), "app:data@"),
+        ] {
+            let bed = Sentinels::start(sentinels.servers(servers.replicas(1)).name("other")).await;
+            let first = bed.sentinel(0).addr();
+            assert!(bed.url().starts_with(&format!("redis-sentinel://{userinfo}{first},")), "{}", bed.url());
+            let client = redis::Client::open(format!("redis://{first}")).expect("a URL");
+            let mut stranger = client.get_multiplexed_async_connection().await.expect("it connects");
+            let asked = redis::cmd("SENTINEL").arg("MASTERS").query_async::<()>(&mut stranger).await;
+            assert_eq!(asked.expect_err("a stranger").code(), Some("NOAUTH"));
+            let promotion = bed.failover().await;
+            assert_eq!((promotion.server, bed.primary().await), (1, 1));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn child_with_sentinels() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let bed = Sentinels::start(swift()).await;
+    bed.server(1).stop();
+    bed.sentinel(2).stop();
+    for member in bed.servers().nodes().iter().chain(bed.sentinels().iter().map(AsRef::as_ref)) {
+        child::say(&format!("{} {}", member.server().pid(), member.server().dir().display()));
+    }
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn all_die_with_their_test_process() {
+    let mut process = Child::spawn("sentinels::child_with_sentinels", &[]);
+    let (mut pids, mut dirs) = (Vec::new(), Vec::new());
+    for _ in 0..6 {
+        let line = process.line().await.expect("a line");
+        let (pid, dir) = line.split_once(' ').expect("two words");
+        pids.push(pid.parse().expect("a pid"));
+        dirs.push(PathBuf::from(dir));
+    }
+    assert!(pids.iter().all(|pid| !reaper::has_ended(*pid)));
+    process.kill9();
+    let start = Instant::now();
+    while !pids.iter().all(|pid| reaper::has_ended(*pid)) || dirs.iter().any(|dir| dir.exists()) {
+        assert!(start.elapsed() < Duration::from_secs(10), "of {pids:?} or {dirs:?} something is left");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
