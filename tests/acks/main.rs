@@ -6,7 +6,6 @@ mod cluster;
 mod cost;
 mod holders;
 mod lanes;
-mod many;
 mod replicas;
 
 use std::time::{Duration, Instant};
