@@ -53,9 +53,11 @@ impl AckRule {
 #[derive(Debug)]
 pub(crate) struct Acknowledgement {
     rule: AckRule,
-    /// The most replicas that it is known to have.
-    replicas: AtomicUsize,
-    /// When it was asked for that last, in ns of the local clock; 0 = never.
+    /// How many replicas it has, as the topology knows; those included that are away.
+    told: AtomicUsize,
+    /// How many were connected when it was asked last; over a single server, the most that ever were.
+    connected: AtomicUsize,
+    /// When that was, in ns of the local clock; 0 = never.
     asked: AtomicU64,
     /// It has no replicas, by Redisson's rule, until then, in ns of the local clock.
     none_until: AtomicU64,
@@ -67,7 +69,8 @@ impl Acknowledgement {
     pub(super) const fn new(rule: AckRule) -> Self {
         Self {
             rule,
-            replicas: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+            connected: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             none_until: AtomicU64::new(0),
             is_off: AtomicBool::new(false),
@@ -76,13 +79,18 @@ impl Acknowledgement {
 
     /// How many replicas the topology knows the server to have, those included that are away.
     pub(crate) fn knows_of(&self, replicas: usize) {
-        self.replicas.store(replicas, Ordering::Relaxed);
+        self.told.store(replicas, Ordering::Relaxed);
     }
 
     /// True where a call of this script is to be acknowledged.
     pub(super) fn concerns(&self, script: &Script, now: Moment) -> bool {
         script.gains.is_some()
-            && self.rule.acks != Acks::Off
+            && match self.rule.acks {
+                Acks::Off => false,
+                // Where there are none it costs nothing, not even a connection.
+                Acks::Redisson => self.told.load(Ordering::Relaxed) > 0,
+                Acks::AtLeast(_) | Acks::All => true,
+            }
             && !self.is_off.load(Ordering::Relaxed)
             && now.as_nanos() >= self.none_until.load(Ordering::Relaxed)
     }
@@ -109,16 +117,20 @@ impl Acknowledgement {
         Ok(Some(Acknowledge { replicas, within: self.rule.within, asking }))
     }
 
-    /// How many replicas there are, those that are away included.
+    /// How many replicas there are, those that are away included. The server itself is asked as well: of one that was promoted just
+    /// now a topology may not know yet who follows it.
     async fn all(&self, transport: &dyn Transport, now: Moment) -> Result<usize, Fault> {
         let asked = self.asked.load(Ordering::Relaxed);
-        let is_known = self.rule.is_told || asked > 0 && now.since(Moment::from_nanos(asked)) < KNOWN_FOR;
-        if !is_known {
+        if asked == 0 || now.since(Moment::from_nanos(asked)) >= KNOWN_FOR {
             let connected = connected(transport).await?;
-            self.replicas.fetch_max(connected, Ordering::Relaxed);
+            if self.rule.is_told {
+                self.connected.store(connected, Ordering::Relaxed);
+            } else {
+                self.connected.fetch_max(connected, Ordering::Relaxed);
+            }
             self.asked.store(now.as_nanos().max(1), Ordering::Relaxed);
         }
-        Ok(self.replicas.load(Ordering::Relaxed).max(1))
+        Ok(self.told.load(Ordering::Relaxed).max(self.connected.load(Ordering::Relaxed)).max(1))
     }
 
     /// Whether that is enough: so many replicas have acknowledged, or why that is not known.
@@ -143,7 +155,7 @@ impl Acknowledgement {
             Err(fault) => return Err(fault),
         };
         if !self.rule.is_told {
-            self.replicas.fetch_max(got, Ordering::Relaxed);
+            self.connected.fetch_max(got, Ordering::Relaxed);
         }
         if got >= wanted {
             return Ok(());
