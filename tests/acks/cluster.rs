@@ -151,3 +151,36 @@ async fn renewals_over_slots_are_acknowledged() {
     }
     end(strict).await;
 }
+
+/// How many connections the nodes have that are no administrator's, no replica's and no other node's.
+async fn connections(cluster: &Cluster) -> usize {
+    let mut all = 0;
+    for node in cluster.nodes() {
+        let others = node.admin().others().await;
+        all += others.iter().filter(|client| !client.flags.contains(['S', 'M'])).count();
+    }
+    all
+}
+
+/// Two connections to each primary, and three for acknowledgement at the most; and none to those that were.
+#[tokio::test]
+async fn lanes_end_with_their_primary_and_with_their_client() {
+    let cluster = cluster().await;
+    let strict =
+        over(&cluster.url(), Acks::AtLeast(1)).retry_attempts(50).ack_timeout(secs(1)).connect().await.unwrap();
+    for round in 0..4 {
+        let all = (0..64).map(|n| strict.lock(FLAVOURS[n % FLAVOURS.len()], &format!("ends:{n}")));
+        let guards = futures::future::join_all(all.map(async |lock| lock.lock().await.unwrap())).await;
+        let primary = cluster.primary_of("a").await;
+        cluster.failover(cluster.replicas_of(primary).await[0]).await;
+        let confirmed = async || strict.renew_now().await.failed == 0;
+        bed::eventually(&format!("round {round}: renewed by the new primary"), secs(20), confirmed).await;
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    }
+    let few = async || (3 * 2 + 1..=3 * (2 + 3)).contains(&connections(&cluster).await);
+    bed::eventually("as many as there may be", secs(20), few).await;
+    end(strict).await;
+    bed::eventually("none is left", secs(20), async || connections(&cluster).await == 0).await;
+}
