@@ -40,7 +40,9 @@ async fn a_renewal_that_no_replica_has_moves_no_deadline() {
             must(guard.is_held(), &format!("{flavour} is renewed while replicas acknowledge"));
         }
         servers.node(1).stop();
-        let (began, deadline) = (Instant::now(), guards.iter().map(|guard| guard.deadline()).max().unwrap());
+        // What was under way is answered by then.
+        tokio::time::sleep(ms(300)).await;
+        let deadlines: Vec<_> = guards.iter().map(|guard| guard.deadline()).collect();
         // What Redis has left of them, as long as they are held here.
         let mut left = FLAVOURS.map(|_| 0);
         while guards.iter().any(|guard| guard.is_held()) {
@@ -50,9 +52,15 @@ async fn a_renewal_that_no_replica_has_moves_no_deadline() {
                     *left = pttl;
                 }
             }
+            for (guard, deadline) in guards.iter().zip(&deadlines) {
+                must(
+                    guard.deadline() <= *deadline + ms(50) || !guard.is_held(),
+                    "no renewal moves a deadline any more",
+                );
+            }
         }
-        must(began.elapsed() <= QUICK, "no renewal after the last that was acknowledged counts");
-        assert!(Instant::now() >= deadline - ms(5), "and none before it is forgotten");
+        let last = deadlines.iter().max().copied().unwrap();
+        assert!(Instant::now() >= last - ms(50), "and none before it is forgotten");
         for ((guard, flavour), left) in guards.iter().zip(FLAVOURS).zip(left) {
             let lost = guard.lost().await;
             assert!(matches!(lost, Error::Lost { why: distlock::Lost::Expired, .. }), "{flavour}: {lost:?}");

@@ -21,7 +21,7 @@ async fn a_wait_behind_a_reconnect_vouches_for_nothing() {
         }
         servers.node(1).stop();
         for flavour in FLAVOURS {
-            let broken = proxy.on_request(Matcher::command("WAIT"), action.clone());
+            let broken = proxy.on_request(Matcher::command("WAIT"), action);
             let outcome = strict.lock(flavour, "behind").try_lock().await;
             assert!(outcome.is_err(), "{action:?} {flavour}: {outcome:?}");
             broken.fired().await;
