@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Options, Prefer, Secret, Sharded, Tls};
+use crate::config::{Acks, Options, Prefer, Secret, Sharded, Tls};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
@@ -293,6 +293,10 @@ impl Builder {
         coalesce: bool,
         /// Clusters: whether channels are a slot's own. Defaults to what the servers know, as Redisson does.
         sharded: Sharded,
+        /// Which replicas have to have an acquire and a renewal before it counts. Defaults to Redisson's rule.
+        acks: Acks,
+        /// How long replicas have for that. Defaults to 1 s; a third of the watchdog at the most.
+        ack_timeout: Duration,
         /// Probe at connect what this login may do. Defaults to true.
         preflight: bool,
     }
@@ -437,6 +441,7 @@ impl Builder {
                 Client(Handle::new(Engine::start_as(id, self.options, transport)))
             }
         };
+        client.engine().topology.check_acknowledgement(!lazily).await?;
         tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");
         Ok(client)
     }

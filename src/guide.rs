@@ -29,3 +29,5 @@ pub mod faults {}
 
 #[doc = include_str!("../docs/tls.md")]
 pub mod tls {}
+#[doc = include_str!("../docs/acknowledgement.md")]
+pub mod acknowledgement {}

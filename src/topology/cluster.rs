@@ -172,7 +172,7 @@ impl Cluster {
                     }
                     None => transport,
                 };
-                let member = Member::of_cluster(id, address.host(), transport, undeclared);
+                let member = Member::of_cluster(id, address.host(), transport, undeclared, self.settings.acks);
                 let this: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
                 member.report_ends(this);
                 if let Some(listener) = self.listener.get() {

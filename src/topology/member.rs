@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::acknowledgement::{AckRule, Acknowledgement};
 use super::address::Address;
 use super::clock::ServerClock;
 use super::cluster::Gate;
@@ -78,6 +79,7 @@ pub(super) struct Member {
     clock: ServerClock,
     undeclared: Arc<Undeclared>,
     gate: Gate,
+    acknowledgement: Acknowledgement,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
@@ -111,7 +113,7 @@ pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
 }
 
 /// True where the server has said something.
-fn is_answer(outcome: &Result<Reply, Fault>) -> bool {
+fn is_answer<T>(outcome: &Result<T, Fault>) -> bool {
     outcome.as_ref().map_or_else(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere), |_| true)
 }
 
@@ -125,8 +127,8 @@ impl std::fmt::Debug for Member {
 }
 
 impl Member {
-    pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>) -> Arc<Self> {
-        Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)))
+    pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>, rule: AckRule) -> Arc<Self> {
+        Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)), rule)
     }
 
     /// As `new`; `undeclared`: what the transport too finds out about the server.
@@ -135,6 +137,7 @@ impl Member {
         host: &str,
         transport: Arc<dyn Transport>,
         undeclared: Arc<Undeclared>,
+        rule: AckRule,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -144,6 +147,7 @@ impl Member {
             clock: ServerClock::default(),
             undeclared,
             gate: Gate::default(),
+            acknowledgement: Acknowledgement::new(rule),
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
             broken: Mutex::default(),
@@ -162,6 +166,11 @@ impl Member {
 
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
+    }
+
+    /// What is known of its replicas.
+    pub(super) const fn acknowledgement(&self) -> &Acknowledgement {
+        &self.acknowledgement
     }
 
     /// Whether commands have to wait.
@@ -191,8 +200,37 @@ impl Member {
         let _ = self.subscriber.set(subscriber);
     }
 
-    /// As [`Transport::run`]; whether an answer came is noted.
+    /// As [`Transport::run`]; whether an answer came is noted. What makes somebody a holder is answered once enough replicas have it:
+    /// else it is [`FaultKind::Unacknowledged`].
     pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
+        if self.acknowledgement.concerns(call.script, world.now()) {
+            // In a box: others are the smaller for it.
+            return Box::pin(self.run_acknowledged(world, call, false)).await;
+        }
+        self.run_alone(world, call).await
+    }
+
+    async fn run_acknowledged(&self, world: &dyn World, call: Call, asking: bool) -> Result<Reply, Fault> {
+        let Self { transport, acknowledgement, .. } = self;
+        let Some(how) = acknowledgement.how(&**transport, world.now(), asking).await? else {
+            return self.run_alone(world, call).await;
+        };
+        let replied = {
+            let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
+            let replied = transport.run_acknowledged(call, how).await;
+            if let Some(pending) = under_way.pending.take() {
+                if is_answer(&replied) { pending.answered(world.now()) } else { pending.failed() }
+            }
+            replied?
+        };
+        if let Some(acknowledged) = replied.acknowledged {
+            // The server has answered: it is not silent while its replicas are waited for.
+            acknowledgement.judge(&**transport, how.replicas, acknowledged.await, world.now()).await?;
+        }
+        Ok(replied.reply)
+    }
+
+    async fn run_alone(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = self.transport.run(call).await;
         if let Some(pending) = under_way.pending.take() {
@@ -211,6 +249,9 @@ impl Member {
     ) -> Result<Reply, Fault> {
         let AskingConnection { order, last_used, .. } = &self.asking;
         last_used.store(world.now().as_nanos(), Ordering::Relaxed);
+        if self.acknowledgement.concerns(call.script, world.now()) && self.transport.acknowledges() {
+            return Box::pin(self.run_acknowledged(world, call, true)).await;
+        }
         let there = self.asking_connection(connector, address).await?;
         // Waited for when the server has lost its slots.
         let pending = self.liveness.ask(world.now());

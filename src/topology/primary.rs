@@ -70,8 +70,8 @@ pub(crate) struct Primary {
     sentinels: Witnesses,
     /// Those that may take its place.
     servers: Witnesses,
-    /// Its replicas, as far as sentinels know them.
-    replicas: RwLock<Vec<Address>>,
+    /// Those that belong to it, whether or not they are there.
+    replicas: RwLock<BTreeSet<Address>>,
     identity: String,
     closed: AtomicBool,
 }
@@ -112,7 +112,7 @@ impl Primary {
         (sentinels, servers): (Witnesses, Witnesses),
     ) -> Result<Arc<Self>> {
         let transport = connect(&settings, &*connector, &address).await?;
-        let member = Member::new(MemberId::new(0), transport);
+        let member = Member::new(MemberId::new(0), transport, settings.acks);
         let current = Current { member, address, epoch, generation: 0, since: Instant::now(), is_away: false };
         let primary = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -217,7 +217,8 @@ impl Primary {
         let transport = connected
             .inspect_err(|error| tracing::warn!(%address, %error, "a server of the set cannot be connected to"))
             .ok()?;
-        let member = Member::new(MemberId::new(self.next.fetch_add(1, Ordering::Relaxed)), transport);
+        let id = MemberId::new(self.next.fetch_add(1, Ordering::Relaxed));
+        let member = Member::new(id, transport, self.settings.acks);
         let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
         member.report_ends(subscriber);
         if let Some(listener) = self.listener.get() {
@@ -266,6 +267,13 @@ impl Primary {
         }
         let (old, old_address) = {
             let mut current = self.current.write();
+            {
+                // The one of before will be its replica, if it comes back.
+                let mut replicas = self.replicas.write();
+                replicas.insert(current.address.clone());
+                replicas.remove(address);
+                member.acknowledgement().knows_of(replicas.len());
+            }
             let generation = current.generation + 1;
             let new = Current {
                 member: Arc::clone(&member),
@@ -295,6 +303,14 @@ impl Primary {
         // What is held is confirmed: only the new primary can say that it is not.
         self.notify(|listener| listener.reconnected(member.id()));
         true
+    }
+
+    /// Notes which replicas belong to the set.
+    fn set_replicas(&self, mut replicas: BTreeSet<Address>) {
+        let current = self.current.read();
+        replicas.remove(&current.address);
+        current.member.acknowledgement().knows_of(replicas.len());
+        *self.replicas.write() = replicas;
     }
 
     /// Notes what sentinels say of the server that has the place: how often they have put one there.

@@ -5,7 +5,7 @@
 //! when asked, the highest epoch counts, so that one that was cut off for a while turns nothing back. While there is doubt, the replicas
 //! are asked as well: one is promoted a while before any sentinel says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -177,7 +177,10 @@ impl Primary {
         let primary = Self::of(settings, connector, world, identity, at, (sentinels, servers)).await?;
         // Set once, here.
         let _ = cell.set(Weak::clone(&primary.this));
-        let finder = BySentinels { name, history: (primary.address(), String::new()), looks: 0, listed: None };
+        let mut finder = BySentinels { name, history: (primary.address(), String::new()), looks: 0, listed: None };
+        // How many replicas there are is known before the first lock is had.
+        let standing = primary.sentinels.standing();
+        finder.list(&primary, &standing).await;
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
         // What was told before there was anybody to hear it.
         primary.suspicion.raise();
@@ -358,25 +361,27 @@ impl BySentinels {
 
     /// Asks who else there is.
     async fn list(&mut self, primary: &Primary, standing: &[(Address, Arc<dyn Transport>)]) {
-        let name = &*self.name;
+        let (name, now) = (&*self.name, Instant::now());
         let asked = standing.iter().map(|(_, sentinel)| async move {
             let (sentinels, replicas) = (listed(&**sentinel, "SENTINELS", name), listed(&**sentinel, "REPLICAS", name));
             futures::future::join(sentinels, replicas).await
         });
-        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), Vec::new());
+        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), BTreeSet::new());
         for (others, slaves) in futures::future::join_all(asked).await {
             sentinels.extend(others.unwrap_or_default());
-            replicas.extend(slaves.unwrap_or_default());
-            self.listed = Some(Instant::now());
+            if let Some(slaves) = slaves {
+                replicas.extend(slaves);
+                self.listed = Some(now);
+            }
         }
         // One that does not answer lists nobody, and is still one of them.
         sentinels.extend(standing.iter().map(|(address, _)| address.clone()));
-        for list in [&mut sentinels, &mut replicas] {
-            list.sort_unstable();
-            list.dedup();
-        }
+        sentinels.sort_unstable();
+        sentinels.dedup();
         primary.sentinels.keep(&sentinels);
-        *primary.replicas.write() = replicas;
+        if self.listed == Some(now) {
+            primary.set_replicas(replicas);
+        }
     }
 
     /// Asks the primary and its replicas for their histories: one of these may have been promoted. True where the primary says that it
@@ -384,10 +389,9 @@ impl BySentinels {
     async fn ask_servers(&mut self, primary: &Arc<Primary>) -> bool {
         let current = primary.address();
         if self.history.0 != current {
-            self.history = (current.clone(), String::new());
+            (self.history, self.listed) = ((current.clone(), String::new()), None);
         }
-        let replicas: Vec<Address> =
-            primary.replicas.read().iter().filter(|replica| **replica != current).cloned().collect();
+        let replicas: Vec<Address> = primary.replicas.read().iter().cloned().collect();
         primary.servers.keep(&replicas);
         let others = primary.servers.standing();
         let asked = others.iter().map(async |(address, server)| {

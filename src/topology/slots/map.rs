@@ -113,6 +113,12 @@ impl SlotMap {
         &self.known
     }
 
+    /// How many replicas the primary at an address has by the last view that was up to date, those included that have failed.
+    pub(crate) fn replicas(&self, address: &Address) -> usize {
+        let id = self.owners.iter().find(|owner| owner.address == *address).and_then(|owner| owner.id.as_deref());
+        id.map_or(0, |id| self.known.iter().filter(|peer| peer.primary.as_deref() == Some(id)).count())
+    }
+
     /// An address as views have it, where it is another one of a node that they know.
     pub(crate) fn as_known(&self, address: &Address) -> Address {
         let peer = self.known.iter().find(|peer| peer.is_at(address));
