@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::config::Sharded;
 use crate::names::LockName;
+use crate::topology::AckRule;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Listener, Reply, Transport};
 use crate::world::Machine;
@@ -158,6 +159,7 @@ fn settings(seeds: &[&str]) -> Settings {
         connect_timeout: limit,
         scan_interval: Duration::from_secs(1),
         sharded: Sharded::Off,
+        acks: AckRule::off(),
         coalesce: None,
     }
 }
