@@ -23,6 +23,7 @@ use crate::transport::node::connect::Endpoint;
 use crate::world::{Machine, World};
 
 mod secure;
+mod servers;
 
 /// A connection to one Redis or Valkey server, or to a cluster, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.

@@ -104,6 +104,7 @@ pub use rwlock::{ReadLock, RwLock, WriteLock};
 pub use spin::SpinLock;
 pub use state::{Released, State};
 pub use striped::Striped;
+pub use topology::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

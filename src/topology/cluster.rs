@@ -20,6 +20,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use super::address::Address;
+use super::info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use super::member::{Member, MemberId, MemberListener, Subscriber, tells_of_keys_elsewhere};
 use super::slots::map::{Changes, SlotMap};
 use super::slots::view::SlotView;
@@ -113,6 +114,18 @@ impl Cluster {
         let mut members: Vec<MemberId> = with_slots.map(|member| member.id()).collect();
         members.sort_unstable();
         members
+    }
+
+    pub(super) fn info(&self) -> TopologyInfo {
+        let state = self.state.read();
+        let primaries = state.slots.epochs().into_iter().filter_map(|(address, epoch)| {
+            let info = state.members.get(address)?.info(Some(epoch));
+            Some(ServerInfo { address: address.to_string(), ..info })
+        });
+        let replicas = state.slots.known().iter().filter(|peer| peer.primary.is_some());
+        let replicas = replicas.filter_map(|peer| peer.address.as_ref());
+        let others = replicas.map(|address| ServerInfo::beside(address, ServerRole::Replica));
+        TopologyInfo::new(TopologyKind::Cluster, primaries.chain(others).collect())
     }
 
     pub(super) fn identity(&self) -> &str {

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::acknowledgement::{AckRule, Acknowledgement};
 use super::address::Address;
 use super::clock::ServerClock;
 use super::cluster::Gate;
+use super::info::{ServerInfo, ServerRole};
 use super::liveness::{Liveness, UnderWay};
 use super::redirect::Redirect;
 use crate::transport::connector::{Connector, Purpose};
@@ -75,6 +77,7 @@ pub(super) struct Member {
     /// What stands for its host in redirects that name none.
     host: Box<str>,
     transport: Arc<dyn Transport>,
+    since: Instant,
     liveness: Liveness,
     clock: ServerClock,
     undeclared: Arc<Undeclared>,
@@ -143,6 +146,7 @@ impl Member {
             id,
             host: host.into(),
             transport,
+            since: Instant::now(),
             liveness: Liveness::default(),
             clock: ServerClock::default(),
             undeclared,
@@ -154,6 +158,12 @@ impl Member {
             asking: AskingConnection::default(),
             left: Left::default(),
         })
+    }
+
+    /// What is told of it where it is a primary.
+    pub(super) fn info(&self, epoch: Option<u64>) -> ServerInfo {
+        let address = self.transport.address().to_owned();
+        ServerInfo { address, role: ServerRole::Primary, epoch, since: Some(self.since.elapsed()) }
     }
 
     pub(super) const fn id(&self) -> MemberId {

@@ -12,6 +12,7 @@ mod acknowledgement;
 mod address;
 mod clock;
 pub(crate) mod cluster;
+mod info;
 mod liveness;
 mod member;
 mod primary;
@@ -26,6 +27,7 @@ pub(crate) use acknowledgement::AckRule;
 pub(crate) use address::Address;
 pub(crate) use clock::ServerClock;
 use cluster::Cluster;
+pub use info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
 pub(crate) use primary::Primary;
@@ -365,6 +367,17 @@ impl Topology {
             Servers::Fixed { members, .. } => members.first().map_or("", |first| first.transport().address()),
             Servers::Cluster(cluster) => cluster.identity(),
             Servers::Primary(primary) => primary.identity(),
+        }
+    }
+
+    /// The servers as they are known.
+    pub(crate) fn info(&self) -> TopologyInfo {
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                TopologyInfo::new(TopologyKind::Single, members.iter().map(|member| member.info(None)).collect())
+            }
+            Servers::Cluster(cluster) => cluster.info(),
+            Servers::Primary(primary) => primary.info(),
         }
     }
 

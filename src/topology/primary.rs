@@ -14,6 +14,7 @@ mod witnesses;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::clock::ServerClock;
+use super::info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use super::member::{Member, MemberId, MemberListener, Subscriber};
 use super::redirect::Redirect;
 use super::role::{History, Role, history, role};
@@ -73,6 +75,7 @@ pub(crate) struct Primary {
     /// Those that belong to it, whether or not they are there.
     replicas: RwLock<BTreeSet<Address>>,
     identity: String,
+    kind: TopologyKind,
     closed: AtomicBool,
 }
 
@@ -107,7 +110,7 @@ impl Primary {
         settings: Settings,
         connector: Arc<dyn Connector>,
         world: Arc<dyn World>,
-        identity: String,
+        (kind, identity): (TopologyKind, String),
         (address, epoch): (Address, u64),
         (sentinels, servers): (Witnesses, Witnesses),
     ) -> Result<Arc<Self>> {
@@ -129,6 +132,7 @@ impl Primary {
             servers,
             replicas: RwLock::default(),
             identity,
+            kind,
             closed: AtomicBool::new(false),
         });
         let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&primary.this);
@@ -155,6 +159,21 @@ impl Primary {
 
     pub(super) fn identity(&self) -> &str {
         &self.identity
+    }
+
+    pub(super) fn info(&self) -> TopologyInfo {
+        let (primary, at) = {
+            let current = self.current.read();
+            let since = Some(current.since.elapsed());
+            let epoch = (self.kind == TopologyKind::Sentinel).then_some(current.epoch);
+            let address = current.address.to_string();
+            (ServerInfo { address, role: ServerRole::Primary, epoch, since }, current.address.clone())
+        };
+        let (replicas, sentinels) = (self.replicas.read().clone(), self.sentinels.addresses());
+        let replicas = replicas.iter().filter(|address| **address != at);
+        let others = replicas.map(|address| ServerInfo::beside(address, ServerRole::Replica));
+        let sentinels = sentinels.iter().map(|address| ServerInfo::beside(address, ServerRole::Sentinel));
+        TopologyInfo::new(self.kind, iter::once(primary).chain(others).chain(sentinels).collect())
     }
 
     fn is_closed(&self) -> bool {
@@ -305,12 +324,16 @@ impl Primary {
         true
     }
 
-    /// Notes which replicas belong to the set.
-    fn set_replicas(&self, mut replicas: BTreeSet<Address>) {
+    /// Notes which replicas the primary at this address has, by those who look after it. False where there is another one by now.
+    fn set_replicas(&self, of: &Address, mut replicas: BTreeSet<Address>) -> bool {
         let current = self.current.read();
+        if current.address != *of {
+            return false;
+        }
         replicas.remove(&current.address);
         current.member.acknowledgement().knows_of(replicas.len());
         *self.replicas.write() = replicas;
+        true
     }
 
     /// Notes what sentinels say of the server that has the place: how often they have put one there.

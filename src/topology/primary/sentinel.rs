@@ -20,9 +20,9 @@ use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
 use super::{PROVES_WITHIN, Primary, watch};
 use crate::error::{Error, Result, Step};
-use crate::topology::Settings;
 use crate::topology::address::Address;
 use crate::topology::role::{History, Role, history, number, role, text};
+use crate::topology::{Settings, TopologyKind};
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Listener, Reply, Transport};
@@ -171,7 +171,7 @@ impl Primary {
                 return Err(error);
             }
         };
-        let identity = format!("sentinel {name}");
+        let identity = (TopologyKind::Sentinel, format!("sentinel {name}"));
         let servers = Witnesses::new(Arc::clone(&connector), Purpose::Watch);
         let at = (told.address, told.epoch);
         let primary = Self::of(settings, connector, world, identity, at, (sentinels, servers)).await?;
@@ -179,8 +179,7 @@ impl Primary {
         let _ = cell.set(Weak::clone(&primary.this));
         let mut finder = BySentinels { name, history: (primary.address(), String::new()), looks: 0, listed: None };
         // How many replicas there are is known before the first lock is had.
-        let standing = primary.sentinels.standing();
-        finder.list(&primary, &standing).await;
+        finder.list(&primary).await;
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
         // What was told before there was anybody to hear it.
         primary.suspicion.raise();
@@ -354,33 +353,40 @@ impl BySentinels {
             primary.heard(&highest, agreed > most).await;
         }
         if self.listed.is_none_or(|at| at.elapsed() >= LISTED_EVERY) {
-            self.list(primary, &standing).await;
+            self.list(primary).await;
         }
         Some(primary.address() == highest.address && !highest.is_down)
     }
 
     /// Asks who else there is.
-    async fn list(&mut self, primary: &Primary, standing: &[(Address, Arc<dyn Transport>)]) {
-        let (name, now) = (&*self.name, Instant::now());
-        let asked = standing.iter().map(|(_, sentinel)| async move {
-            let (sentinels, replicas) = (listed(&**sentinel, "SENTINELS", name), listed(&**sentinel, "REPLICAS", name));
-            futures::future::join(sentinels, replicas).await
+    async fn list(&mut self, primary: &Primary) {
+        let (name, now, current) = (&*self.name, Instant::now(), primary.address());
+        let standing = primary.sentinels.standing();
+        let asked = standing.iter().map(|(_, sentinel)| {
+            let sentinel = &**sentinel;
+            // In this order: the replicas are those of the primary that it names before.
+            let told = master(sentinel, name);
+            futures::future::join3(told, listed(sentinel, "REPLICAS", name), listed(sentinel, "SENTINELS", name))
         });
-        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), BTreeSet::new());
-        for (others, slaves) in futures::future::join_all(asked).await {
+        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), None::<BTreeSet<Address>>);
+        for (told, slaves, others) in futures::future::join_all(asked).await {
             sentinels.extend(others.unwrap_or_default());
-            if let Some(slaves) = slaves {
-                replicas.extend(slaves);
-                self.listed = Some(now);
+            // One that has yet to hear of the primary does not count the one before among its replicas.
+            if let (Ok(told), Some(slaves)) = (told, slaves)
+                && told.address == current
+            {
+                replicas.get_or_insert_default().extend(slaves);
             }
         }
         // One that does not answer lists nobody, and is still one of them.
-        sentinels.extend(standing.iter().map(|(address, _)| address.clone()));
+        sentinels.extend(standing.into_iter().map(|(address, _)| address));
         sentinels.sort_unstable();
         sentinels.dedup();
         primary.sentinels.keep(&sentinels);
-        if self.listed == Some(now) {
-            primary.set_replicas(replicas);
+        if let Some(replicas) = replicas
+            && primary.set_replicas(&current, replicas)
+        {
+            self.listed = Some(now);
         }
     }
 

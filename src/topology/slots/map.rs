@@ -10,7 +10,7 @@
 //! node that it leads to refuses the command and says `MOVED` in its turn; the router follows so many in a row, and then pauses; and
 //! each of them has it ask for a view.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::SLOTS;
@@ -106,6 +106,11 @@ impl SlotMap {
         // In one order in every run.
         addresses.sort_unstable();
         addresses
+    }
+
+    /// The address of each primary that has a slot, with its epoch.
+    pub(crate) fn epochs(&self) -> BTreeMap<&Address, u64> {
+        self.owners.iter().map(|owner| (&owner.address, owner.epoch)).collect()
     }
 
     /// Every node of the last view that was up to date: whom else to ask for one.
