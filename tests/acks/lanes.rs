@@ -115,3 +115,36 @@ async fn who_gains_nothing_waits_for_no_replica() {
     servers.node(1).cont();
     end(strict).await;
 }
+
+/// A copy of an acquire, and a renewal, that find a longer lease there: over a connection that has written nothing, so that a `WAIT`
+/// behind what writes nothing would count every replica.
+#[tokio::test]
+async fn a_repeat_that_changes_nothing_vouches_for_nothing() {
+    let servers = servers(1).await;
+    let proxy = Proxy::start(servers.node(0).server().addr());
+    let strict = over(&proxy.url(), Acks::AtLeast(1)).retry_attempts(4).connect().await.unwrap();
+    for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
+        let (lock, owner) = (strict.lock(flavour, "copy"), strict.owner());
+        let how = || Acquire::new().owner(&owner).wait(secs(1));
+        let outer = lock.acquire(how().lease(secs(60))).await.unwrap().unwrap();
+        let watched = lock.acquire(how()).await.unwrap().unwrap();
+        servers.node(1).stop();
+        // Carried out, and its answer lost: it is sent again, by the next connection.
+        let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
+        let again = lock.acquire(how().lease(secs(10))).await;
+        lost.fired().await;
+        assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {again:?}");
+        let undone = async || strict.stats().under_way == 0;
+        bed::eventually("what was refused is undone", secs(20), undone).await;
+        proxy.close_all();
+        let renewed = async || strict.renew_now().await;
+        let outcome = renewed().await;
+        assert_eq!((outcome.renewed, outcome.lost), (0, 0), "{flavour}: over a new connection");
+        servers.node(1).cont();
+        in_step(&servers).await;
+        bed::eventually("it is renewed", secs(20), async || renewed().await.renewed > 0).await;
+        watched.unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+    }
+    end(strict).await;
+}
