@@ -34,10 +34,11 @@ async fn the_primary_of_the_moment_is_connected_to_at_the_start() {
     let old = bed.primary().await;
     bed.sentinel(2).stop();
     bed.server(old).kill();
-    bed.promotion(old).await;
+    let promotion = bed.promotion(old).await;
     bed.sentinel(2).cont();
     for _ in 0..10 {
-        let one = client(&bed.url()).await;
+        let connecting = bed::builder(&bed.url()).connect().await;
+        let one = connecting.unwrap_or_else(|error| panic!("{error}; {}", bed.told_since(promotion.cause)));
         lock(&one, Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
         end(one).await;
     }

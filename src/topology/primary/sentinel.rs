@@ -127,10 +127,14 @@ fn told(reply: &Reply) -> Option<Told> {
     let fields = fields(reply);
     let number_of = |field: &str| fields.get(field).and_then(|value| number(value));
     let flags = fields.get("flags").and_then(|flags| text(flags)).unwrap_or_default();
+    let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
+    let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
+    // One that leads a failover has the epoch of the next primary already, and names the one before yet.
+    let is_replacing = has(&["failover_in_progress"]);
     Some(Told {
         address: address_in(&fields)?,
-        epoch: number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0),
-        is_down: flags.split(',').any(|flag| ["s_down", "o_down", "failover_in_progress"].contains(&flag)),
+        epoch: if is_replacing { 0 } else { epoch },
+        is_down: is_replacing || has(&["s_down", "o_down"]),
     })
 }
 
@@ -260,7 +264,7 @@ async fn first(
         tokio::time::sleep(OTHERS_WITHIN).await;
         for (_, sentinel) in sentinels.standing() {
             match master(&*sentinel, name).await {
-                Ok(told) if told.epoch > best.epoch => best = told,
+                Ok(told) if told.epoch >= best.epoch => best = told,
                 Ok(_) | Err(_) => {}
             }
         }
