@@ -25,7 +25,7 @@ use crate::world::{Machine, World};
 mod secure;
 mod servers;
 
-/// A connection to one Redis or Valkey server, or to a cluster, and all that its locks share: the connections, the renewal scheduler, the
+/// A connection to one Redis or Valkey server, to a cluster, or to a primary that can be replaced, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.
 ///
 /// It lives on the tokio runtime that connected it: its tasks run there, and so does whatever has to be finished. Locks and

@@ -27,6 +27,9 @@ pub mod acl {}
 #[doc = include_str!("../docs/faults.md")]
 pub mod faults {}
 
+#[doc = include_str!("../docs/sentinel.md")]
+pub mod sentinel {}
+
 #[doc = include_str!("../docs/tls.md")]
 pub mod tls {}
 #[doc = include_str!("../docs/acknowledgement.md")]
