@@ -123,10 +123,14 @@ async fn a_repeat_that_changes_nothing_vouches_for_nothing() {
     let servers = servers(1).await;
     let proxy = Proxy::start(servers.node(0).server().addr());
     let strict = over(&proxy.url(), Acks::AtLeast(1)).retry_attempts(4).connect().await.unwrap();
+    // Of a hold of its own a client knows how long it lasts, and asks for that.
+    let other = client(&servers, Acks::Off).await;
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
         let (lock, owner) = (strict.lock(flavour, "copy"), strict.owner());
         let how = || Acquire::new().owner(&owner).wait(secs(1));
-        let outer = lock.acquire(how().lease(secs(60))).await.unwrap().unwrap();
+        let theirs = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+        let theirs = other.lock(theirs, "theirs").lock().await.unwrap();
+        let outer = other.lock(flavour, "copy").acquire(how().lease(secs(60))).await.unwrap().unwrap();
         let watched = lock.acquire(how()).await.unwrap().unwrap();
         servers.node(1).stop();
         // Carried out, and its answer lost: it is sent again, by the next connection.
@@ -137,14 +141,19 @@ async fn a_repeat_that_changes_nothing_vouches_for_nothing() {
         let undone = async || strict.stats().under_way == 0;
         bed::eventually("what was refused is undone", secs(20), undone).await;
         proxy.close_all();
+        // The new connection stands, and has written nothing.
+        let stands = async || matches!(strict.lock(flavour, "theirs").try_lock().await, Ok(None));
+        bed::eventually("a lane stands", secs(20), stands).await;
         let renewed = async || strict.renew_now().await;
         let outcome = renewed().await;
         assert_eq!((outcome.renewed, outcome.lost), (0, 0), "{flavour}: over a new connection");
         servers.node(1).cont();
         in_step(&servers).await;
         bed::eventually("it is renewed", secs(20), async || renewed().await.renewed > 0).await;
+        theirs.unlock().await.unwrap();
         watched.unlock().await.unwrap();
         outer.unlock().await.unwrap();
     }
     end(strict).await;
+    end(other).await;
 }
