@@ -108,6 +108,7 @@ impl Acknowledgement {
         }
         let replicas = match self.rule.acks {
             Acks::Off => return Ok(None),
+            Acks::Redisson if !self.has_replicas(transport, now).await? => return Ok(None),
             // As many as are connected would be Redisson's question; but it is content with one, and one that stands still would
             // cost everybody the whole time.
             Acks::Redisson => 1,
@@ -115,6 +116,37 @@ impl Acknowledgement {
             Acks::All => self.all(transport, now).await?,
         };
         Ok(Some(Acknowledge { replicas, within: self.rule.within, asking }))
+    }
+
+    /// Whether any replica is connected, as far as is known: by Redisson's rule a server without one is not asked to wait, which would
+    /// take the whole time. One that was without is asked again from time to time.
+    async fn has_replicas(&self, transport: &dyn Transport, now: Moment) -> Result<bool, Fault> {
+        if self.connected.load(Ordering::Relaxed) > 0 {
+            return Ok(true);
+        }
+        if self.asked.swap(now.as_nanos().max(1), Ordering::Relaxed) != 0 {
+            // Others do without meanwhile, as before.
+            self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
+        }
+        match connected(transport).await {
+            Ok(connected) => {
+                self.note(connected, now);
+                Ok(connected > 0)
+            }
+            // It may not be asked for its replicas: nobody knows of any.
+            Err(fault) if fault.kind == FaultKind::Refused => {
+                self.turn_off(transport, &fault.message);
+                Ok(false)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Notes how many replicas are connected, by Redisson's rule.
+    fn note(&self, connected: usize, now: Moment) {
+        self.connected.store(connected, Ordering::Relaxed);
+        let none_until = if connected == 0 { (now + KNOWN_FOR).as_nanos() } else { 0 };
+        self.none_until.store(none_until, Ordering::Relaxed);
     }
 
     /// How many replicas there are, those that are away included. The server itself is asked as well: of one that was promoted just
@@ -163,7 +195,7 @@ impl Acknowledgement {
         if self.rule.acks == Acks::Redisson {
             match connected(transport).await {
                 Ok(0) => {
-                    self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
+                    self.note(0, now);
                     return Ok(());
                 }
                 // It may not be asked for its replicas: nobody knows of any.

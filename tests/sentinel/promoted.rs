@@ -1,6 +1,7 @@
 //! Primaries that go, and whoever takes their place.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard};
 use distlock_support::{Member, Sentinels};
@@ -37,32 +38,40 @@ async fn fail_over(bed: &Sentinels, how: How) -> (usize, usize, std::time::Insta
 }
 
 /// Takes locks, one after the other, until told not to: when each was had.
-async fn working(client: Client, until: std::time::Instant) -> Vec<std::time::Instant> {
+async fn working(client: Client, is_over: Arc<AtomicBool>) -> Vec<std::time::Instant> {
     let mut had = Vec::new();
-    for n in 0.. {
-        let lock = lock(&client, Flavour::Reentrant, &format!("work:{n}"));
+    while !is_over.load(Ordering::Relaxed) {
+        let lock = lock(&client, Flavour::Reentrant, &format!("work:{}", had.len()));
         let guard = lock.acquire(Acquire::new().wait(secs(60))).await.unwrap().unwrap();
         had.push(std::time::Instant::now());
         drop(guard);
-        if std::time::Instant::now() > until {
-            break;
-        }
         tokio::time::sleep(ms(2)).await;
     }
     had
 }
 
+/// Once, or as often as `ROUNDS` says; where that takes too long on a busy machine, most of three have to be in time.
 async fn first_acquire(how: How) {
     let _turn = TURN.lock().await;
+    let rounds = std::env::var("ROUNDS").map_or(1, |text| text.parse().expect("a number"));
     let bed = sentinels().await;
     let mut gaps = Vec::new();
-    for _ in 0..3 {
+    while gaps.len() < rounds || gaps.len() < 3 && gaps.iter().any(|gap| *gap >= ms(FIRST)) {
+        if !gaps.is_empty() {
+            bed.whole().await;
+        }
         let one = bed::builder(&bed.url()).command_timeout(secs(1)).connect().await.unwrap();
-        let began = std::time::Instant::now();
-        let worker = tokio::spawn(working(one.clone(), began + secs(12)));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let worker = tokio::spawn(working(one.clone(), Arc::clone(&is_over)));
         tokio::time::sleep(ms(300)).await;
         let (old, _, at) = fail_over(&bed, how).await;
-        let had = worker.await.unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        // What is under way is had at the new one, unless it was asked for before.
+        let mut had = worker.await.unwrap();
+        let again =
+            lock(&one, Flavour::Reentrant, "again").acquire(Acquire::new().wait(secs(60))).await.unwrap().unwrap();
+        had.push(std::time::Instant::now());
+        drop(again);
         let first = had.iter().find(|had| **had > at).expect("work goes on");
         let last = had.iter().rfind(|had| **had <= at).expect("work had begun");
         println!(
@@ -77,10 +86,9 @@ async fn first_acquire(how: How) {
             How::Killed => bed.server(old).restart(),
             How::Stopped => bed.server(old).cont(),
         }
-        bed.whole().await;
     }
     gaps.sort_unstable();
-    assert!(gaps[1] < ms(FIRST), "{how:?}: {gaps:?}");
+    assert!(gaps[gaps.len() / 2] < ms(FIRST), "{how:?}: {gaps:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,7 +189,9 @@ async fn held_and_waited_for(how: How) {
     }
     lock(&one, Flavour::Reentrant, "after").lock().await.unwrap().unlock().await.unwrap();
     bed::eventually("only the primary is connected to", secs(20), async || {
-        (connections(bed.server(new)).await, all_connections(bed.servers()).await) == (4, 4)
+        let there = connections(bed.server(new)).await;
+        // Two each, and lanes for what is acknowledged.
+        (4..=10).contains(&there) && all_connections(bed.servers()).await == there
     })
     .await;
     end(one).await;

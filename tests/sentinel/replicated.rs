@@ -16,7 +16,7 @@ async fn the_first_lock_is_had_soon_after_a_promotion() {
     let servers = Replicas::start(ReplicasOptions::default()).await;
     let one = bed::builder(&servers.url()).command_timeout(secs(1)).connect().await.unwrap();
     let kept = lock(&one, Flavour::Reentrant, "kept").lock().await.unwrap();
-    for (round, how) in ["killed", "stopped", "demoted", "killed", "stopped", "demoted"].into_iter().enumerate() {
+    for (round, how) in ["killed", "stopped", "demoted"].into_iter().enumerate() {
         servers.synced().await;
         let (old, new) = (servers.primary(), (servers.primary() + 1) % 3);
         match how {
