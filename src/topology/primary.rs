@@ -60,8 +60,8 @@ pub(crate) struct Primary {
     connector: Arc<dyn Connector>,
     world: Arc<dyn World>,
     current: RwLock<Current>,
-    /// Held while another server is looked at, and takes the place: one at a time.
-    taking: tokio::sync::Mutex<()>,
+    /// Held while another server is asked, and takes the place: one at a time.
+    taking: tokio::sync::Mutex<Candidate>,
     /// The number of the next member.
     next: AtomicUsize,
     listener: OnceLock<Weak<dyn MemberListener>>,
@@ -79,6 +79,18 @@ pub(crate) struct Primary {
     closed: AtomicBool,
 }
 
+/// A server that was asked whether it is the primary, and has not said yet.
+type Candidate = Option<(Address, Arc<Member>)>;
+
+/// How it is known that a server is the primary.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// It was told so, by sentinels at this epoch.
+    Told(u64),
+    /// It was found.
+    Found,
+}
+
 /// The server that has the place.
 struct Current {
     member: Arc<Member>,
@@ -87,6 +99,8 @@ struct Current {
     epoch: u64,
     /// How often another server has taken the place.
     generation: usize,
+    /// It was found by its history, and no sentinel has named it yet.
+    is_early: bool,
     since: Instant,
     /// One of its connections is broken.
     is_away: bool,
@@ -116,7 +130,8 @@ impl Primary {
     ) -> Result<Arc<Self>> {
         let transport = connect(&settings, &*connector, &address).await?;
         let member = Member::new(MemberId::new(0), transport, settings.acks);
-        let current = Current { member, address, epoch, generation: 0, since: Instant::now(), is_away: false };
+        let current =
+            Current { member, address, epoch, generation: 0, is_early: false, since: Instant::now(), is_away: false };
         let primary = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             settings,
@@ -230,8 +245,8 @@ impl Primary {
         }
     }
 
-    /// Asks the server at an address what part it has, by a member made for it; None where it does not say.
-    async fn candidate(&self, address: &Address) -> Option<(Arc<Member>, Role)> {
+    /// A member for the server at an address, which may become the primary. None where it can never be connected to.
+    async fn candidate(&self, address: &Address) -> Option<Arc<Member>> {
         let connected = connect(&self.settings, &*self.connector, address).await;
         let transport = connected
             .inspect_err(|error| tracing::warn!(%address, %error, "a server of the set cannot be connected to"))
@@ -240,18 +255,7 @@ impl Primary {
         let member = Member::new(id, transport, self.settings.acks);
         let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
         member.report_ends(subscriber);
-        if let Some(listener) = self.listener.get() {
-            member.listen(Weak::clone(listener));
-        }
-        match within(PROVES_WITHIN, member.run(&*self.world, role())).await {
-            Some(Ok(reply)) => Some((member, Role::of(&reply))),
-            outcome => {
-                let error = outcome.and_then(Result::err).map(|fault| fault.message);
-                tracing::debug!(%address, error, "a server of the set does not say what part it has");
-                member.close(FAREWELL).await;
-                None
-            }
-        }
+        Some(member)
     }
 
     /// What part the primary says it has; None where it does not say in time.
@@ -261,29 +265,54 @@ impl Primary {
         asked.and_then(Result::ok).map(|reply| Role::of(&reply))
     }
 
-    /// The history of the primary's writes; None where it does not say, or is known to be away.
+    /// The history of the primary's writes; None where it does not say.
     async fn history_of_current(&self) -> Option<History> {
-        let (member, is_away) = {
-            let current = self.current.read();
-            (Arc::clone(&current.member), current.is_away)
-        };
-        if is_away {
-            return None;
+        let member = self.member();
+        // One that is silent, or of which a connection is broken, has had its time already.
+        let limit = if self.is_doubtful() { SILENT_WITHIN } else { ANSWERS_WITHIN };
+        match within(limit, member.run(&*self.world, history())).await? {
+            Ok(reply) => Some(History::of(&reply)),
+            // This login may not ask that: what part it has is enough.
+            Err(fault) if fault.kind == FaultKind::Refused => {
+                let is_primary = self.role_of_current(limit).await?.is_primary();
+                Some(History { is_primary, ..History::default() })
+            }
+            Err(_) => None,
         }
-        // One that is silent has been given its time already.
-        let limit = if member.is_silent(self.world.now()) { SILENT_WITHIN } else { ANSWERS_WITHIN };
-        let asked = within(limit, member.run(&*self.world, history())).await;
-        asked.and_then(Result::ok).map(|reply| History::of(&reply))
     }
 
-    /// Has the server at an address take the place, if it says that it is a primary. True where it has the place now. `taking`: held by
-    /// the caller.
-    async fn take_over(&self, address: &Address, epoch: u64, _taking: &tokio::sync::MutexGuard<'_, ()>) -> bool {
-        let Some((member, role)) = self.candidate(address).await else { return false };
-        if !role.is_primary() || self.is_closed() {
-            member.close(FAREWELL).await;
-            return false;
+    /// Has the server at an address take the place, if it says that it is a primary. True where it has the place now. `how`: how it is
+    /// known; `asked`: whoever was asked for that last.
+    async fn take_over(&self, address: &Address, how: Known, asked: &mut Candidate) -> bool {
+        let known = match asked.take() {
+            Some((at, member)) if at == *address => Some(member),
+            other => {
+                leave(other);
+                self.candidate(address).await
+            }
+        };
+        let Some(member) = known else { return false };
+        match within(PROVES_WITHIN, member.run(&*self.world, role())).await {
+            Some(Ok(reply)) if Role::of(&reply).is_primary() && !self.is_closed() => {}
+            Some(Err(fault)) if !self.is_closed() && fault.kind != FaultKind::Refused => {
+                tracing::debug!(%address, error = fault.message, "a server of the set does not say what part it has");
+                *asked = Some((address.clone(), member));
+                return false;
+            }
+            // It may take longer to connect to, and goes on doing so.
+            None if !self.is_closed() => {
+                *asked = Some((address.clone(), member));
+                return false;
+            }
+            _ => {
+                member.close(FAREWELL).await;
+                return false;
+            }
         }
+        let (epoch, is_early) = match how {
+            Known::Told(epoch) => (epoch, false),
+            Known::Found => (self.current.read().epoch, true),
+        };
         let (old, old_address) = {
             let mut current = self.current.write();
             {
@@ -300,11 +329,16 @@ impl Primary {
                 epoch,
                 generation,
                 since: Instant::now(),
+                is_early,
                 is_away: false,
             };
             let old = std::mem::replace(&mut *current, new);
             (old.member, old.address)
         };
+        if let Some(listener) = self.listener.get() {
+            // Behind the change: whoever is told of a listener after that finds this one.
+            member.listen(Weak::clone(listener));
+        }
         if self.is_closed() {
             // It was closed meanwhile, and does not know of this one.
             member.close(FAREWELL).await;
@@ -341,6 +375,14 @@ impl Primary {
         let mut current = self.current.write();
         if current.address == *address {
             current.epoch = current.epoch.max(epoch);
+            current.is_early &= epoch == 0;
+        }
+    }
+
+    /// Nothing is doubted any more: whoever was asked is left.
+    fn leave_candidate(&self) {
+        if let Ok(mut asked) = self.taking.try_lock() {
+            leave(asked.take());
         }
     }
 
@@ -354,8 +396,22 @@ impl Primary {
         self.closed.store(true, Ordering::Release);
         self.suspicion.raise();
         self.suspicion.changed();
-        let others = futures::future::join(self.sentinels.close(within), self.servers.close(within));
+        let asked = async {
+            let asked = tokio::time::timeout(within, self.taking.lock()).await;
+            if let Some((_, member)) = asked.ok().and_then(|mut asked| asked.take()) {
+                member.close(within).await;
+            }
+        };
+        let others = futures::future::join3(self.sentinels.close(within), self.servers.close(within), asked);
         futures::future::join(self.member().close(within), others).await;
+    }
+}
+
+/// Ends the connections to whoever was asked.
+fn leave(asked: Candidate) {
+    if let Some((_, member)) = asked {
+        // Nobody waits for it; it ends with the runtime.
+        tokio::spawn(async move { member.close(FAREWELL).await });
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
-use super::{Primary, watch};
+use super::{Known, Primary, watch};
 use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
 use crate::topology::role::{Role, role};
@@ -139,6 +139,7 @@ impl BySaying {
         match ours {
             Some(Role::Primary { replicas }) => {
                 self.misses = 0;
+                primary.leave_candidate();
                 // By other names, perhaps, than those that the client was told.
                 let known = replicas.len().max(primary.settings.seeds.len() - 1);
                 primary.member().acknowledgement().knows_of(known);
@@ -159,8 +160,8 @@ impl BySaying {
         if self.misses >= MOST_MISSES {
             // Where no other one is, there may be another server behind its name by now.
             let to = other.map_or_else(|| current.clone(), |(_, other)| other);
-            let taking = primary.taking.lock().await;
-            if primary.take_over(&to, 0, &taking).await {
+            let mut asked = primary.taking.lock().await;
+            if primary.take_over(&to, Known::Found, &mut asked).await {
                 self.misses = 0;
                 // Those to it lead to the server of before.
                 primary.servers.leave(&to);

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
-use super::{PROVES_WITHIN, Primary, watch};
+use super::{Known, Primary, watch};
 use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
 use crate::topology::role::{History, Role, history, number, role, text};
@@ -49,6 +49,8 @@ struct Told {
     epoch: u64,
     /// It is taken to be down, or is being replaced.
     is_down: bool,
+    /// How many other sentinels it knows.
+    others: usize,
 }
 
 /// What is told by one sentinel by itself.
@@ -135,6 +137,7 @@ fn told(reply: &Reply) -> Option<Told> {
         address: address_in(&fields)?,
         epoch: if is_replacing { 0 } else { epoch },
         is_down: is_replacing || has(&["s_down", "o_down"]),
+        others: number_of("num-other-sentinels").and_then(|others| usize::try_from(others).ok()).unwrap_or(0),
     })
 }
 
@@ -193,20 +196,26 @@ impl Primary {
     /// Follows what a sentinel says. `is_agreed`: so do most that are known. True where the server named has the place now.
     async fn heard(&self, told: &Told, is_agreed: bool) -> bool {
         self.confirm(&told.address, told.epoch);
-        let taking = self.taking.lock().await;
-        let (address, epoch) = {
+        let mut asked = self.taking.lock().await;
+        let (address, epoch, is_early) = {
             let current = self.current.read();
-            (current.address.clone(), current.epoch)
+            (current.address.clone(), current.epoch, current.is_early)
         };
         if self.is_closed() || address == told.address {
             return address == told.address;
         }
-        // Of old, or begun anew with lower numbers: not while the one that there is says that it is the primary.
-        let is_new = told.epoch > epoch;
-        if !is_new && (!is_agreed || self.role_of_current(ANSWERS_WITHIN).await.is_some_and(|role| role.is_primary())) {
-            return false;
+        // Of old, or begun anew with lower numbers: not while the one that there is says that it is the primary. One that no sentinel has
+        // named yet has to say that it is none.
+        if told.epoch <= epoch {
+            let may_be_ours = match self.role_of_current(ANSWERS_WITHIN).await {
+                Some(role) => role.is_primary(),
+                None => is_early,
+            };
+            if !is_agreed || may_be_ours {
+                return false;
+            }
         }
-        self.take_over(&told.address, told.epoch, &taking).await
+        self.take_over(&told.address, Known::Told(told.epoch), &mut asked).await
     }
 }
 
@@ -250,29 +259,38 @@ async fn first(
     let Some(mut best) = best else {
         return Err(why.unwrap_or(Error::Timeout { step: Step::Connect }));
     };
+    let mut proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
     loop {
-        let proving = proven(connector, &best.address, settings.connect_timeout);
-        match tokio::time::timeout(PROVES_WITHIN, proving).await {
+        match tokio::time::timeout(OTHERS_WITHIN, &mut proving).await {
             Ok(Ok(role)) if role.is_primary() => return Ok(best),
             Ok(Err(error @ (Error::Server { .. } | Error::Config { .. } | Error::Unsupported { .. }))) => {
                 return Err(error);
             }
             // It is down, or is just being replaced: the time for all this is the caller's limit.
-            Ok(Err(error)) => *latest.lock() = Some(error),
-            Ok(Ok(_)) | Err(_) => {}
+            Ok(outcome) => {
+                if let Err(error) = outcome {
+                    *latest.lock() = Some(error);
+                }
+                tokio::time::sleep(OTHERS_WITHIN).await;
+                proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
+            }
+            Err(_) => {}
         }
-        tokio::time::sleep(OTHERS_WITHIN).await;
+        let before = best.address.clone();
         for (_, sentinel) in sentinels.standing() {
             match master(&*sentinel, name).await {
                 Ok(told) if told.epoch >= best.epoch => best = told,
                 Ok(_) | Err(_) => {}
             }
         }
+        if best.address != before {
+            proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
+        }
     }
 }
 
 /// What part the server at an address has, by a connection made for that.
-async fn proven(connector: &dyn Connector, address: &Address, limit: Duration) -> Result<Role> {
+async fn proven(connector: &dyn Connector, address: Address, limit: Duration) -> Result<Role> {
     let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
     let reply = ask(&*transport, role(), limit).await;
     transport.close(limit).await;
@@ -319,7 +337,8 @@ impl Finder for BySentinels {
         Box::pin(async move {
             if !is_doubted {
                 primary.servers.keep(&[]);
-                return self.ask_sentinels(primary, true).await.unwrap_or(false);
+                primary.leave_candidate();
+                return self.ask_sentinels(primary, true).await != Some(false);
             }
             self.looks = self.looks.wrapping_add(1);
             let all = self.looks % ALL_EVERY == 1;
@@ -338,7 +357,6 @@ impl BySentinels {
             let one = self.looks as usize % standing.len();
             standing = vec![standing.swap_remove(one)];
         }
-        let most = primary.sentinels.addresses().len() / 2;
         let asked = standing.iter().map(async |(_, sentinel)| master(&**sentinel, &self.name).await);
         let mut asking: FuturesUnordered<_> = asked.collect();
         let mut answers = Vec::new();
@@ -354,7 +372,8 @@ impl BySentinels {
         let highest = answers.iter().max_by_key(|told| told.epoch)?.clone();
         if all && primary.address() != highest.address {
             let agreed = answers.iter().filter(|told| told.address == highest.address).count();
-            primary.heard(&highest, agreed > most).await;
+            let others = answers.iter().map(|told| told.others).max().unwrap_or(0);
+            primary.heard(&highest, 2 * agreed > others + 1).await;
         }
         if self.listed.is_none_or(|at| at.elapsed() >= LISTED_EVERY) {
             self.list(primary).await;
@@ -419,10 +438,9 @@ impl BySentinels {
             if is_well || !of.goes_on_from(&self.history.1) {
                 continue;
             }
-            let taking = primary.taking.lock().await;
+            let mut asked = primary.taking.lock().await;
             if primary.address() == current {
-                let epoch = primary.current.read().epoch;
-                primary.take_over(address, epoch, &taking).await;
+                primary.take_over(address, Known::Found, &mut asked).await;
             }
             return false;
         }

@@ -29,6 +29,8 @@ struct Says {
     is_primary: bool,
     replicas: usize,
     history: [&'static str; 2],
+    /// How many ms its connections take to stand.
+    connects_within: u64,
     /// It takes commands and answers none.
     is_silent: bool,
     /// What a sentinel says of the primary: its address, and the epoch.
@@ -43,7 +45,7 @@ struct Says {
 struct Net(Arc<BTreeMap<&'static str, Arc<Server>>>);
 
 #[derive(Debug)]
-struct Line(Arc<Server>);
+struct Line(Arc<Server>, Instant);
 
 fn word(text: &str) -> Reply {
     Reply::Text(Bytes::copy_from_slice(text.as_bytes()))
@@ -57,7 +59,7 @@ impl Connector for Net {
     fn connect(&self, address: &str, _purpose: Purpose) -> BoxFuture<'static, Result<Arc<dyn Transport>>> {
         let server = Arc::clone(self.0.get(address).unwrap_or_else(|| panic!("nobody is at {address}")));
         server.open.fetch_add(1, Ordering::SeqCst);
-        Box::pin(std::future::ready(Ok(Arc::new(Line(server)) as Arc<dyn Transport>)))
+        Box::pin(std::future::ready(Ok(Arc::new(Line(server, Instant::now())) as Arc<dyn Transport>)))
     }
 }
 
@@ -79,7 +81,18 @@ impl Server {
                 Arg::Text(what) if *what == "MASTER" => {
                     let (ip, port) = address.split_once(':').unwrap();
                     let flags = if says.is_replacing { "master,o_down,failover_in_progress" } else { "master" };
-                    Ok(words(&["ip", ip, "port", port, "flags", flags, "config-epoch", &epoch.to_string()]))
+                    Ok(words(&[
+                        "ip",
+                        ip,
+                        "port",
+                        port,
+                        "flags",
+                        flags,
+                        "config-epoch",
+                        &epoch.to_string(),
+                        "num-other-sentinels",
+                        "2",
+                    ]))
                 }
                 Arg::Text(what) if *what == "REPLICAS" => {
                     let replica = |n: &str| words(&["ip", "10.0.0.1", "port", n]);
@@ -103,9 +116,10 @@ impl Server {
 
 impl Transport for Line {
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
-        let server = Arc::clone(&self.0);
+        let (server, since) = (Arc::clone(&self.0), self.1);
         Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            let stands = since + Duration::from_millis(server.says.lock().connects_within);
+            tokio::time::sleep_until(stands.max(Instant::now() + Duration::from_millis(1))).await;
             if server.says.lock().is_silent {
                 std::future::pending::<()>().await;
             }
@@ -247,6 +261,83 @@ async fn the_first_sentinel_that_tells_is_followed_once_the_server_proves_it() {
     net.0[SENTINELS[2]].each(|of| of.message(b"+switch-master", b"other 10.0.0.1 1 10.0.0.1 3"));
     settle(10_000).await;
     assert_eq!(primary.address(), address(TWO));
+}
+
+/// Who was found early has to say itself that it is none, whatever sentinels say that have yet to hear of it.
+#[tokio::test(start_paused = true)]
+async fn who_was_found_early_stays_also_while_it_is_silent() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(ONE, |says| says.is_silent = true);
+    net.promote(TWO);
+    primary.suspicion.raise();
+    settle(1_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    net.says(TWO, |says| says.is_silent = true);
+    net.says(ONE, |says| says.is_silent = false);
+    primary.suspicion.raise();
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    // Taken back.
+    net.says(TWO, |says| (says.is_silent, says.is_primary) = (false, false));
+    settle(2_000).await;
+    assert_eq!(primary.address(), address(ONE));
+}
+
+/// A provider of credentials, or TLS over a slow link.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_long_to_connect_to_is_taken_all_the_same() {
+    let net = net();
+    net.says(ONE, |says| says.connects_within = 2_500);
+    let primary = net.by_sentinels().await;
+    net.says(TWO, |says| (says.connects_within, says.is_primary) = (2_500, true));
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| says.told = Some((TWO, 6)));
+    }
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    assert_eq!(net.0[TWO].open.load(Ordering::SeqCst), 1, "one connection for names, and none that was given up");
+}
+
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<Bytes>>);
+
+impl MemberListener for Heard {
+    fn message(&self, _channel: &[u8], payload: &[u8]) {
+        self.0.lock().push(Bytes::copy_from_slice(payload));
+    }
+
+    fn missed(&self, _member: MemberId) {}
+
+    fn reconnected(&self, _member: MemberId) {}
+
+    fn slots_moved(&self, _slots: &[u16]) {}
+
+    fn resubscribed(&self, _channel: &[u8]) {}
+}
+
+/// Whoever takes the place before there is anybody to listen is listened to as well.
+#[tokio::test(start_paused = true)]
+async fn a_new_primary_is_listened_to() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    let listener: Arc<Heard> = Arc::default();
+    let listening: Arc<dyn MemberListener> = Arc::<Heard>::clone(&listener);
+    for (place, at) in [TWO, THREE].into_iter().enumerate() {
+        net.says(at, |says| says.is_primary = true);
+        let epoch = 6 + u64::try_from(place).unwrap();
+        net.says(SENTINELS[0], |says| says.told = Some((at, epoch)));
+        if place == 1 {
+            primary.listen(&Arc::downgrade(&listening));
+        }
+        settle(3_000).await;
+        assert_eq!(primary.address(), address(at));
+        if place == 0 {
+            primary.listen(&Arc::downgrade(&listening));
+        }
+        net.0[at].each(|of| of.message(b"x", at.as_bytes()));
+        assert_eq!(listener.0.lock().pop().as_deref(), Some(at.as_bytes()));
+    }
 }
 
 /// It has the epoch of the next primary before it names that one.

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::runtime::standstill::within;
 use crate::topology::address::Address;
 use crate::transport::connector::{Connector, Purpose};
-use crate::transport::{Call, Listener, Reply, Transport};
+use crate::transport::{Call, FaultKind, Listener, Reply, Transport};
 
 /// One that could not be connected to is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -85,8 +85,17 @@ impl Witnesses {
         if let (Ok(transport), Some(listener)) = (&outcome, &listener) {
             transport.listen(Arc::downgrade(listener));
             for event in self.0.events {
+                let (subscribing, address) =
+                    (transport.subscribe(Bytes::from_static(event.as_bytes())), address.clone());
                 // Nobody waits for it: what was missed before is asked for.
-                tokio::spawn(transport.subscribe(Bytes::from_static(event.as_bytes())));
+                tokio::spawn(async move {
+                    if let Err(fault) = subscribing.await
+                        && fault.kind == FaultKind::Refused
+                    {
+                        let error = fault.message;
+                        tracing::warn!(%address, event, error, "a sentinel does not tell what happens: it is asked alone");
+                    }
+                });
             }
         }
         let is_kept = {
