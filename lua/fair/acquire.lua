@@ -61,7 +61,7 @@ if count then
       if type(noted) == 'table' then return noted end
       sets = sets or noted and left <= tonumber(first_lease) and count == 1
     end
-    if sets then redis.call('pexpire', KEYS[1], ARGV[2]) end
+    redis.call('pexpire', KEYS[1], sets and ARGV[2] or left)
     return -2
   end
   if not counted then
