@@ -68,7 +68,7 @@ impl Scene for Slots {
     /// not know.
     async fn failover(&self, round: usize) -> (Failover, Duration) {
         let primary = self.cluster.owner([0, 6_000, 12_000][round % 3]).await;
-        let failed = self.fail_over(primary, round % 2 == 0).await;
+        let failed = self.fail_over(primary, round.is_multiple_of(2)).await;
         self.cluster.whole().await;
         failed
     }

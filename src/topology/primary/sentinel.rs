@@ -46,6 +46,7 @@ const LISTED_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     address: Address,
+    /// How often sentinels had put a server there when they put this one.
     epoch: u64,
     /// It is taken to be down, or is being replaced.
     is_down: bool,
@@ -127,11 +128,22 @@ fn told(reply: &Reply) -> Option<Told> {
     let fields = fields(reply);
     let number_of = |field: &str| fields.get(field).and_then(|value| number(value));
     let flags = fields.get("flags").and_then(|flags| text(flags)).unwrap_or_default();
-    Some(Told {
-        address: address_in(&fields)?,
-        epoch: number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0),
-        is_down: flags.split(',').any(|flag| ["s_down", "o_down", "failover_in_progress"].contains(&flag)),
-    })
+    let is = |flag: &str| flags.split(',').any(|one| one == flag);
+    let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
+    // The sentinel that leads a failover names the primary of before until all replicas follow the new one, and has the epoch of that
+    // already: those who took this for the old one's would not believe the new one.
+    let epoch = epoch.saturating_sub(u64::from(is("failover_in_progress")));
+    let is_down = ["s_down", "o_down", "failover_in_progress"].into_iter().any(is);
+    Some(Told { address: address_in(&fields)?, epoch, is_down })
+}
+
+/// All servers of the set, by one sentinel: the primary that it names, and the replicas. What it names may change in between.
+async fn servers_of(sentinel: &dyn Transport, name: &str) -> Option<Vec<Address>> {
+    let before = master(sentinel, name).await.ok()?;
+    let mut servers = listed(sentinel, "REPLICAS", name).await?;
+    let after = master(sentinel, name).await.ok()?;
+    servers.extend([before.address, after.address]);
+    Some(servers)
 }
 
 /// Those that a sentinel lists.
@@ -363,14 +375,13 @@ impl BySentinels {
     async fn list(&mut self, primary: &Primary, standing: &[(Address, Arc<dyn Transport>)]) {
         let (name, now) = (&*self.name, Instant::now());
         let asked = standing.iter().map(|(_, sentinel)| async move {
-            let (sentinels, replicas) = (listed(&**sentinel, "SENTINELS", name), listed(&**sentinel, "REPLICAS", name));
-            futures::future::join(sentinels, replicas).await
+            futures::future::join(listed(&**sentinel, "SENTINELS", name), servers_of(&**sentinel, name)).await
         });
-        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), BTreeSet::new());
-        for (others, slaves) in futures::future::join_all(asked).await {
+        let (mut sentinels, mut servers) = (primary.settings.seeds.clone(), BTreeSet::new());
+        for (others, all) in futures::future::join_all(asked).await {
             sentinels.extend(others.unwrap_or_default());
-            if let Some(slaves) = slaves {
-                replicas.extend(slaves);
+            if let Some(all) = all {
+                servers.extend(all);
                 self.listed = Some(now);
             }
         }
@@ -380,7 +391,8 @@ impl BySentinels {
         sentinels.dedup();
         primary.sentinels.keep(&sentinels);
         if self.listed == Some(now) {
-            primary.set_replicas(replicas);
+            // A sentinel that has not heard yet of ours names the one of before, which is a replica now, or will be.
+            primary.set_replicas(servers);
         }
     }
 

@@ -33,6 +33,8 @@ struct Says {
     is_silent: bool,
     /// What a sentinel says of the primary: its address, and the epoch.
     told: Option<(&'static str, u64)>,
+    /// A sentinel that has promoted a replica, and names the primary of before yet.
+    is_replacing: bool,
     /// What a script is answered with instead.
     error: Option<&'static str>,
 }
@@ -76,11 +78,13 @@ impl Server {
             (Some("SENTINEL"), Some((address, epoch))) => match &call.words[0] {
                 Arg::Text(what) if *what == "MASTER" => {
                     let (ip, port) = address.split_once(':').unwrap();
-                    Ok(words(&["ip", ip, "port", port, "flags", "master", "config-epoch", &epoch.to_string()]))
+                    let flags = if says.is_replacing { "master,failover_in_progress" } else { "master" };
+                    Ok(words(&["ip", ip, "port", port, "flags", flags, "config-epoch", &epoch.to_string()]))
                 }
                 Arg::Text(what) if *what == "REPLICAS" => {
-                    let replica = |n: &str| words(&["ip", "10.0.0.1", "port", n]);
-                    Ok(Reply::List(vec![replica("1"), replica("2"), replica("3")]))
+                    let others = [ONE, TWO, THREE].into_iter().filter(|one| *one != address);
+                    let replica = |at: &str| words(&["ip", "10.0.0.1", "port", at.split_once(':').unwrap().1]);
+                    Ok(Reply::List(others.map(replica).collect()))
                 }
                 _ => Ok(Reply::List(Vec::new())),
             },
@@ -247,6 +251,27 @@ async fn the_first_sentinel_that_tells_is_followed_once_the_server_proves_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sentinel_that_leads_a_failover_has_the_epoch_of_the_new_primary_before_it_names_it() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    net.promote(TWO);
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(ONE), "it says that it is the primary");
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((TWO, 6)), false));
+    net.0[SENTINELS[1]].each(|of| of.message(b"+switch-master", b"locks 10.0.0.1 1 10.0.0.1 2"));
+    settle(10).await;
+    assert_eq!(primary.address(), address(TWO));
+    // Who connects in between asks the one that leads.
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    let primary = net.by_sentinels().await;
+    assert_eq!(primary.address(), address(ONE));
+    net.says(SENTINELS[2], |says| says.told = Some((TWO, 6)));
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_emptied_is_not() {
     let net = net();
     let primary = net.by_sentinels().await;
@@ -268,8 +293,10 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     assert!(fault.in_doubt(), "{fault:?}");
     // Sentinels that have yet to hear of it turn nothing back, also when the first one goes on.
     net.says(ONE, |says| says.is_silent = false);
-    settle(10_000).await;
+    settle(20_000).await;
     assert_eq!(primary.address(), address(THREE));
+    // Nor have they one replica forgotten: the one that they take for the primary yet.
+    assert_eq!(*primary.replicas.read(), [ONE, TWO].map(address).into());
     for sentinel in SENTINELS {
         net.says(sentinel, |says| says.told = Some((THREE, 6)));
     }
