@@ -137,7 +137,8 @@ pub enum Acks {
     #[default]
     Redisson,
     /// At least so many, 1 or more. Fewer that are connected are too few as well. One survives the loss of one server at a time, where
-    /// the replica that has the most is promoted.
+    /// the replica that has the most is promoted; but not `SENTINEL FAILOVER`, which promotes one while the primary lives on: that is what
+    /// [`All`](Self::All) survives.
     AtLeast(usize),
     /// Every replica that is known of, those included that are away just now: any of them may be promoted. Over a single server as many
     /// as were ever connected at once, and at least one.

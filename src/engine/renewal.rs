@@ -46,6 +46,8 @@ pub(crate) enum Which {
     All,
     /// Those that were not renewed a moment ago.
     Due,
+    /// Those, and all that were not renewed since that moment, in ns of the local clock: then another server had come to answer for them.
+    Unconfirmed(u64),
     /// Those with less left than a regular round leaves to any: locks that were passed on for a short first lease.
     Short,
 }
@@ -115,12 +117,16 @@ struct Rounds {
     /// One is under way.
     is_busy: bool,
     is_kicked: bool,
+    /// When what it holds was to be confirmed, as long as that has failed: in ns of the local clock.
+    unconfirmed: Option<u64>,
 }
 
 /// A round at one server; `of_slots`: of what has come there only.
 struct Done {
     member: MemberId,
     of_slots: bool,
+    /// When it began, in ns of the local clock.
+    began: u64,
     round: Round,
 }
 
@@ -147,11 +153,12 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
             _ = closing.wait_for(|closing| *closing) => return,
             kicked = kick.kicked(quiet_until) => {
                 quiet_until = Instant::now() + QUIET;
+                let Some(engine) = engine.upgrade() else { return };
                 for member in kicked.members {
                     // It may have come just now; one that is gone again is forgotten above.
-                    members.entry(member).or_insert_with(|| Rounds::of_new(period)).is_kicked = true;
+                    members.entry(member).or_insert_with(|| Rounds::of_new(period)).kick(engine.now().as_nanos());
                 }
-                if !kicked.slots.is_empty() && let Some(engine) = engine.upgrade() {
+                if !kicked.slots.is_empty() {
                     let of_slots = collect(&engine, Which::All, |hold, _| kicked.slots.contains(&hold.name().slot()));
                     for (member, part) in of_slots {
                         under_way.push(begin(&engine, member, part, true));
@@ -170,7 +177,12 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
 impl Rounds {
     fn of_new(period: Duration) -> Self {
         let due = Instant::now() + period;
-        Self { due, regular: due, has_failed: false, retry: None, is_busy: false, is_kicked: false }
+        Self { due, regular: due, has_failed: false, retry: None, is_busy: false, is_kicked: false, unconfirmed: None }
+    }
+
+    /// Has all confirmed, at this moment in ns of the local clock.
+    fn kick(&mut self, now: u64) {
+        (self.is_kicked, self.unconfirmed) = (true, Some(now));
     }
 
     /// When the next one begins.
@@ -186,19 +198,26 @@ impl Rounds {
         let next = Instant::now() + pause;
         if !done.of_slots {
             (self.is_busy, self.has_failed, self.due) = (false, failed, next);
+            if !failed && !self.is_kicked && self.unconfirmed.is_some_and(|since| since <= done.began) {
+                self.unconfirmed = None;
+            }
         } else if failed {
-            self.retry = Some(next);
+            (self.retry, self.unconfirmed) = (Some(next), self.unconfirmed.max(Some(done.began)));
         }
     }
 
     /// Which holds the round renews that begins now.
     ///
-    /// A round that repeats failures spares holds that were renewed a moment ago; a regular one spares none, so that a loss is
-    /// noticed within a period whenever it happens, and is due once a period whatever fails meanwhile.
+    /// A round that repeats failures spares holds that were renewed a moment ago, unless that was at another server; a regular one spares
+    /// none, so that a loss is noticed within a period whenever it happens, and is due once a period whatever fails meanwhile.
     fn begin(&mut self, period: Duration) -> Which {
         let now = Instant::now();
         let repeats = self.has_failed || self.retry.is_some();
-        let which = if repeats && !self.is_kicked && now < self.regular { Which::Due } else { Which::All };
+        let which = if repeats && !self.is_kicked && now < self.regular {
+            self.unconfirmed.map_or(Which::Due, Which::Unconfirmed)
+        } else {
+            Which::All
+        };
         if which == Which::All {
             self.regular = now + period;
         }
@@ -218,11 +237,8 @@ fn begin_rounds(
     let is_due = |rounds: &Rounds| !rounds.is_busy && (rounds.is_kicked || rounds.next() <= now);
     let due = members.iter_mut().filter(|(_, rounds)| is_due(rounds));
     let due: BTreeMap<MemberId, Which> = due.map(|(member, rounds)| (*member, rounds.begin(period))).collect();
-    for which in [Which::All, Which::Due] {
+    for which in due.values().copied().collect::<BTreeSet<_>>() {
         let of_these = || due.iter().filter(|(_, known)| **known == which).map(|(member, _)| *member);
-        if of_these().next().is_none() {
-            continue;
-        }
         let is_of_these = |_: &Hold, placement: Placement| due.get(&placement.member) == Some(&which);
         let mut parts = collect(engine, which, is_of_these);
         for member in of_these() {
@@ -234,8 +250,8 @@ fn begin_rounds(
 
 /// A round at one server, of these holds.
 fn begin(engine: &Arc<Engine>, member: MemberId, part: Vec<Placed>, of_slots: bool) -> BoxFuture<'static, Done> {
-    let engine = Arc::clone(engine);
-    Box::pin(async move { Done { member, of_slots, round: batch::renew(&engine, part).await } })
+    let (engine, began) = (Arc::clone(engine), engine.now().as_nanos());
+    Box::pin(async move { Done { member, of_slots, began, round: batch::renew(&engine, part).await } })
 }
 
 /// Renews watched holds, at all servers.
@@ -261,6 +277,7 @@ fn collect(
     let holds = engine.holds.collect(|book| match which {
         Which::All => book.is_watched() || book.lasts(short),
         Which::Due => book.is_watched() && book.renewed_at() <= due,
+        Which::Unconfirmed(since) => book.is_watched() && book.renewed_at() <= due.max(since),
         Which::Short => book.is_watched() && book.watched() <= short,
     });
     let mut parts: BTreeMap<MemberId, Vec<Placed>> = BTreeMap::new();

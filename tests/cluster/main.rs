@@ -6,7 +6,6 @@ mod endings;
 mod errors;
 mod failover;
 mod flavours;
-mod histories;
 mod leaks;
 mod load;
 mod moves;

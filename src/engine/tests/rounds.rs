@@ -118,3 +118,38 @@ async fn what_slots_have_brought_is_confirmed_at_once_and_nothing_else() {
     settle().await;
     done(client, &fake).await;
 }
+
+/// A hold that the new server does not know is told of as soon as that can be asked, however short ago it was acquired at the old one.
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_confirmed_is_asked_for_again_though_it_was_renewed_a_moment_ago() {
+    let (client, fake) = client(|_| ());
+    sleep(secs(1)).await;
+    let slot = crate::topology::slot_of(b"x");
+    let member = client.engine().topology.homes()[0];
+    for by_slot in [false, true] {
+        let guard = client.reentrant("x").lock().await.unwrap();
+        fake.delete("x");
+        (0..2).for_each(|_| fake.next("renew", Fate::NotSent));
+        if by_slot {
+            client.engine().kick.renew_slots(&[slot])
+        } else {
+            client.engine().kick.renew_at(member)
+        }
+        timeout(ms(2_100), guard.lost())
+            .await
+            .unwrap_or_else(|_| panic!("by_slot: {by_slot}: not told with the third try"));
+        drop(guard);
+        settle().await;
+    }
+    // Once all is confirmed, what fails is repeated for what is due.
+    let guard = client.reentrant("y").lock().await.unwrap();
+    fake.next("renew", Fate::NotSent);
+    let before = fake.sent("renew").len();
+    client.engine().kick.renew_at(member);
+    sleep(ms(3_500)).await;
+    // The one that failed, and the one behind it.
+    assert_eq!(fake.sent("renew").len(), before + 2);
+    drop(guard);
+    settle().await;
+    done(client, &fake).await;
+}

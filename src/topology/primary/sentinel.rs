@@ -46,6 +46,7 @@ const LISTED_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     address: Address,
+    /// How often sentinels had put a server there when they put this one.
     epoch: u64,
     /// It is taken to be down, or is being replaced.
     is_down: bool,
@@ -131,14 +132,24 @@ fn told(reply: &Reply) -> Option<Told> {
     let flags = fields.get("flags").and_then(|flags| text(flags)).unwrap_or_default();
     let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
     let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
-    // One that leads a failover has the epoch of the next primary already, and names the one before yet.
+    // The sentinel that leads a failover names the primary of before until all replicas follow the new one, and has the epoch of that
+    // already: those who took this for the old one's would not believe the new one.
     let is_replacing = has(&["failover_in_progress"]);
     Some(Told {
         address: address_in(&fields)?,
-        epoch: if is_replacing { 0 } else { epoch },
+        epoch: epoch.saturating_sub(u64::from(is_replacing)),
         is_down: is_replacing || has(&["s_down", "o_down"]),
         others: number_of("num-other-sentinels").and_then(|others| usize::try_from(others).ok()).unwrap_or(0),
     })
+}
+
+/// The replicas of this primary by a sentinel; None where that has another one. What it names may change in between: then its list
+/// may lack the one that is promoted.
+async fn replicas_of(primary: &Address, sentinel: &dyn Transport, name: &str) -> Option<Vec<Address>> {
+    let before = master(sentinel, name).await.ok()?;
+    let replicas = listed(sentinel, "REPLICAS", name).await?;
+    let after = master(sentinel, name).await.ok()?;
+    (before.address == *primary && after.address == *primary).then_some(replicas)
 }
 
 /// Those that a sentinel lists.
@@ -386,18 +397,13 @@ impl BySentinels {
         let (name, now, current) = (&*self.name, Instant::now(), primary.address());
         let standing = primary.sentinels.standing();
         let asked = standing.iter().map(|(_, sentinel)| {
-            let sentinel = &**sentinel;
-            // In this order: the replicas are those of the primary that it names before.
-            let told = master(sentinel, name);
-            futures::future::join3(told, listed(sentinel, "REPLICAS", name), listed(sentinel, "SENTINELS", name))
+            let replicas = replicas_of(&current, &**sentinel, name);
+            futures::future::join(listed(&**sentinel, "SENTINELS", name), replicas)
         });
         let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), None::<BTreeSet<Address>>);
-        for (told, slaves, others) in futures::future::join_all(asked).await {
+        for (others, slaves) in futures::future::join_all(asked).await {
             sentinels.extend(others.unwrap_or_default());
-            // One that has yet to hear of the primary does not count the one before among its replicas.
-            if let (Ok(told), Some(slaves)) = (told, slaves)
-                && told.address == current
-            {
+            if let Some(slaves) = slaves {
                 replicas.get_or_insert_default().extend(slaves);
             }
         }

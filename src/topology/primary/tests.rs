@@ -35,7 +35,7 @@ struct Says {
     is_silent: bool,
     /// What a sentinel says of the primary: its address, and the epoch.
     told: Option<(&'static str, u64)>,
-    /// It leads a failover.
+    /// A sentinel that has promoted a replica, and names the primary of before yet.
     is_replacing: bool,
     /// What a script is answered with instead.
     error: Option<&'static str>,
@@ -95,8 +95,9 @@ impl Server {
                     ]))
                 }
                 Arg::Text(what) if *what == "REPLICAS" => {
-                    let replica = |n: &str| words(&["ip", "10.0.0.1", "port", n]);
-                    Ok(Reply::List(vec![replica("1"), replica("2"), replica("3")]))
+                    let others = [ONE, TWO, THREE].into_iter().filter(|one| *one != address);
+                    let replica = |at: &str| words(&["ip", "10.0.0.1", "port", at.split_once(':').unwrap().1]);
+                    Ok(Reply::List(others.map(replica).collect()))
                 }
                 _ => Ok(Reply::List(Vec::new())),
             },
@@ -371,6 +372,27 @@ async fn a_sentinel_that_leads_a_failover_confirms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sentinel_that_leads_a_failover_has_the_epoch_of_the_new_primary_before_it_names_it() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    net.promote(TWO);
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(ONE), "it says that it is the primary");
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((TWO, 6)), false));
+    net.0[SENTINELS[1]].each(|of| of.message(b"+switch-master", b"locks 10.0.0.1 1 10.0.0.1 2"));
+    settle(10).await;
+    assert_eq!(primary.address(), address(TWO));
+    // Who connects in between asks the one that leads.
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    let primary = net.by_sentinels().await;
+    assert_eq!(primary.address(), address(ONE));
+    net.says(SENTINELS[2], |says| says.told = Some((TWO, 6)));
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_emptied_is_not() {
     let net = net();
     let primary = net.by_sentinels().await;
@@ -392,8 +414,10 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     assert!(fault.in_doubt(), "{fault:?}");
     // Sentinels that have yet to hear of it turn nothing back, also when the first one goes on.
     net.says(ONE, |says| says.is_silent = false);
-    settle(10_000).await;
+    settle(20_000).await;
     assert_eq!(primary.address(), address(THREE));
+    // Nor have they one replica forgotten: the one that they take for the primary yet.
+    assert_eq!(*primary.replicas.read(), [ONE, TWO].map(address).into());
     for sentinel in SENTINELS {
         net.says(sentinel, |says| says.told = Some((THREE, 6)));
     }

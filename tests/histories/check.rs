@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 
 use distlock_support::slot_of;
 
-use super::resource::Event;
+use crate::resource::{Event, Why};
 
-/// No replica is promoted earlier, so what happens before that happens at the old primary; in µs.
-const PROMOTED_AFTER: u64 = 500_000;
+/// No replica is promoted earlier where its primary is silent, so what happens before that happens at the old primary; in µs.
+pub(crate) const PROMOTED_AFTER: u64 = 500_000;
 
 /// An old primary that goes on has heard of the new one after so long, in µs; answers until then may be its own.
 const HEARD_AFTER: u64 = 1_000_000;
@@ -21,13 +21,18 @@ pub(crate) struct Section {
     pub(crate) token: u64,
     pub(crate) entered: u64,
     pub(crate) ended: u64,
-    pub(crate) lost: bool,
+    pub(crate) why: Why,
     /// Its places in the history.
     from: usize,
     to: usize,
 }
 
 impl Section {
+    /// True where it was told that its lock is lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.why != Why::Done
+    }
+
     /// The process that it was in.
     pub(crate) fn process(&self) -> &str {
         self.id.split(':').next().unwrap_or_default()
@@ -38,17 +43,16 @@ impl Section {
 #[derive(Clone, Debug)]
 pub(crate) struct Failover {
     pub(crate) at: u64,
+    /// No replica had taken its place before that: what was granted was granted by the old primary.
+    pub(crate) promoted: u64,
+    /// When the first sentinel told of it.
+    pub(crate) switched: Option<u64>,
     /// When the old primary went on, as one; it may grant something before it hears of the new one.
     pub(crate) resumed: Option<u64>,
     pub(crate) slots: Vec<RangeInclusive<u16>>,
 }
 
 impl Failover {
-    /// Before that no replica has taken its place.
-    fn promoted(&self) -> u64 {
-        self.at + PROMOTED_AFTER
-    }
-
     fn is_before_resumed(&self, section: &Section) -> bool {
         section.entered < self.resumed.unwrap_or(u64::MAX)
     }
@@ -78,6 +82,8 @@ pub(crate) struct Stranger {
     pub(crate) answered: Option<u64>,
     /// When it first answered anybody.
     pub(crate) answered_anybody: Option<u64>,
+    /// When the first sentinel told of it, or this one came in, where that was later.
+    pub(crate) switched: Option<u64>,
 }
 
 /// All who came, in their order.
@@ -90,11 +96,20 @@ pub(crate) fn sections(history: &[Event]) -> Vec<Section> {
                 inside.insert(section.clone(), all.len());
                 let (name, id) = (name.clone(), section.clone());
                 let (entered, ended) = (*at, u64::MAX);
-                all.push(Section { name, id, token: *token, entered, ended, lost: false, from: place, to: usize::MAX });
+                all.push(Section {
+                    name,
+                    id,
+                    token: *token,
+                    entered,
+                    ended,
+                    why: Why::Done,
+                    from: place,
+                    to: usize::MAX,
+                });
             }
-            Event::Leave { section, lost, ended } => {
+            Event::Leave { section, why, ended } => {
                 let section = &mut all[inside.remove(section).expect("who leaves has come")];
-                (section.lost, section.ended, section.to) = (*lost, *ended, place);
+                (section.why, section.ended, section.to) = (*why, *ended, place);
             }
         }
     }
@@ -129,7 +144,7 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
 /// Whose grant the new primary does not know, of two.
 fn strangers(first: &Section, second: &Section, failover: Option<&Failover>, all: &[Section]) -> Vec<Stranger> {
     let Some(failover) = failover else { return Vec::new() };
-    let from = failover.promoted();
+    let from = failover.promoted;
     let is_before = |section: &Section| failover.is_before_resumed(section);
     // What was granted when the old primary was away was granted by the new one.
     let candidates = match (first.entered < from, is_before(first), is_before(second)) {
@@ -144,18 +159,19 @@ fn strangers(first: &Section, second: &Section, failover: Option<&Failover>, all
 fn stranger(section: &Section, failover: &Failover, all: &[Section]) -> Stranger {
     let heard = failover.resumed.map_or(u64::MAX, |resumed| resumed + HEARD_AFTER);
     let is_new = |one: &Section| failover.is_before_resumed(one) || one.entered > heard;
-    let there = |one: &&Section| one.entered > failover.promoted() && is_new(one) && failover.concerns(&one.name);
+    let there = |one: &&Section| one.entered > failover.promoted && is_new(one) && failover.concerns(&one.name);
     let answers = all.iter().filter(there).filter(|one| one.entered < section.ended);
     let answered = |own: bool| {
         let who = answers.clone().filter(|one| !own || one.process() == section.process());
         who.map(|one| one.entered.max(section.entered)).min()
     };
-    Stranger { section: section.clone(), answered: answered(true), answered_anybody: answered(false) }
+    let switched = failover.switched.map(|switched| switched.max(section.entered));
+    Stranger { section: section.clone(), answered: answered(true), answered_anybody: answered(false), switched }
 }
 
 /// All who were told, behind a failover, that their locks are lost, whether or not somebody else was inside.
 pub(crate) fn told(sections: &[Section], failovers: &[Failover]) -> Vec<Stranger> {
-    let lost = sections.iter().filter(|section| section.lost);
+    let lost = sections.iter().filter(|section| section.is_lost());
     lost.filter_map(|section| {
         let failover = failovers.iter().rfind(|one| one.at < section.ended && one.concerns(&section.name))?;
         Some(stranger(section, failover, sections))
@@ -174,8 +190,10 @@ fn overlaps_are_found_and_explained_by_numbers_that_are_given_out_anew() {
         let (name, section) = (name.to_owned(), section.to_owned());
         Event::Enter { name, section, token, largest: 6, at }
     };
-    let leave = |section: &str, ended| Event::Leave { section: section.to_owned(), lost: true, ended };
-    let failover = |at| [Failover { at, resumed: None, slots: vec![0..=16_383] }];
+    let leave = |section: &str, ended| Event::Leave { section: section.to_owned(), why: Why::Gone, ended };
+    let failover_of =
+        |at, resumed| Failover { at, promoted: at + PROMOTED_AFTER, switched: None, resumed, slots: vec![0..=16_383] };
+    let failover = |at| [failover_of(at, None)];
     let apart = [enter("x", "1:0", 7, 1), leave("1:0", 2), enter("x", "2:0", 8, 3), leave("2:0", 4)];
     assert!(overlaps(&sections(&apart), &failover(0)).is_empty());
     let others = [enter("x", "1:0", 7, 1), enter("y", "2:0", 8, 2), leave("1:0", 3), leave("2:0", 4)];
@@ -207,7 +225,7 @@ fn overlaps_are_found_and_explained_by_numbers_that_are_given_out_anew() {
     // The old primary goes on, and grants what the new one has granted.
     let stale =
         [enter("x", "1:0", 7, late), enter("x", "2:0", 7, late + 20), leave("2:0", late + 30), leave("1:0", late + 40)];
-    let resumed = Failover { at: 2, resumed: Some(late + 10), slots: vec![0..=16_383] };
+    let resumed = failover_of(2, Some(late + 10));
     let found = overlaps(&sections(&stale), &[resumed]);
     assert!(
         found[0].is_explained && found[0].strangers.len() == 1 && found[0].strangers[0].section.id == "2:0",

@@ -1,15 +1,17 @@
 //! One of the processes: tasks that come into the resource under fenced locks.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{Acquire, Client};
+use distlock::{Acks, Acquire, Client, Error, Lost};
 use distlock_support::{Child, Numbers, child};
 use tokio::task::JoinSet;
 
-use super::resource::{Resource, now};
-use crate::{end, ms, secs};
+use crate::resource::{Resource, Why, now};
+use crate::run::Rules;
+use crate::{ms, secs};
 
 const TASKS: u64 = 24;
 const NAMES: u64 = 100;
@@ -24,12 +26,48 @@ const TICK: u64 = 5;
 /// Later than this, in µs, is the machine's doing, and written down.
 const LATE: u64 = 3_000;
 
+/// How a process gets to the servers.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) url: String,
+    /// Where servers are reached that call themselves otherwise.
+    pub(crate) map: HashMap<String, String>,
+}
+
 /// Starts one, at work.
-pub(crate) async fn start(number: usize, cluster: &str, resource: &str) -> Child {
-    let env = [("NUMBER", &*number.to_string()), ("CLUSTER", cluster), ("RESOURCE", resource)];
-    let mut child = Child::spawn("histories::worker::process_at_work", &env);
+pub(crate) async fn start(number: usize, way: &Way, resource: &str, rules: &Rules) -> Child {
+    let map: Vec<String> = way.map.iter().map(|(from, to)| format!("{from}={to}")).collect();
+    let env = [
+        ("NUMBER", &*number.to_string()),
+        ("SERVERS", &way.url),
+        ("MAP", &map.join(",")),
+        ("RESOURCE", resource),
+        ("ACKS", &text_of(rules.acks)),
+        ("WATCHDOG", &rules.watchdog.as_millis().to_string()),
+    ];
+    let mut child = Child::spawn("worker::process_at_work", &env);
     child.expect("at work").await;
     child
+}
+
+/// `off`, `redisson`, `all`, or of how many replicas at least.
+fn text_of(acks: Acks) -> String {
+    match acks {
+        Acks::Off => "off".to_owned(),
+        Acks::Redisson => "redisson".to_owned(),
+        Acks::All => "all".to_owned(),
+        Acks::AtLeast(replicas) => replicas.to_string(),
+        other => panic!("{other:?} is not known here"),
+    }
+}
+
+pub(crate) fn acks_of(text: &str) -> Acks {
+    match text {
+        "off" => Acks::Off,
+        "redisson" => Acks::Redisson,
+        "all" => Acks::All,
+        replicas => Acks::AtLeast(replicas.parse().expect("off, redisson, all, or a number")),
+    }
 }
 
 /// Has one end.
@@ -47,8 +85,12 @@ async fn process_at_work() {
     child::init();
     let set = |name| std::env::var(name).expect("set by the parent");
     let number: u64 = set("NUMBER").parse().unwrap();
-    let builder = bed::builder(&set("CLUSTER")).watchdog(secs(12)).command_timeout(secs(1));
-    let client = builder.connect().await.unwrap();
+    let watchdog = ms(set("WATCHDOG").parse().unwrap());
+    let map = set("MAP");
+    let pairs = map.split(',').filter_map(|pair| pair.split_once('='));
+    let map = pairs.map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
+    let builder = bed::builder(&set("SERVERS")).address_map(map).acks(acks_of(&set("ACKS")));
+    let client = builder.watchdog(watchdog).command_timeout(secs(1)).connect().await.unwrap();
     let resource = Arc::new(Resource::connect(&set("RESOURCE")).await);
     let (stopped, sections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
@@ -65,7 +107,8 @@ async fn process_at_work() {
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
-    end(client).await;
+    bed::idle(&client).await;
+    client.shutdown(secs(10)).await.expect("nothing keeps it");
     child::say("ended");
 }
 
@@ -94,17 +137,25 @@ async fn work(
         let section = format!("{number}:{}", sections.fetch_add(1, Ordering::Relaxed));
         let stay = if dice.once_in(8) { dice.between(2_500, 5_000) } else { dice.between(1, 40) };
         resource.enter(&name, &section, guard.fencing_token().unwrap()).await;
-        let lost = tokio::select! {
-            _ = guard.lost() => true,
-            () = tokio::time::sleep(stay) => !guard.is_held(),
+        let why = tokio::select! {
+            error = guard.lost() => why(&error),
+            () = tokio::time::sleep(stay) => if guard.is_held() { Why::Done } else { why(&guard.lost().await) },
         };
-        resource.leave(&section, lost, now()).await;
+        resource.leave(&section, why, now()).await;
         if let Err(error) = guard.unlock().await
-            && !lost
+            && why == Why::Done
         {
             resource.note("failed", &[format!("release: {error}").replace(&name, "..")]).await;
         }
         tokio::time::sleep(dice.between(1, 20)).await;
+    }
+}
+
+/// Why a lock is lost.
+fn why(error: &Error) -> Why {
+    match error {
+        Error::Lost { why: Lost::Gone, .. } => Why::Gone,
+        _ => Why::Expired,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the locks are for: on a server of its own, which keeps the largest number that it has seen of each name, and writes down
 //! who came and went.
 
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use distlock_support::Admin;
 
@@ -9,6 +9,11 @@ use distlock_support::Admin;
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     u64::try_from(since.as_micros()).expect("some more years")
+}
+
+/// The time of day at a moment that has passed, in µs.
+pub(crate) fn at(moment: Instant) -> u64 {
+    now() - u64::try_from(moment.elapsed().as_micros()).expect("not that long ago")
 }
 
 const ENTER: &str = "
@@ -25,8 +30,18 @@ pub(crate) struct Resource(Admin);
 pub(crate) enum Event {
     /// Somebody came in with a number; `largest` had come before.
     Enter { name: String, section: String, token: u64, largest: u64, at: u64 },
-    /// And was done, by its own account at `ended`; because it was told that the lock is lost, or so.
-    Leave { section: String, lost: bool, ended: u64 },
+    /// And was done, by its own account at `ended`.
+    Leave { section: String, why: Why, ended: u64 },
+}
+
+/// Why somebody left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    Done,
+    /// Told that the lock is lost: the lease ran out by the local clock.
+    Expired,
+    /// Told that the lock is lost: the server does not have it.
+    Gone,
 }
 
 impl Resource {
@@ -38,8 +53,8 @@ impl Resource {
         self.0.cmd::<()>(&["EVAL", ENTER, "0", name, section, &token.to_string()]).await;
     }
 
-    pub(crate) async fn leave(&self, section: &str, lost: bool, ended: u64) {
-        self.note("history", &[format!("leave {section} {lost} {ended}")]).await;
+    pub(crate) async fn leave(&self, section: &str, why: Why, ended: u64) {
+        self.note("history", &[format!("leave {section} {why:?} {ended}")]).await;
     }
 
     /// Writes lines of another kind down: `failed` or `late`.
@@ -71,8 +86,9 @@ fn parse(line: &str) -> Option<Event> {
             largest: largest.parse().ok()?,
             at: at.parse().ok()?,
         }),
-        ["leave", section, lost, ended] => {
-            Some(Event::Leave { section: section.to_owned(), lost: lost.parse().ok()?, ended: ended.parse().ok()? })
+        ["leave", section, why, ended] => {
+            let why = [Why::Done, Why::Expired, Why::Gone].into_iter().find(|one| format!("{one:?}") == why)?;
+            Some(Event::Leave { section: section.to_owned(), why, ended: ended.parse().ok()? })
         }
         _ => None,
     }

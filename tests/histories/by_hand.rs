@@ -1,0 +1,38 @@
+//! What no acknowledgement by one of two replicas can promise: the other one is made a primary beside the one that lives on.
+
+use distlock::{Acks, Error};
+use distlock_support::{Replicas, ReplicasOptions};
+
+use crate::{ms, secs};
+
+/// That is what `SENTINEL FAILOVER` does, and a partition that leaves the primary one of its replicas.
+#[tokio::test]
+async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_primary_that_lives_on() {
+    let servers = Replicas::start(ReplicasOptions::default()).await;
+    let client = async |server: usize, acks| {
+        let builder = bed::builder(servers.node(server).admin_url()).acks(acks).ack_timeout(ms(300));
+        builder.retry_attempts(1).connect().await.unwrap()
+    };
+    let (one, all) = (client(0, Acks::AtLeast(1)).await, client(0, Acks::All).await);
+    // All two are known.
+    all.fenced("known").lock().await.unwrap().unlock().await.unwrap();
+    servers.detach(1).await;
+    let first = one.fenced("name").lock().await.unwrap();
+    let refused = all.fenced("other").try_lock().await;
+    assert!(matches!(refused, Err(Error::Replicas { got: 1, wanted: 2 })), "{refused:?}");
+    // The replica that has the lock is put behind the new primary, which has not.
+    let leader = servers.node(1).addr();
+    let (host, port) = (leader.ip().to_string(), leader.port().to_string());
+    servers.node(2).admin().cmd::<()>(&["REPLICAOF", &host, &port]).await;
+    let other = client(1, Acks::AtLeast(1)).await;
+    let second = other.fenced("name").lock().await.unwrap();
+    assert!(first.is_held() && second.is_held());
+    assert_eq!(first.fencing_token().unwrap(), second.fencing_token().unwrap());
+    for guard in [first, second] {
+        guard.unlock().await.unwrap();
+    }
+    for client in [one, all, other] {
+        bed::idle(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+    }
+}
