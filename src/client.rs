@@ -291,6 +291,15 @@ impl Builder {
         preflight: bool,
     }
 
+    /// All options at once, as [`Options`] read from a file has them. What it says of
+    /// [`scan_interval`](Options::scan_interval) counts where that is another than its default.
+    pub fn options(mut self, options: Options) -> Self {
+        let is_set = options.scan_interval != Options::default().scan_interval;
+        self.scan_interval = is_set.then_some(options.scan_interval);
+        self.options = options;
+        self
+    }
+
     /// Several servers: how often they are asked which of them has which slot, or is the primary, beside when there is a reason.
     /// Defaults to 5 s in clusters, and to 1 s with sentinels and replicated servers.
     pub fn scan_interval(mut self, scan_interval: Duration) -> Self {
@@ -348,6 +357,27 @@ impl Builder {
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
+    }
+
+    #[cfg(all(test, feature = "config"))]
+    pub(crate) const fn in_force(&self) -> &Options {
+        &self.options
+    }
+
+    /// The URL, and behind it the login, the database and the login of sentinels, where they are set.
+    #[cfg(all(test, feature = "config"))]
+    pub(crate) fn told(&self) -> String {
+        let login = |username: &Option<Secret>, password: &Option<Secret>| match (username, password) {
+            (None, None) => String::new(),
+            (username, password) => {
+                let word = |word: &Option<Secret>| word.as_ref().map_or("", |word| word.0.as_str()).to_owned();
+                format!(" {}:{}", word(username), word(password))
+            }
+        };
+        let Endpoint { url, username, password, database } = &self.target;
+        let database = database.map(|database| format!(" /{database}")).unwrap_or_default();
+        let of_sentinels = login(&self.sentinel_login.username, &self.sentinel_login.password);
+        format!("{}{}{database}{of_sentinels}", url.0, login(username, password))
     }
 
     async fn transport(&self, lazily: bool) -> Result<Arc<dyn Transport>> {

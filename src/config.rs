@@ -15,7 +15,7 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(3);
 const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 
 /// The shortest watchdog that is accepted.
-const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
+pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
 /// Every option of a [`Client`](crate::Client), as it is in force. Set them on the [`Builder`](crate::Builder).
 ///
