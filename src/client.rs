@@ -9,7 +9,7 @@ use crate::config::{Options, Prefer, Secret, Sharded};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
-use crate::owner::Owner;
+use crate::owner::{Owner, client_id};
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
 use crate::topology::cluster::Cluster;
@@ -62,6 +62,7 @@ impl Client {
     }
 
     /// A client over any transport, on the current runtime.
+    #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         options.validate()?;
         Home::here()?;
@@ -102,10 +103,11 @@ impl Client {
         let no_seed = || Error::config("the servers of a cluster are named by host:port");
         let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));
         let seeds: Vec<Address> = seeds.iter().map(read).collect::<Option<_>>().ok_or_else(no_seed)?;
-        Self::start_cluster(seeds, connector, world, options).await
+        Self::start_cluster(client_id(&*world), seeds, connector, world, options).await
     }
 
     async fn start_cluster(
+        id: String,
         seeds: Vec<Address>,
         connector: Arc<dyn Connector>,
         world: Arc<dyn World>,
@@ -115,7 +117,7 @@ impl Client {
         let settings = Settings::new(seeds, &options, &reaper);
         let cluster = Cluster::start(settings, connector, Arc::clone(&world)).await?;
         let topology = Topology::cluster(cluster, world);
-        Ok(Self(Handle::new(Engine::start_over(topology, options, reaper))))
+        Ok(Self(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -326,6 +328,12 @@ impl Builder {
         self
     }
 
+    /// The name by which servers list the connections of this client. Defaults to `distlock-` and its [id](Client::id).
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.options.client_name = name.into();
+        self
+    }
+
     /// Log in as this user. Defaults to what the URL says.
     pub fn username(mut self, username: impl Into<String>) -> Self {
         self.target.username = Some(Secret(username.into()));
@@ -389,9 +397,8 @@ impl Builder {
         Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
     }
 
-    /// A client of the servers that the URL names; None where it is one server's.
-    async fn several(&self) -> Result<Option<Client>> {
-        let Some(url) = ServersUrl::read(&self.target.url.0)? else { return Ok(None) };
+    /// A client of the servers that the URL names.
+    async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
         let is_cluster = url.kind == Kind::Cluster;
         if is_cluster && self.target.database.is_some_and(|database| database != 0) {
             return Err(Error::config("a cluster has database 0 alone: set no other"));
@@ -412,7 +419,7 @@ impl Builder {
         };
         let (connector, world): (Arc<dyn Connector>, Arc<dyn World>) = (Arc::new(dial), Arc::new(Machine));
         if is_cluster {
-            return Client::start_cluster(url.seeds, connector, world, options).await.map(Some);
+            return Client::start_cluster(id, url.seeds, connector, world, options).await;
         }
         let reaper = Reaper::start();
         let settings = Settings::new(url.seeds, &options, &reaper);
@@ -421,7 +428,7 @@ impl Builder {
             Kind::Replicated | Kind::Cluster => Primary::of_replicated(settings, connector, Arc::clone(&world)).await?,
         };
         let topology = Topology::primary(primary, world);
-        Ok(Some(Client(Handle::new(Engine::start_over(topology, options, reaper)))))
+        Ok(Client(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
@@ -433,30 +440,34 @@ impl Builder {
     /// [`Error::Config`] for a URL or options that cannot work; of a cluster also those of [`connect`](Self::connect). A server that is
     /// away, or refuses the login, fails what is asked of it.
     pub async fn connect_lazily(self) -> Result<Client> {
-        self.options.validate()?;
-        Home::here()?;
-        if let Some(client) = self.several().await? {
-            return Ok(client);
-        }
-        let transport = self.transport(true).await?;
-        Client::over(self.options, transport)
+        self.start(true).await
     }
 
     /// Connects. As [`Client::connect`].
     pub async fn connect(self) -> Result<Client> {
-        self.options.validate()?;
-        Home::here()?;
         let preflight = self.options.preflight;
-        let client = match self.several().await? {
-            Some(client) => client,
-            None => {
-                let transport = self.transport(false).await?;
-                Client::over(self.options, transport)?
-            }
-        };
+        let client = self.start(false).await?;
         if preflight {
             preflight::probe(client.engine()).await;
         }
+        Ok(client)
+    }
+
+    async fn start(mut self, lazily: bool) -> Result<Client> {
+        self.options.validate()?;
+        Home::here()?;
+        let id = client_id(&Machine);
+        if self.options.client_name.is_empty() {
+            self.options.client_name = format!("distlock-{id}");
+        }
+        let client = match ServersUrl::read(&self.target.url.0)? {
+            Some(url) => self.several(url, id).await?,
+            None => {
+                let transport = self.transport(lazily).await?;
+                Client(Handle::new(Engine::start_as(id, self.options, transport)))
+            }
+        };
+        tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");
         Ok(client)
     }
 }

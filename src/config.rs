@@ -62,12 +62,15 @@ pub struct Options {
     pub pool_size: usize,
     /// Put before every name. Empty. (Redisson: a `NameMapper` that does the same)
     pub name_prefix: String,
+    /// The name by which servers list the connections (`CLIENT LIST`): printable ASCII without spaces. `distlock-` and the client's
+    /// id. (Redisson: `clientName`)
+    pub client_name: String,
     /// Send scripts by their hash. true. (Redisson: `useScriptCache`)
     pub script_cache: bool,
     /// Under load, send several acquires and releases in one command. true.
     pub coalesce: bool,
-    /// Clusters: how often the servers are asked which of them has which slot, beside when there is a reason. 5 s. (Redisson:
-    /// `scanInterval`)
+    /// Several servers: how often they are asked which of them has which slot, or is the primary, beside when there is a reason. 5 s in
+    /// clusters, 1 s with sentinels and replicated servers. (Redisson: `scanInterval`)
     pub scan_interval: Duration,
     /// Clusters: whether channels are a slot's own. Where the server knows such, as in Redisson.
     pub sharded: Sharded,
@@ -124,6 +127,7 @@ impl Default for Options {
             hold_back: Duration::from_secs(1),
             pool_size: 1,
             name_prefix: String::new(),
+            client_name: String::new(),
             script_cache: true,
             coalesce: true,
             scan_interval: Duration::from_secs(5),
@@ -179,6 +183,7 @@ impl Options {
             hold_back: _,
             pool_size,
             name_prefix,
+            client_name,
             script_cache: _,
             coalesce: _,
             scan_interval,
@@ -235,6 +240,11 @@ impl Options {
         }
         if name_prefix.len() > crate::names::LONGEST / 2 {
             return Err(Error::config("the name prefix is longer than half the longest name"));
+        }
+        if !client_name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::config(
+                "the client's name has a space in it, or what is no printable ASCII: servers refuse that",
+            ));
         }
         Ok(())
     }

@@ -10,7 +10,9 @@ use tokio::sync::{OnceCell, watch};
 use crate::capabilities::Capabilities;
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
-use crate::owner::{Owners, client_id};
+use crate::owner::Owners;
+#[cfg(any(test, feature = "unstable-transport"))]
+use crate::owner::client_id;
 
 pub(crate) mod acquire;
 pub(crate) mod channels;
@@ -113,15 +115,20 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// Starts the machinery over one server, on the current runtime.
+    #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn start(options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
-        let (world, reaper) = (server.world(), Reaper::start());
-        let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
-        Self::start_over(Topology::single(server, world), options, reaper)
+        let id = client_id(&*server.world());
+        Self::start_as(id, options, server)
     }
 
-    pub(crate) fn start_over(topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {
-        let world = topology.world();
-        let id = client_id(&**world);
+    /// As `start`; `id`: the client's.
+    pub(crate) fn start_as(id: String, options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
+        let (world, reaper) = (server.world(), Reaper::start());
+        let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
+        Self::start_over(id, Topology::single(server, world), options, reaper)
+    }
+
+    pub(crate) fn start_over(id: String, topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {
         let kick = Arc::new(Kick::default());
         let (closing, closed) = watch::channel(false);
         let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::address::Address;
 use super::clock::ServerClock;
@@ -82,6 +83,14 @@ pub(super) struct Member {
     /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
     broken: Mutex<usize>,
     asking: AskingConnection,
+    left: Left,
+}
+
+/// Whether nobody waits for the answers of a server any more.
+#[derive(Default)]
+struct Left {
+    is_left: AtomicBool,
+    notify: Notify,
 }
 
 /// The connection to a server for commands that each go behind an `ASKING`.
@@ -139,6 +148,7 @@ impl Member {
             subscriber: OnceLock::new(),
             broken: Mutex::default(),
             asking: AskingConnection::default(),
+            left: Left::default(),
         })
     }
 
@@ -262,6 +272,21 @@ impl Member {
         let end = world.now() + most;
         while self.liveness.is_asked() && !self.is_silent(world.now()) && world.now() < end {
             tokio::time::sleep(LOOKS).await;
+        }
+    }
+
+    /// Has nobody wait for its answers any more: closing connections to a server that is away takes its time.
+    pub(super) fn leave(&self) {
+        self.left.is_left.store(true, Ordering::Release);
+        self.left.notify.notify_waiters();
+    }
+
+    /// Done when nobody is to wait for its answers any more.
+    pub(super) async fn left(&self) {
+        // Made first: it is told from here on.
+        let left = self.left.notify.notified();
+        if !self.left.is_left.load(Ordering::Acquire) {
+            left.await;
         }
     }
 

@@ -24,7 +24,7 @@ use super::address::Address;
 use super::clock::ServerClock;
 use super::member::{Member, MemberId, MemberListener, Subscriber};
 use super::redirect::Redirect;
-use super::role::{Role, role};
+use super::role::{History, Role, history, role};
 use super::suspicion::Suspicion;
 use super::{Answered, MemberClock, Placement, Settings};
 use crate::error::Result;
@@ -33,6 +33,7 @@ use crate::transport::coalesce::Coalesced;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::{Call, Fault, FaultKind};
 use crate::world::World;
+use watch::ANSWERS_WITHIN;
 use witnesses::Witnesses;
 
 /// Commands that are under way at a server whose place another one has taken have so long to be answered, unless it is silent.
@@ -40,6 +41,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How long a server may take to connect and to say what part it has.
 const PROVES_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long it has that has not answered others in time.
+const SILENT_WITHIN: Duration = Duration::from_millis(50);
 
 /// How long a command waits at first before it is tried again that no server has carried out; and at the most.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -172,7 +176,12 @@ impl Primary {
         let (until, mut pause) = (Instant::now() + self.settings.command_timeout, SHORTEST_PAUSE);
         loop {
             let (member, placement) = self.now();
-            let fault = match member.run(&*self.world, call(member.clock())).await {
+            let outcome = tokio::select! {
+                biased;
+                outcome = member.run(&*self.world, call(member.clock())) => outcome,
+                () = member.left() => Err(Fault::new(FaultKind::Closed, "")),
+            };
+            let fault = match outcome {
                 Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
                 Err(fault) => fault,
             };
@@ -230,6 +239,21 @@ impl Primary {
         asked.and_then(Result::ok).map(|reply| Role::of(&reply))
     }
 
+    /// The history of the primary's writes; None where it does not say, or is known to be away.
+    async fn history_of_current(&self) -> Option<History> {
+        let (member, is_away) = {
+            let current = self.current.read();
+            (Arc::clone(&current.member), current.is_away)
+        };
+        if is_away {
+            return None;
+        }
+        // One that is silent has been given its time already.
+        let limit = if member.is_silent(self.world.now()) { SILENT_WITHIN } else { ANSWERS_WITHIN };
+        let asked = within(limit, member.run(&*self.world, history())).await;
+        asked.and_then(Result::ok).map(|reply| History::of(&reply))
+    }
+
     /// Has the server at an address take the place, if it says that it is a primary. True where it has the place now. `taking`: held by
     /// the caller.
     async fn take_over(&self, address: &Address, epoch: u64, _taking: &tokio::sync::MutexGuard<'_, ()>) -> bool {
@@ -261,6 +285,7 @@ impl Primary {
         // Nobody waits for it; it ends with the runtime.
         tokio::spawn(async move {
             old.answers(&*world, FAREWELL).await;
+            old.leave();
             old.close(FAREWELL).await;
         });
         self.suspicion.changed();

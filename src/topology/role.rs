@@ -1,8 +1,10 @@
 //! What a server says of its part in replication.
 
+use bytes::Bytes;
+
 use super::address::Address;
 use crate::transport::script::Script;
-use crate::transport::{Call, Reply};
+use crate::transport::{Arg, Call, Reply};
 
 /// Asks a server for its part.
 static ROLE: Script = Script::bare("topology/role", "ROLE");
@@ -12,18 +14,52 @@ static ROLE: Script = Script::bare("topology/role", "ROLE");
 pub(super) enum Role {
     /// It takes writes.
     Primary {
-        /// How many bytes of writes there were.
-        offset: u64,
         /// The replicas that are connected.
         replicas: Vec<Address>,
     },
     /// It repeats those of a primary.
-    Replica {
-        /// How many bytes of writes it has repeated.
-        offset: u64,
-    },
+    Replica,
     /// It is no server of keys.
     Other,
+}
+
+/// Asks a server for its history of writes.
+static INFO: Script = Script::bare("topology/replication", "INFO");
+
+/// The history of a server's writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct History {
+    pub(super) is_primary: bool,
+    /// Its id: of a replica that of its primary. It begins anew with a server that has lost its writes, and with one that is promoted.
+    pub(super) id: String,
+    /// That which it has gone on from when it was promoted.
+    pub(super) before: String,
+}
+
+pub(super) fn history() -> Call {
+    let words = vec![Arg::Text(Bytes::from_static(b"replication"))];
+    Call { script: &INFO, keys: 0, words }
+}
+
+impl History {
+    /// Reads the reply to `INFO replication`.
+    pub(super) fn of(reply: &Reply) -> Self {
+        let mut history = Self::default();
+        for line in text(reply).unwrap_or_default().lines() {
+            match line.split_once(':') {
+                Some(("role", role)) => history.is_primary = role == "master",
+                Some(("master_replid", id)) => id.clone_into(&mut history.id),
+                Some(("master_replid2", id)) => id.clone_into(&mut history.before),
+                _ => {}
+            }
+        }
+        history
+    }
+
+    /// True for a primary that was a replica of the one with this history, and goes on from there.
+    pub(super) fn goes_on_from(&self, history: &str) -> bool {
+        self.is_primary && !history.is_empty() && self.before == history
+    }
 }
 
 pub(super) fn role() -> Call {
@@ -34,17 +70,15 @@ impl Role {
     /// Reads the reply to `ROLE`.
     pub(super) fn of(reply: &Reply) -> Self {
         let Reply::List(parts) = reply else { return Self::Other };
-        let offset_at = |at: usize| parts.get(at).and_then(number).and_then(|offset| u64::try_from(offset).ok());
         match parts.first().and_then(text) {
             Some("master") => {
                 let replicas = match parts.get(2) {
                     Some(Reply::List(replicas)) => replicas.iter().filter_map(address).collect(),
                     _ => Vec::new(),
                 };
-                Self::Primary { offset: offset_at(1).unwrap_or(0), replicas }
+                Self::Primary { replicas }
             }
-            // It has none before it has heard of its primary.
-            Some("slave") => Self::Replica { offset: offset_at(4).unwrap_or(0) },
+            Some("slave") => Self::Replica,
             _ => Self::Other,
         }
     }
@@ -90,15 +124,25 @@ mod tests {
         let replica = Reply::List(vec![word("10.0.0.2"), word("6379"), word("3129659")]);
         let primary = Reply::List(vec![word("master"), Reply::Int(3_129_659), Reply::List(vec![replica])]);
         let at = Address::new("10.0.0.2", 6379).unwrap();
-        assert_eq!(Role::of(&primary), Role::Primary { offset: 3_129_659, replicas: vec![at] });
-        let words = [word("slave"), word("10.0.0.1"), Reply::Int(6379), word("connected"), Reply::Int(17)];
-        assert_eq!(Role::of(&Reply::List(words.into())), Role::Replica { offset: 17 });
+        assert_eq!(Role::of(&primary), Role::Primary { replicas: vec![at] });
         let words = [word("slave"), word("10.0.0.1"), Reply::Int(6379), word("connect"), Reply::Int(-1)];
-        assert_eq!(Role::of(&Reply::List(words.into())), Role::Replica { offset: 0 });
+        assert_eq!(Role::of(&Reply::List(words.into())), Role::Replica);
         for odd in [Reply::Nil, Reply::List(vec![]), Reply::List(vec![word("sentinel"), Reply::List(vec![])])] {
             assert_eq!(Role::of(&odd), Role::Other, "{odd:?}");
         }
         let strange = Reply::List(vec![word("master"), word("x"), Reply::List(vec![Reply::Nil, word("a")])]);
-        assert_eq!(Role::of(&strange), Role::Primary { offset: 0, replicas: vec![] });
+        assert_eq!(Role::of(&strange), Role::Primary { replicas: vec![] });
+    }
+
+    #[test]
+    fn a_replica_that_was_promoted_goes_on_from_its_primary() {
+        let of = |text: &'static str| History::of(&word(text));
+        let promoted = of("# Replication\r\nrole:master\r\nmaster_replid:new\r\nmaster_replid2:old\r\nx:y\r\n");
+        assert!(promoted.goes_on_from("old") && !promoted.goes_on_from("new") && !promoted.goes_on_from(""));
+        assert!(!of("role:slave\r\nmaster_replid:old\r\nmaster_replid2:old").goes_on_from("old"));
+        // One that has lost all that it had; and what tells nothing.
+        assert!(!of("role:master\r\nmaster_replid:new\r\nmaster_replid2:0000").goes_on_from("old"));
+        assert_eq!(History::of(&Reply::Nil), History::default());
+        assert!(!History::of(&word("role:master")).goes_on_from(""));
     }
 }

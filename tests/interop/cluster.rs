@@ -2,18 +2,16 @@
 //! languages, and neither a failover nor a moved slot lets two in.
 
 use std::collections::BTreeSet;
-mod held;
+use std::ops::Deref;
+use std::time::Duration;
 
-use std::time::{Duration, Instant};
-
-use distlock::{Client, Flavour, Guard};
-use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply, monotonic_ns};
+use distlock_support::agent::{Kind, monotonic_ns};
 use distlock_support::cluster::key_in;
-use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
-use held::{HeldByJava, HeldByUs};
-use serde_json::json;
+use distlock_support::{Admin, Cluster, ClusterOptions, Node, slot_of};
 
-use crate::rig::{BUSY, LATCH, SOON, Times, beside_others, connect, ms, replied, soon, until, until_is, wait_for_lock};
+use crate::held::{HeldByJava, HeldByUs, Spot};
+use crate::rig::{BUSY, LATCH, SOON, Times, beside_others, replied, until, until_is, wait_for_lock};
+use crate::sides::{PATIENT, RIVALS, Sides, announced, flavour};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -22,52 +20,25 @@ const WATCHDOG: Duration = Duration::from_secs(3);
 
 const ROUNDS: usize = 3;
 
-/// Who holds, and who is kept out by that. The last one looks for itself, all others are told.
-const RIVALS: [(Kind, Kind); 7] = [
-    (Kind::Reentrant, Kind::Reentrant),
-    (Kind::Fair, Kind::Fair),
-    (Kind::Write, Kind::Write),
-    (Kind::Write, Kind::Read),
-    (Kind::Read, Kind::Write),
-    (Kind::Fenced, Kind::Fenced),
-    (Kind::Spin, Kind::Spin),
-];
-
-fn announced() -> impl Iterator<Item = (Kind, Kind)> {
-    RIVALS.into_iter().filter(|(held, _)| *held != Kind::Spin)
-}
-
-fn flavour(kind: Kind) -> Flavour {
-    match kind {
-        Kind::Fair => Flavour::Fair,
-        Kind::Read => Flavour::Read,
-        Kind::Write => Flavour::Write,
-        Kind::Spin => Flavour::Spin,
-        Kind::Fenced => Flavour::Fenced,
-        _ => Flavour::Reentrant,
-    }
-}
-
 /// A cluster with a client from each side.
 struct Shared {
     cluster: Cluster,
-    java: Agent,
-    ours: Client,
-    version: String,
+    sides: Sides,
+}
+
+impl Deref for Shared {
+    type Target = Sides;
+
+    fn deref(&self) -> &Sides {
+        &self.sides
+    }
 }
 
 impl Shared {
     async fn start(version: &str, options: ClusterOptions, watchdog: Option<Duration>) -> Self {
         let cluster = Cluster::start(options).await;
-        let java = Agent::start(&cluster.url(), AgentOptions { watchdog, ..AgentOptions::version(version) }).await;
-        let builder = bed::builder(&cluster.url()).poll_cap(Duration::from_secs(60));
-        let builder = builder.subscription_linger(ms(300)).take_turns(false);
-        let ours = connect(match watchdog {
-            Some(watchdog) => builder.watchdog(watchdog).command_timeout(watchdog / 3),
-            None => builder,
-        })
-        .await;
-        Self { cluster, java, ours, version: version.to_owned() }
+        let sides = Sides::start(version, &cluster.url(), watchdog).await;
+        Self { cluster, sides }
     }
 
     fn node(&self, node: usize) -> &Node {
@@ -79,31 +50,6 @@ impl Shared {
         let view = self.node(node).view().await;
         let slot = view.myself().slots.first().expect("a node with slots").start() + 1;
         key_in(slot, prefix)
-    }
-
-    async fn lock(&self, kind: Kind, name: &str) -> Guard {
-        soon(self.ours.lock(flavour(kind), name).lock()).await.expect("a free lock")
-    }
-
-    async fn is_free_for_us(&self, kind: Kind, name: &str) -> bool {
-        let taken = soon(self.ours.lock(flavour(kind), name).try_lock()).await.expect("an answer");
-        let Some(guard) = taken else { return false };
-        guard.unlock().await.expect("a lock held");
-        true
-    }
-
-    async fn is_free_for_java(&self, kind: Kind, name: &str) -> bool {
-        let java = self.java.at(kind, name, 77);
-        let is_free = answered(async || java.start("try_lock", json!({})).await).await.value == true;
-        if is_free {
-            replied(java.unlock()).await;
-        }
-        is_free
-    }
-
-    async fn waits(&self, waiters: usize) {
-        let stats = async || self.ours.stats();
-        until_is("waiters of ours", stats, |stats| stats.waiting == waiters).await;
     }
 
     /// The command by which releases are announced: Redis 6.2 has no channels of a slot's own.
@@ -147,8 +93,7 @@ impl Shared {
     }
 
     async fn end(self) {
-        self.waits(0).await;
-        self.ours.shutdown(SOON).await.expect("a shutdown in time");
+        self.sides.end().await;
         let left = async || {
             let mut left = Vec::new();
             for node in self.cluster.nodes() {
@@ -160,26 +105,28 @@ impl Shared {
             left
         };
         until_is("keys and channels", left, Vec::is_empty).await;
-        self.java.kill9().await;
+        self.sides.java.kill9().await;
     }
 }
 
-/// What Redisson says of a question that came to nothing: it was closing the connection to an old primary just then, or had a
-/// slot between two primaries, or the old one broke off the WAIT behind a look at what is held.
-fn came_to_nothing(answer: &CallResult) -> bool {
-    const SAID: [&str; 3] = ["RedisClient is shutdown", "hasn't been discovered yet", "UNBLOCKED"];
-    answer.as_ref().is_err_and(|error| SAID.iter().any(|said| error.message.contains(said)))
-}
+/// Where locks of a slot are.
+struct AtNode<'a>(&'a Shared, &'a Node, u16);
 
-/// The answer of Java's to a question that is asked once more where it came to nothing.
-async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
-    let end = Instant::now() + SOON;
-    loop {
-        let answer = soon(ask()).await;
-        if !came_to_nothing(&answer) || Instant::now() > end {
-            return answer.expect("an answer");
-        }
-        tokio::time::sleep(ms(20)).await;
+impl Spot for AtNode<'_> {
+    fn sides(&self) -> &Sides {
+        self.0
+    }
+
+    fn admin(&self) -> &Admin {
+        self.1.admin()
+    }
+
+    fn name(&self, prefix: &str) -> String {
+        key_in(self.2, prefix)
+    }
+
+    async fn listened_to(&self, name: &str) {
+        self.0.listened_to(self.1, name, 1).await;
     }
 }
 
@@ -287,9 +234,6 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind), t
     }
 }
 
-/// So long that Redisson, whose watchdog does not try again before its next round, may fail twice while primaries change.
-const PATIENT: Duration = Duration::from_secs(12);
-
 /// A replica takes over by request while one side holds and the other waits; then the old primary does, the other way round.
 pub async fn cluster_failovers_let_nobody_in(version: &str) {
     let _share = beside_others().await;
@@ -299,22 +243,22 @@ pub async fn cluster_failovers_let_nobody_in(version: &str) {
     let slot = *primary.view().await.myself().slots[0].start();
     let what = format!("{}, after a failover", shared.version);
 
-    let held = HeldByJava::at(&shared, primary, slot, "java").await;
+    let held = HeldByJava::at(&AtNode(&shared, primary, slot), "java").await;
     println!("promoted in {:?}", shared.cluster.failover(replica).await.took);
-    held.are_kept(&shared, replica).await;
+    held.are_kept(&AtNode(&shared, replica, slot)).await;
     held.are_handed_over(&what, BUSY).await;
 
-    let mut held = HeldByUs::at(&shared, replica, slot, "rust").await;
+    let mut held = HeldByUs::at(&AtNode(&shared, replica, slot), "rust").await;
     println!("promoted in {:?}", shared.cluster.failover(primary).await.took);
-    held.are_kept(&shared, primary).await;
+    held.are_kept(&AtNode(&shared, primary, slot)).await;
     held.are_handed_over(&what, PATIENT + BUSY).await;
 
     // Releases that find nobody subscribed yet, or nearly so.
     let what = format!("{what}, at once");
-    let held = HeldByJava::at(&shared, primary, slot, "java at once").await;
+    let held = HeldByJava::at(&AtNode(&shared, primary, slot), "java at once").await;
     shared.cluster.failover(replica).await;
     held.are_handed_over(&what, BUSY).await;
-    let held = HeldByUs::at(&shared, replica, slot, "rust at once").await;
+    let held = HeldByUs::at(&AtNode(&shared, replica, slot), "rust at once").await;
     shared.cluster.failover(primary).await;
     held.are_handed_over(&what, PATIENT + BUSY).await;
     shared.end().await;
@@ -329,18 +273,18 @@ pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
     let slot = slot_of(shared.name(0, "moved:").await);
     let what = format!("{}, after a move", shared.version);
 
-    let held = HeldByJava::at(&shared, from, slot, "java").await;
+    let held = HeldByJava::at(&AtNode(&shared, from, slot), "java").await;
     shared.cluster.move_slot(slot, to).await;
-    held.are_kept(&shared, to).await;
+    held.are_kept(&AtNode(&shared, to, slot)).await;
     held.are_handed_over(&what, BUSY).await;
 
-    let mut held = HeldByUs::at(&shared, to, slot, "rust").await;
+    let mut held = HeldByUs::at(&AtNode(&shared, to, slot), "rust").await;
     shared.cluster.move_slot(slot, from).await;
-    held.are_kept(&shared, from).await;
+    held.are_kept(&AtNode(&shared, from, slot)).await;
     held.are_handed_over(&what, WATCHDOG + BUSY).await;
 
     let what = format!("{what}, at once");
-    let held = HeldByJava::at(&shared, from, slot, "java at once").await;
+    let held = HeldByJava::at(&AtNode(&shared, from, slot), "java at once").await;
     shared.cluster.move_slot(slot, to).await;
     held.are_handed_over(&what, BUSY).await;
     shared.end().await;

@@ -7,6 +7,7 @@ use distlock_support::undisturbed;
 mod cluster;
 mod counter;
 mod expiry;
+mod failover;
 mod fair_expiry;
 mod fair_grants;
 mod fair_kills;
@@ -26,6 +27,7 @@ mod fleet_processes;
 mod fleet_shares;
 mod force;
 mod group_kills;
+mod held;
 mod listener;
 mod mapper;
 mod multi;
@@ -44,8 +46,10 @@ mod rw_rig;
 mod rw_state;
 mod rw_wake;
 mod rw_watchdog;
+mod sentinel;
 mod several;
 mod share;
+mod sides;
 mod spin;
 mod unlike;
 mod waits;
@@ -126,6 +130,12 @@ beside!(redisson_4_7_0, "4.7.0":
     fleet_shares::fleet_of_fenced_neighbours, fleet_shares::fleet_of_spin_neighbours,
     cluster::cluster_names_exclude_on_every_primary, cluster::cluster_releases_wake_the_other_side,
     cluster::cluster_failovers_let_nobody_in, cluster::cluster_moved_slots_let_nobody_in,
+    sentinel::sentinel_has_javas_locks_acknowledged, sentinel::sentinel_names_exclude,
+    sentinel::sentinel_releases_wake_the_other_side, sentinel::sentinel_failovers_let_nobody_in,
+    sentinel::replicated_names_exclude, sentinel::replicated_releases_wake_the_other_side,
+    sentinel::replicated_failovers_let_nobody_in,
+    failover::sentinel_failovers_cost_no_more_than_redissons,
+    failover::sentinel_locks_a_second_are_no_fewer_than_redissons,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -152,6 +162,10 @@ beside!(redisson_3_52_0, "3.52.0":
     fleet::fleet_of_fenced_locks, fleet::fleet_of_spin_locks, fleet::fleet_of_multi_locks,
     cluster::cluster_names_exclude_on_every_primary, cluster::cluster_releases_wake_the_other_side,
     cluster::cluster_failovers_let_nobody_in, cluster::cluster_moved_slots_let_nobody_in,
+    sentinel::sentinel_has_javas_locks_acknowledged, sentinel::sentinel_names_exclude,
+    sentinel::sentinel_releases_wake_the_other_side, sentinel::sentinel_failovers_let_nobody_in,
+    sentinel::replicated_names_exclude, sentinel::replicated_releases_wake_the_other_side,
+    sentinel::replicated_failovers_let_nobody_in,
 );
 
 /// No body takes longer, its turn among those that run alone included; one that does hangs.

@@ -26,6 +26,11 @@ pub async fn beside_others() -> impl Sized {
     MACHINE.read().await
 }
 
+/// For a test with servers of its own that measures: no other test of this binary is at work.
+pub async fn alone() -> impl Sized {
+    MACHINE.write().await
+}
+
 /// How the keys begin that make Redisson's unlocks idempotent.
 pub const LATCH: &str = "redisson_unlock_latch:";
 

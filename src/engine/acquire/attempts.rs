@@ -12,6 +12,9 @@ use crate::engine::protocol::Queueing;
 use crate::engine::wait::{News, Patience, Pause};
 use crate::error::{Error, Result, Step};
 
+/// How long an attempt that failed at a server waits, at the most, that the name has left: some others do at the same time.
+const ELSEWHERE: Duration = Duration::from_millis(10);
+
 /// One acquire's attempts, across errors and doubts.
 pub(super) struct Attempts<'a> {
     request: &'a Request,
@@ -68,6 +71,8 @@ impl<'a> Attempts<'a> {
     /// Makes one attempt. Where it brings nothing, [`Attempts::pause`] says how to wait for the next.
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
         let request = self.request;
+        let placement = || request.engine.topology.placement(request.protocol.name());
+        let asked_at = placement();
         self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
@@ -153,7 +158,12 @@ impl<'a> Attempts<'a> {
                     request.ran_out.store(earlier.is_none(), Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }
-                self.pause_for = request.engine.pause(self.patience.failures());
+                self.pause_for = if placement() == asked_at {
+                    request.engine.pause(self.patience.failures())
+                } else {
+                    // It was asked of a server that has lost the name meanwhile: the other one is there.
+                    ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
+                };
                 let now = request.deadline.elapsed();
                 let enough = if spent { self.patience.came_late(now) } else { self.patience.failed(now) };
                 if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {

@@ -19,7 +19,12 @@ fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
         fakes.iter().map(|fake| -> Arc<dyn Transport> { Arc::new(Arc::clone(fake)) }).collect();
     let world = transports[0].world();
     let options = Options { preflight: false, coalesce: false, ..Options::default() };
-    let engine = Engine::start_over(Topology::by_last_digit(transports, world), options, Reaper::start());
+    let engine = Engine::start_over(
+        client_id(&*world),
+        Topology::by_last_digit(transports, Arc::clone(&world)),
+        options,
+        Reaper::start(),
+    );
     (Client::of(engine), fakes)
 }
 

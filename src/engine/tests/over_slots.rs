@@ -25,7 +25,15 @@ fn client() -> (Client, Arc<Fake>) {
     let node: Arc<dyn Transport> = Arc::new(Arc::clone(&fake));
     let (world, undeclared) = (node.world(), Arc::new(Undeclared::new(|error| error == ELSEWHERE)));
     let member = Coalesced::over_member(node, undeclared, &options, reaper.clone());
-    (Client::of(Engine::start_over(Topology::single(member, world), options, reaper)), fake)
+    (
+        Client::of(Engine::start_over(
+            client_id(&*world),
+            Topology::single(member, Arc::clone(&world)),
+            options,
+            reaper,
+        )),
+        fake,
+    )
 }
 
 /// Asks for so many locks at once: three go out as they come, the others in one command. All are had.

@@ -74,7 +74,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<Address> {
     loop {
         let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout };
         match tokio::time::timeout(limit, answers.recv()).await {
-            Ok(Some(Ok((address, Role::Primary { replicas, .. })))) => {
+            Ok(Some(Ok((address, Role::Primary { replicas })))) => {
                 if best.as_ref().is_none_or(|(most, _)| replicas.len() > *most) {
                     best = Some((replicas.len(), address));
                 }
@@ -131,8 +131,8 @@ impl BySaying {
         let all = futures::future::join_all(roles);
         let (ours, roles) = futures::future::join(primary.role_of_current(ANSWERS_WITHIN), all).await;
         let primaries = roles.into_iter().flatten().filter_map(|(address, role)| match role {
-            Role::Primary { replicas, .. } => Some((replicas.len(), address)),
-            Role::Replica { .. } | Role::Other => None,
+            Role::Primary { replicas } => Some((replicas.len(), address)),
+            Role::Replica | Role::Other => None,
         });
         let other = primaries.max();
         match ours {

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 
 use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
-use super::{Primary, watch};
-use crate::error::{Error, Result};
+use super::{PROVES_WITHIN, Primary, watch};
+use crate::error::{Error, Result, Step};
 use crate::topology::Settings;
 use crate::topology::address::Address;
-use crate::topology::role::{Role, number, role, text};
+use crate::topology::role::{History, Role, history, number, role, text};
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Listener, Reply, Transport};
@@ -160,7 +160,7 @@ impl Primary {
         let found = tokio::time::timeout(settings.connect_timeout, first(&settings, &*connector, &sentinels, &name));
         let found = match found.await {
             Ok(found) => found,
-            Err(_) => Err(Error::Timeout { step: crate::error::Step::Connect }),
+            Err(_) => Err(Error::Timeout { step: Step::Connect }),
         };
         let told = match found {
             Ok(told) => told,
@@ -175,7 +175,7 @@ impl Primary {
         let primary = Self::of(settings, connector, world, identity, at, (sentinels, servers)).await?;
         // Set once, here.
         let _ = cell.set(Weak::clone(&primary.this));
-        let finder = BySentinels { name, offsets: BTreeMap::new(), looks: 0, listed: None };
+        let finder = BySentinels { name, history: (primary.address(), String::new()), looks: 0, listed: None };
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
         // What was told before there was anybody to hear it.
         primary.suspicion.raise();
@@ -234,12 +234,13 @@ async fn first(settings: &Settings, connector: &dyn Connector, sentinels: &Witne
         }
     }
     let Some(mut best) = best else {
-        return Err(why.unwrap_or(Error::Timeout { step: crate::error::Step::Connect }));
+        return Err(why.unwrap_or(Error::Timeout { step: Step::Connect }));
     };
     loop {
-        match proven(connector, &best.address, settings.connect_timeout).await {
-            Ok(role) if role.is_primary() => return Ok(best),
-            Err(error @ (Error::Server { .. } | Error::Config { .. } | Error::Unsupported { .. })) => {
+        let proving = proven(connector, &best.address, settings.connect_timeout);
+        match tokio::time::timeout(PROVES_WITHIN, proving).await {
+            Ok(Ok(role)) if role.is_primary() => return Ok(best),
+            Ok(Err(error @ (Error::Server { .. } | Error::Config { .. } | Error::Unsupported { .. }))) => {
                 return Err(error);
             }
             // It is down, or is just being replaced: the time for all this is the caller's limit.
@@ -290,8 +291,8 @@ fn refused(address: &Address, name: &str, why: &str) -> Error {
 /// Finds the primary by what sentinels say.
 struct BySentinels {
     name: Arc<str>,
-    /// How much of the primary's writes each replica had repeated when it was asked last.
-    offsets: BTreeMap<Address, u64>,
+    /// The history of the primary's writes, by its last answer, and of which server that is.
+    history: (Address, String),
     looks: u32,
     /// When it was asked last who else there is.
     listed: Option<Instant>,
@@ -302,7 +303,6 @@ impl Finder for BySentinels {
         Box::pin(async move {
             if !is_doubted {
                 primary.servers.keep(&[]);
-                self.offsets.clear();
                 return self.ask_sentinels(primary, true).await.unwrap_or(false);
             }
             self.looks = self.looks.wrapping_add(1);
@@ -369,37 +369,36 @@ impl BySentinels {
         *primary.replicas.write() = replicas;
     }
 
-    /// Asks the primary and its replicas what part they have. True where the primary says that it is one.
+    /// Asks the primary and its replicas for their histories: one of these may have been promoted. True where the primary says that it
+    /// is one.
     async fn ask_servers(&mut self, primary: &Arc<Primary>) -> bool {
         let current = primary.address();
+        if self.history.0 != current {
+            self.history = (current.clone(), String::new());
+        }
         let replicas: Vec<Address> =
             primary.replicas.read().iter().filter(|replica| **replica != current).cloned().collect();
         primary.servers.keep(&replicas);
         let others = primary.servers.standing();
-        let roles = others.iter().map(async |(address, server)| {
-            let reply = ask(&**server, role(), ANSWERS_WITHIN).await;
-            reply.ok().map(|reply| (address.clone(), Role::of(&reply)))
+        let asked = others.iter().map(async |(address, server)| {
+            let reply = ask(&**server, history(), ANSWERS_WITHIN).await;
+            Some((address, History::of(&reply.ok()?)))
         });
-        let all = futures::future::join_all(roles);
-        let (ours, roles) = futures::future::join(primary.role_of_current(ANSWERS_WITHIN), all).await;
-        let mut promoted = Vec::new();
-        for (address, role) in roles.into_iter().flatten() {
-            let before = self.offsets.get(&address).copied();
-            match role {
-                // It goes on from where it was. One that was restarted as a primary, and has nothing, does not.
-                Role::Primary { offset, .. } if before.is_some_and(|before| 0 < before && before <= offset) => {
-                    promoted.push(address);
-                }
-                Role::Replica { offset } => drop(self.offsets.insert(address, offset)),
-                Role::Primary { .. } | Role::Other => {}
-            }
+        let mut asking: FuturesUnordered<_> = asked.collect();
+        let ours = primary.history_of_current().await;
+        let is_well = ours.as_ref().is_some_and(|ours| ours.is_primary);
+        if let Some(ours) = ours.filter(|ours| ours.is_primary) {
+            self.history.1 = ours.id;
         }
-        let is_well = ours.as_ref().is_some_and(Role::is_primary);
-        if let ([one], false) = (&*promoted, is_well) {
+        while let Some(answer) = asking.next().await {
+            let Some((address, of)) = answer else { continue };
+            if is_well || !of.goes_on_from(&self.history.1) {
+                continue;
+            }
             let taking = primary.taking.lock().await;
             if primary.address() == current {
                 let epoch = primary.current.read().epoch;
-                primary.take_over(one, epoch, &taking).await;
+                primary.take_over(address, epoch, &taking).await;
             }
             return false;
         }

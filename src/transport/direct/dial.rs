@@ -26,6 +26,8 @@ pub(super) struct Dialer {
     pub(super) target: Target,
     pub(super) within: Duration,
     pub(super) user_timeout: Duration,
+    /// The name by which the server lists the connection; empty for none.
+    pub(super) name: String,
 }
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
@@ -34,7 +36,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 impl Dialer {
     pub(super) fn new(target: Target, options: &Options) -> Self {
         let user_timeout = (options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE);
-        Self { target, within: options.connect_timeout, user_timeout }
+        Self { target, within: options.connect_timeout, user_timeout, name: options.client_name.clone() }
     }
 }
 
@@ -104,13 +106,13 @@ impl Dialer {
     async fn open_unbounded(&self) -> Result<Opened, Trouble> {
         let (reader, writer) = connect(&self.target.place, self.user_timeout).await?;
         let mut opened = Opened { reader, writer, input: Input::default() };
-        opened.log_in(&self.target).await?;
+        opened.log_in(&self.target, &self.name).await?;
         Ok(opened)
     }
 }
 
 impl Opened {
-    async fn log_in(&mut self, target: &Target) -> Result<(), Trouble> {
+    async fn log_in(&mut self, target: &Target, name: &str) -> Result<(), Trouble> {
         let (user, password) = (target.username.as_ref(), target.password.as_ref());
         let login: Option<(&[u8], &[u8])> = match (user, password) {
             (user, Some(password)) => Some((user.map_or(b"default", |user| user.0.as_bytes()), password.0.as_bytes())),
@@ -121,6 +123,9 @@ impl Opened {
         if let Some((user, password)) = login {
             hello.extend([b"AUTH", user, password]);
         }
+        if !name.is_empty() {
+            hello.extend([b"SETNAME", name.as_bytes()]);
+        }
         match self.ask(&hello).await? {
             Ok(_) => {}
             Err(error) if is_unknown(&error) => {
@@ -130,6 +135,10 @@ impl Opened {
                     auth.extend(user.map(|user| user.0.as_bytes()));
                     auth.push(password);
                     self.ask(&auth).await?.map_err(refused)?;
+                }
+                if !name.is_empty() {
+                    // For those who look at the server: where it does not take that, nothing is lost.
+                    let _ = self.ask(&[b"CLIENT", b"SETNAME", name.as_bytes()]).await?;
                 }
                 // Whether it lets us in without one.
                 self.ask(&[b"PING"]).await?.map_err(refused)?;

@@ -15,7 +15,7 @@ use fred::types::config::{
 use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::connection::{Connection, ErrorReceiver, keep_connection};
+use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
 use super::messages::{dispatch, keep_listening};
 use super::subscriptions::Subscriptions;
 use super::{Messages, Node};
@@ -245,7 +245,10 @@ impl Node {
         }
         {
             // Each hears from here on, whenever its task comes to run: what came before that would be lost.
-            let mut tasks = node.tasks.lock();
+            let (mut tasks, name) = (node.tasks.lock(), Arc::<str>::from(&*options.client_name));
+            tasks.extend(
+                clients.iter().map(|client| tokio::spawn(name_connection((*client).clone(), Arc::clone(&name)))),
+            );
             if let Messages::Fred(Subscriptions { subscriber, channels, .. }) = &node.messages {
                 tasks.push(tokio::spawn(dispatch(subscriber.message_rx(), Arc::clone(&listener))));
                 tasks.push(tokio::spawn(keep_listening(
@@ -255,6 +258,7 @@ impl Node {
                     Arc::clone(&listener),
                     options.ping_interval,
                     sharded,
+                    Arc::clone(&name),
                 )));
             }
             for connection in &node.connections {
@@ -264,6 +268,7 @@ impl Node {
                     reconnects,
                     errors,
                     Arc::clone(&listener),
+                    Arc::clone(&name),
                 )));
             }
         }

@@ -132,12 +132,27 @@ fn reply(value: Value) -> Reply {
     }
 }
 
+/// Has the server list a connection by this name. Where it does not take that, nothing is lost.
+///
+/// By `HELLO`, which fred has sent in any case, so that no login has to be allowed more.
+pub(super) async fn name_connection(client: Client, name: Arc<str>) {
+    if name.is_empty() {
+        return;
+    }
+    let words = ["3", "SETNAME", &name].map(|word| Value::from(word.to_owned()));
+    let hello = CustomCommand::new_static("HELLO", ClusterHash::FirstKey, false);
+    if let Err(error) = client.custom::<Value, _>(hello, words.to_vec()).await {
+        tracing::debug!(%error, "a connection has no name");
+    }
+}
+
 /// Tells the listener when a connection for commands is back, and breaks one that was taken for dead.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,
     mut errors: ErrorReceiver,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    name: Arc<str>,
 ) {
     let mut outage = Outage::default();
     loop {
@@ -155,6 +170,7 @@ pub(super) async fn keep_connection(
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     *connection.trouble.lock() = None;
+                    tokio::spawn(name_connection(connection.client.clone(), Arc::clone(&name)));
                     outage.ends(&listener);
                     if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                         listener.reconnected();

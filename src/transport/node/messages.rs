@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::connection::name_connection;
 use super::together::MOST;
 use crate::transport::Listener;
 
@@ -95,11 +96,13 @@ pub(super) async fn keep_listening(
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     ping_interval: Duration,
     sharded: bool,
+    name: Arc<str>,
 ) {
     loop {
         tokio::select! {
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
+                    tokio::spawn(name_connection(subscriber.clone(), Arc::clone(&name)));
                     let made = async {
                         let subscribe = async |all: Vec<String>| {
                             for some in all.chunks(MOST).filter(|_| !sharded) {

@@ -7,8 +7,9 @@ use super::*;
 pub struct AgentOptions {
     /// The version of Redisson.
     pub version: String,
-    /// `single`, `cluster` or `sentinel`; with the latter two the url may be several, with commas between. A URL that begins with
-    /// `redis-cluster://` makes it `cluster`.
+    /// `single`, `cluster`, `sentinel` or `replicated`; with all but the first the url may be several, with commas between. A URL
+    /// such as `redis-sentinel://user:password@host:port,host:port/name` says this, the master's name, the user and the password
+    /// by itself.
     pub mode: String,
     /// The master's name, for `sentinel`.
     pub master: Option<String>,
@@ -16,6 +17,14 @@ pub struct AgentOptions {
     pub username: Option<String>,
     /// The password to log in with.
     pub password: Option<String>,
+    /// The user to log in as at sentinels.
+    pub sentinel_username: Option<String>,
+    /// The password to log in with at sentinels.
+    pub sentinel_password: Option<String>,
+    /// `checkLockSyncedSlaves`: whether a lock is only taken when a replica has it, where there are any.
+    pub check_synced: Option<bool>,
+    /// `slavesSyncTimeout`.
+    pub sync_timeout: Option<Duration>,
     /// A name mapper that puts this before every name (the counter's of [`Agent::counter_loop`] too).
     pub prefix: Option<String>,
     /// `lockWatchdogTimeout`.
@@ -43,6 +52,10 @@ impl Default for AgentOptions {
             master: None,
             username: None,
             password: None,
+            sentinel_username: None,
+            sentinel_password: None,
+            check_synced: None,
+            sync_timeout: None,
             prefix: None,
             watchdog: None,
             fair_wait: None,

@@ -60,20 +60,26 @@ impl Sentinels {
             let answer = sentinel.admin().raw(&["SENTINEL", what, self.name()]).await.map_err(|e| e.to_string())?;
             redis::from_redis_value::<Vec<Said>>(answer).map_err(|e| e.to_string())
         };
-        let flags = |list: &[Said], member: &Member| {
-            let addr = member.addr();
-            let said = list.iter().find(|said| addr_of(said) == addr.to_string());
-            said.map(|said| said["flags"].clone()).unwrap_or_default()
+        let find = |list: &[Said], member: &Member| {
+            let addr = member.addr().to_string();
+            list.iter().find(|said| addr_of(said) == addr).cloned().unwrap_or_default()
+        };
+        let is = |said: &Said, field: &str, value: &str| said.get(field).is_some_and(|is| is == value);
+        // Others, such as `master_down`, tell of what they once said.
+        let is_up = |said: &Said| {
+            said.get("flags").is_some_and(|flags| !flags.contains("s_down") && !flags.contains("disconnected"))
         };
         let replicas = list("REPLICAS").await?;
         for (_, server) in self.servers().running().filter(|(n, _)| *n != primary) {
-            if flags(&replicas, server) != "slave" {
+            let said = find(&replicas, server);
+            // Who takes a replica for a primary yet would take back its promotion.
+            if !is(&said, "flags", "slave") || !is(&said, "role-reported", "slave") {
                 return Err(format!("{} sees not {} in {replicas:?}", sentinel.addr(), server.addr()));
             }
         }
         let others = list("SENTINELS").await?;
         for other in self.running().iter().filter(|other| other.addr() != sentinel.addr()) {
-            if flags(&others, other) != "sentinel" {
+            if !is_up(&find(&others, other)) {
                 return Err(format!("{} sees not {} in {others:?}", sentinel.addr(), other.addr()));
             }
         }

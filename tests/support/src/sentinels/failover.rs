@@ -47,9 +47,23 @@ impl Sentinels {
     /// When that fails.
     pub async fn failover(&self) -> Promotion {
         let old = self.primary().await;
-        let cause = self.ask_for_failover().await;
-        let promotion = self.promoted(old, cause).await;
-        self.switched(cause).await;
+        let (mut cause, mut promotion) = (self.ask_for_failover().await, None);
+        let promotion = until_within(WITHIN, "a failover to end", async || {
+            let new = self.servers().primaries().await.into_iter().find(|n| *n != old);
+            promotion = new.map(|n| promotion.unwrap_or_else(|| Promotion::new(n, cause)));
+            let events = self.events();
+            let told = |channel: &str| events.iter().any(|e| e.at >= cause && e.channel.starts_with(channel));
+            if let Some(promotion) = promotion.filter(|_| told("+switch-master")) {
+                return Ok(promotion);
+            }
+            let missing = self.told_since(cause);
+            if told("-failover-abort") {
+                // A step took too long: on a machine that stood still, say.
+                (cause, promotion) = (self.ask_for_failover().await, None);
+            }
+            Err(missing)
+        })
+        .await;
         self.whole().await;
         promotion
     }
@@ -72,9 +86,9 @@ impl Sentinels {
     /// When there is none.
     pub async fn switched(&self, since: Instant) -> Event {
         until_within(WITHIN, "a sentinel to tell of a switch", async || {
-            let events = self.events();
-            let first = events.iter().find(|event| event.at >= since && event.channel == "+switch-master");
-            first.cloned().ok_or_else(|| format!("they told {events:?}"))
+            let mut events = self.events().into_iter();
+            let first = events.find(|event| event.at >= since && event.channel == "+switch-master");
+            first.ok_or_else(|| self.told_since(since))
         })
         .await
     }
@@ -83,8 +97,18 @@ impl Sentinels {
         until_within(WITHIN, "a replica to take over", async || {
             let primaries = self.servers().primaries().await;
             let new = primaries.iter().find(|n| **n != from);
-            new.map(|n| Promotion::new(*n, cause)).ok_or_else(|| format!("{:?}", self.events()))
+            new.map(|n| Promotion::new(*n, cause)).ok_or_else(|| self.told_since(cause))
         })
         .await
+    }
+
+    /// What sentinels have told since then, line by line: for the message of a test that waited for something else.
+    pub fn told_since(&self, since: Instant) -> String {
+        let events = self.events().into_iter().filter(|event| event.at >= since);
+        let line = |event: Event| {
+            let Event { at, sentinel, channel, text } = event;
+            format!("\n{:?} {sentinel} {channel} {text}", at - since)
+        };
+        events.map(line).collect()
     }
 }

@@ -6,12 +6,6 @@ use std::time::{Duration, Instant};
 use distlock_support::child::{self, Child};
 use distlock_support::{Member, ReplicasOptions, Sentinels, SentinelsOptions, reaper, undisturbed};
 
-/// A server that came back is put behind the primary after a second, and not after eight; a sentinel that stood still takes part
-/// again after a second, and not after thirty.
-fn swift() -> SentinelsOptions {
-    SentinelsOptions::default().period("publish-period", 250).period("tilt-period", 1_000)
-}
-
 async fn set(node: &Member, key: &str) {
     node.admin().cmd::<()>(&["SET", key, "v"]).await;
     assert_eq!(node.admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
@@ -21,7 +15,7 @@ async fn set(node: &Member, key: &str) {
 async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
     undisturbed(async || {
         let start = Instant::now();
-        let bed = Sentinels::start(swift()).await;
+        let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
         println!("three sentinels at one over a primary and two replicas after {:?}", start.elapsed());
         assert!(bed.url().starts_with(&format!("redis-sentinel://{},", bed.sentinel(0).addr())));
         assert!(bed.url().ends_with("/locks"));
@@ -36,7 +30,7 @@ async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
         let new = bed.server(promotion.server).addr();
         assert!(told.text.ends_with(&format!("{} {}", new.ip(), new.port())), "{told:?}");
         bed.whole().await;
-        assert_eq!(bed.primary().await, promotion.server);
+        assert_eq!(bed.primary().await, promotion.server, "{}", bed.told_since(promotion.cause));
         assert_eq!(bed.server(promotion.server).admin().keys().await, ["k"]);
 
         // It comes back as a primary, without its data, and is put behind the new one.
@@ -70,7 +64,7 @@ async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
 #[tokio::test]
 async fn frozen_primary_is_demoted_when_it_goes_on() {
     undisturbed(async || {
-        let bed = Sentinels::start(swift()).await;
+        let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
         for round in 0..2 {
             let old = bed.primary().await;
             bed.server(old).stop();
@@ -95,7 +89,7 @@ async fn frozen_primary_is_demoted_when_it_goes_on() {
 #[tokio::test]
 async fn sentinels_come_and_go() {
     undisturbed(async || {
-        let bed = Sentinels::start(swift()).await;
+        let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
         let first = bed.sentinel(0).addr();
         let start = Instant::now();
         assert_eq!(bed.add_sentinel().await, 3);
@@ -132,8 +126,16 @@ async fn sentinels_come_and_go() {
 async fn sentinels_and_servers_let_in_their_own_users_only() {
     undisturbed(async || {
         for (servers, sentinels, userinfo) in [
-            (ReplicasOptions::default().password("data"), swift().password("watch"), ":data@"),
-            (ReplicasOptions::default().user("app", "data"), swift().user("ops", "watch"), "app:data@"),
+            (
+                ReplicasOptions::default().password("data"),
+                SentinelsOptions::default().swift().password("watch"),
+                ":data@",
+            ),
+            (
+                ReplicasOptions::default().user("app", "data"),
+                SentinelsOptions::default().swift().user("ops", "watch"),
+                "app:data@",
+            ),
         ] {
             let bed = Sentinels::start(sentinels.servers(servers.replicas(1)).name("other")).await;
             let first = bed.sentinel(0).addr();
@@ -155,7 +157,7 @@ async fn child_with_sentinels() {
         return;
     }
     child::init();
-    let bed = Sentinels::start(swift()).await;
+    let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     bed.server(1).stop();
     bed.sentinel(2).stop();
     for member in bed.servers().nodes().iter().chain(bed.sentinels().iter().map(AsRef::as_ref)) {

@@ -13,6 +13,7 @@ import org.redisson.config.BaseConfig;
 import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
+import org.redisson.config.ReplicatedServersConfig;
 import org.redisson.config.SentinelServersConfig;
 import org.redisson.config.SingleServerConfig;
 
@@ -48,6 +49,12 @@ final class Connection {
         if (options.fairWaitMs > 0) {
             config.setFairLockWaitTimeout(options.fairWaitMs);
         }
+        if (!options.checkSynced.isEmpty()) {
+            config.setCheckLockSyncedSlaves(Boolean.parseBoolean(options.checkSynced));
+        }
+        if (options.syncTimeoutMs > 0) {
+            config.setSlavesSyncTimeout(options.syncTimeoutMs);
+        }
 
         BaseConfig<?> server = switch (options.mode) {
             case "single" -> single(config.useSingleServer(), options, which);
@@ -64,9 +71,26 @@ final class Connection {
                 sentinel.addSentinelAddress(options.urls.toArray(String[]::new));
                 sentinel.setMasterName(options.master);
                 sentinel.setCheckSentinelsList(false);
+                if (!options.sentinelUsername.isEmpty()) {
+                    sentinel.setSentinelUsername(options.sentinelUsername);
+                }
+                if (!options.sentinelPassword.isEmpty()) {
+                    sentinel.setSentinelPassword(options.sentinelPassword);
+                }
+                if (options.scanMs > 0) {
+                    sentinel.setScanInterval(options.scanMs);
+                }
                 yield pools(sentinel, options);
             }
-            default -> throw new IllegalArgumentException("--mode is single, cluster or sentinel");
+            case "replicated" -> {
+                ReplicatedServersConfig replicated = config.useReplicatedServers();
+                replicated.addNodeAddress(options.urls.toArray(String[]::new));
+                if (options.scanMs > 0) {
+                    replicated.setScanInterval(options.scanMs);
+                }
+                yield pools(replicated, options);
+            }
+            default -> throw new IllegalArgumentException("--mode is single, cluster, sentinel or replicated");
         };
         if (!options.username.isEmpty()) {
             server.setUsername(options.username);

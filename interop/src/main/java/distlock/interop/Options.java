@@ -1,17 +1,25 @@
 package distlock.interop;
 
+import java.net.URLDecoder;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** The command line. Zero or an empty text stands for Redisson's own default. */
 final class Options {
-    private static final String CLUSTER = "redis-cluster://";
+    /** {@code redis-sentinel://user:password@host:port,host:port/name}, all but the mode and one host optional. */
+    private static final Pattern SEVERAL = Pattern.compile(
+        "(rediss?)-(cluster|sentinel|replicated)://(?:([^@/]*)@)?([^@/]+)(?:/(.*))?");
 
     final List<String> urls = new ArrayList<>();
     String mode = "single";
     String master = "";
     String username = "";
     String password = "";
+    String sentinelUsername = "";
+    String sentinelPassword = "";
     String prefix = "";
     String codec = "string";
     long watchdogMs;
@@ -23,6 +31,8 @@ final class Options {
     int idle;
     int pool;
     int scanMs;
+    String checkSynced = "";
+    long syncTimeoutMs;
 
     static Options parse(String[] args) {
         Options options = new Options();
@@ -35,11 +45,33 @@ final class Options {
         if (options.urls.isEmpty()) {
             throw new IllegalArgumentException("--url is needed");
         }
-        if (options.urls.get(0).startsWith(CLUSTER)) {
-            options.mode = "cluster";
-            options.urls.replaceAll(url -> "redis://" + url.replace(CLUSTER, ""));
-        }
+        options.several();
         return options;
+    }
+
+    /** What a URL for several servers says of the mode, the user and the name of the set. */
+    private void several() {
+        Matcher url = SEVERAL.matcher(String.join(",", urls));
+        if (!url.matches()) {
+            return;
+        }
+        mode = url.group(2);
+        if (url.group(3) != null) {
+            String[] login = url.group(3).split(":", 2);
+            username = decoded(login[0]);
+            password = login.length > 1 ? decoded(login[1]) : "";
+        }
+        if (url.group(5) != null) {
+            master = url.group(5);
+        }
+        urls.clear();
+        for (String host : url.group(4).split(",")) {
+            urls.add(url.group(1) + "://" + host);
+        }
+    }
+
+    private static String decoded(String text) {
+        return URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
     }
 
     private void set(String name, String value) {
@@ -49,6 +81,8 @@ final class Options {
             case "--master" -> master = value;
             case "--username" -> username = value;
             case "--password" -> password = value;
+            case "--sentinel-username" -> sentinelUsername = value;
+            case "--sentinel-password" -> sentinelPassword = value;
             case "--prefix" -> prefix = value;
             case "--codec" -> codec = value;
             case "--watchdog" -> watchdogMs = Long.parseLong(value);
@@ -60,6 +94,8 @@ final class Options {
             case "--idle" -> idle = Integer.parseInt(value);
             case "--pool" -> pool = Integer.parseInt(value);
             case "--scan" -> scanMs = Integer.parseInt(value);
+            case "--check-synced" -> checkSynced = value;
+            case "--sync-timeout" -> syncTimeoutMs = Long.parseLong(value);
             default -> throw new IllegalArgumentException("unknown option " + name);
         }
     }

@@ -1,16 +1,29 @@
-//! Locks of every flavour, held by one side and waited for by the other, before and after their slot has another server.
+//! Locks of every flavour, held by one side and waited for by the other, before and after another server has them.
 
 use std::time::Duration;
 
 use distlock::Guard;
-use distlock_support::Node;
+use distlock_support::Admin;
 use distlock_support::agent::{Call, JavaLock, Kind, monotonic_ns};
-use distlock_support::cluster::key_in;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::{Shared, answered, came_to_nothing, flavour};
 use crate::rig::{replied, soon, until, wait_for_lock};
+use crate::sides::{Sides, answered, came_to_nothing, flavour};
+
+/// Where locks are for now, for both sides.
+pub trait Spot {
+    fn sides(&self) -> &Sides;
+
+    /// Of the server that has them.
+    fn admin(&self) -> &Admin;
+
+    /// A name of this beginning.
+    fn name(&self, prefix: &str) -> String;
+
+    /// Waits until somebody listens for the release of this lock.
+    async fn listened_to(&self, name: &str);
+}
 
 /// Those whose holder is alone.
 const ALONE: [Kind; 5] = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Fenced, Kind::Spin];
@@ -23,17 +36,18 @@ pub struct HeldByJava {
 }
 
 impl HeldByJava {
-    /// One of each flavour, all at this node.
-    pub async fn at(shared: &Shared, node: &Node, slot: u16, prefix: &str) -> Self {
+    /// One of each flavour, all at this spot.
+    pub async fn at(spot: &impl Spot, prefix: &str) -> Self {
+        let shared = spot.sides();
         let mut locks = Vec::new();
         for (thread, kind) in ALONE.into_iter().enumerate() {
-            let name = key_in(slot, &format!("{prefix}:{kind:?}:"));
+            let name = spot.name(&format!("{prefix}:{kind:?}:"));
             let java = shared.java.at(kind, &name, 1 + i64::try_from(thread).expect("a few"));
             replied(java.lock()).await;
             let waiter = wait_for_lock(shared.ours.lock(flavour(kind), &name));
             shared.waits(locks.len() + 1).await;
             if kind != Kind::Spin {
-                shared.listened_to(node, &name, 1).await;
+                spot.listened_to(&name).await;
             }
             locks.push((kind, name, java, waiter));
         }
@@ -41,14 +55,15 @@ impl HeldByJava {
     }
 
     /// They are held as before, and renewed where they are now.
-    pub async fn are_kept(&self, shared: &Shared, node: &Node) {
+    pub async fn are_kept(&self, spot: &impl Spot) {
+        let shared = spot.sides();
         for (kind, name, java, waiter) in &self.locks {
             let is_held = answered(async || java.start("is_held", json!({})).await).await;
             assert_eq!(is_held.value, true, "{kind:?} is lost");
             assert!(!shared.is_free_for_us(*kind, name).await, "{kind:?}: we are in beside Java");
             assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: two threads of Java's are in");
             assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
-            renewed(node, name).await;
+            renewed(spot.admin(), name).await;
             assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
         }
     }
@@ -69,30 +84,32 @@ pub struct HeldByUs {
 }
 
 impl HeldByUs {
-    pub async fn at(shared: &Shared, node: &Node, slot: u16, prefix: &str) -> Self {
+    pub async fn at(spot: &impl Spot, prefix: &str) -> Self {
+        let shared = spot.sides();
         let mut locks = Vec::new();
         for (thread, kind) in ALONE.into_iter().enumerate() {
-            let name = key_in(slot, &format!("{prefix}:{kind:?}:"));
+            let name = spot.name(&format!("{prefix}:{kind:?}:"));
             let guard = shared.lock(kind, &name).await;
-            let before = node.admin().calls("evalsha").await;
+            let before = spot.admin().calls("evalsha").await;
             let java = shared.java.at(kind, &name, 11 + i64::try_from(thread).expect("a few"));
             let waiter = java.start_lock();
             if kind == Kind::Spin {
-                until("a question", async || node.admin().calls("evalsha").await > before).await;
+                until("a question", async || spot.admin().calls("evalsha").await > before).await;
             } else {
-                shared.listened_to(node, &name, 1).await;
+                spot.listened_to(&name).await;
             }
             locks.push((kind, name, guard, waiter, java));
         }
         Self { locks }
     }
 
-    pub async fn are_kept(&mut self, shared: &Shared, node: &Node) {
+    pub async fn are_kept(&mut self, spot: &impl Spot) {
+        let shared = spot.sides();
         assert_eq!(shared.ours.renew_now().await.lost, 0);
         for (kind, name, guard, waiter, java) in &mut self.locks {
             assert!(guard.is_held(), "{kind:?} is lost");
             assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: Java is in beside us");
-            renewed(node, name).await;
+            renewed(spot.admin(), name).await;
             match waiter.within(Duration::ZERO).await {
                 None => {}
                 Some(answer) if came_to_nothing(&answer) => {
@@ -126,10 +143,10 @@ fn woken(what: &str, from: u64, had: u64, within: Duration) {
 }
 
 /// Waits until what is left of a lock's lease has grown.
-async fn renewed(node: &Node, name: &str) {
+async fn renewed(admin: &Admin, name: &str) {
     let left = std::cell::Cell::new(i64::MAX);
     let is_longer = async || {
-        let now = node.admin().pttl(name).await;
+        let now = admin.pttl(name).await;
         now > left.replace(now)
     };
     until(&format!("a renewal of {name}"), is_longer).await;

@@ -1,0 +1,109 @@
+//! A client of each side, at servers that both share: what one of them asks, and who keeps whom out.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Flavour, Guard};
+use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply};
+use serde_json::json;
+
+use crate::rig::{SOON, connect, ms, replied, soon, until_is};
+
+/// Who holds, and who is kept out by that. The last one looks for itself, all others are told.
+pub const RIVALS: [(Kind, Kind); 7] = [
+    (Kind::Reentrant, Kind::Reentrant),
+    (Kind::Fair, Kind::Fair),
+    (Kind::Write, Kind::Write),
+    (Kind::Write, Kind::Read),
+    (Kind::Read, Kind::Write),
+    (Kind::Fenced, Kind::Fenced),
+    (Kind::Spin, Kind::Spin),
+];
+
+pub fn announced() -> impl Iterator<Item = (Kind, Kind)> {
+    RIVALS.into_iter().filter(|(held, _)| *held != Kind::Spin)
+}
+
+pub fn flavour(kind: Kind) -> Flavour {
+    match kind {
+        Kind::Fair => Flavour::Fair,
+        Kind::Read => Flavour::Read,
+        Kind::Write => Flavour::Write,
+        Kind::Spin => Flavour::Spin,
+        Kind::Fenced => Flavour::Fenced,
+        _ => Flavour::Reentrant,
+    }
+}
+
+/// So long that Redisson, whose watchdog does not try again before its next round, may fail twice while primaries change.
+pub const PATIENT: Duration = Duration::from_secs(12);
+
+/// A client of Java's, and one of ours.
+pub struct Sides {
+    pub java: Agent,
+    pub ours: Client,
+    pub version: String,
+}
+
+impl Sides {
+    pub async fn start(version: &str, url: &str, watchdog: Option<Duration>) -> Self {
+        let java = Agent::start(url, AgentOptions { watchdog, ..AgentOptions::version(version) }).await;
+        let builder = bed::builder(url).poll_cap(Duration::from_secs(60));
+        let builder = builder.subscription_linger(ms(300)).take_turns(false);
+        let ours = connect(match watchdog {
+            Some(watchdog) => builder.watchdog(watchdog).command_timeout(watchdog / 3),
+            None => builder,
+        })
+        .await;
+        Self { java, ours, version: version.to_owned() }
+    }
+
+    pub async fn lock(&self, kind: Kind, name: &str) -> Guard {
+        soon(self.ours.lock(flavour(kind), name).lock()).await.expect("a free lock")
+    }
+
+    pub async fn is_free_for_us(&self, kind: Kind, name: &str) -> bool {
+        let taken = soon(self.ours.lock(flavour(kind), name).try_lock()).await.expect("an answer");
+        let Some(guard) = taken else { return false };
+        guard.unlock().await.expect("a lock held");
+        true
+    }
+
+    pub async fn is_free_for_java(&self, kind: Kind, name: &str) -> bool {
+        let java = self.java.at(kind, name, 77);
+        let is_free = answered(async || java.start("try_lock", json!({})).await).await.value == true;
+        if is_free {
+            replied(java.unlock()).await;
+        }
+        is_free
+    }
+
+    pub async fn waits(&self, waiters: usize) {
+        let stats = async || self.ours.stats();
+        until_is("waiters of ours", stats, |stats| stats.waiting == waiters).await;
+    }
+
+    /// Our client leaves; Java's is left to be killed when its traces have been looked for.
+    pub async fn end(&self) {
+        self.waits(0).await;
+        self.ours.shutdown(SOON).await.expect("a shutdown in time");
+    }
+}
+
+/// What Redisson says of a question that came to nothing: it was closing the connection to an old primary just then, or had a
+/// slot between two primaries, or the old one broke off the WAIT behind a look at what is held.
+pub fn came_to_nothing(answer: &CallResult) -> bool {
+    pub const SAID: [&str; 3] = ["RedisClient is shutdown", "hasn't been discovered yet", "UNBLOCKED"];
+    answer.as_ref().is_err_and(|error| SAID.iter().any(|said| error.message.contains(said)))
+}
+
+/// The answer of Java's to a question that is asked once more where it came to nothing.
+pub async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
+    let end = Instant::now() + SOON;
+    loop {
+        let answer = soon(ask()).await;
+        if !came_to_nothing(&answer) || Instant::now() > end {
+            return answer.expect("an answer");
+        }
+        tokio::time::sleep(ms(20)).await;
+    }
+}

@@ -1,0 +1,81 @@
+//! What is wrong is said when a client connects.
+
+use distlock::{Client, Error};
+use distlock_support::{RedisServer, Replicas, ReplicasOptions, SentinelsOptions};
+
+use crate::{Sentinels, client, end, lock, ms, secs, sentinels};
+
+async fn refused(url: &str) -> Error {
+    match bed::builder(url).connect_timeout(secs(2)).connect().await {
+        Ok(_) => panic!("connected to {url}"),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_sentinel_of_the_name_is_told() {
+    let bed = sentinels().await;
+    let url = bed.url();
+    let error = refused(&url.replace("/locks", "/other")).await;
+    assert!(matches!(&error, Error::Config { what } if what.contains("\"other\"")), "{error}");
+    let server = bed.server(0).addr();
+    let error = refused(&format!("redis-sentinel://{server}/locks")).await;
+    assert!(matches!(&error, Error::Config { what } if what.contains("is no sentinel")), "{error}");
+    // The other way round.
+    let sentinel = bed.sentinel(0).addr();
+    let error = refused(&format!("redis-replicated://{sentinel}")).await;
+    assert!(matches!(&error, Error::Connection { message, .. } if message.contains("is no primary")), "{error}");
+    let error = refused("redis-sentinel://127.0.0.1:1,127.0.0.1:2/locks").await;
+    assert!(matches!(error, Error::Connection { .. } | Error::Timeout { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn sentinels_that_are_away_are_done_without() {
+    let bed = sentinels().await;
+    bed.sentinel(0).kill();
+    bed.sentinel(1).kill();
+    let one = client(&bed.url()).await;
+    lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
+    // The last one as well: whoever is the primary stays it.
+    bed.sentinel(2).kill();
+    tokio::time::sleep(ms(300)).await;
+    lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
+    end(one).await;
+    bed.sentinel(1).restart();
+    let one = client(&bed.url()).await;
+    end(one).await;
+}
+
+#[tokio::test]
+async fn logins_of_sentinels_and_of_servers_are_their_own() {
+    let servers = ReplicasOptions::default().replicas(1).password("of-servers");
+    let bed = Sentinels::start(SentinelsOptions::default().servers(servers).user("watcher", "of-sentinels")).await;
+    let url = bed.url();
+    let with = |user: &str, password: &str| {
+        bed::builder(&url).connect_timeout(secs(2)).sentinel_username(user).sentinel_password(password)
+    };
+    let one = with("watcher", "of-sentinels").connect().await.unwrap();
+    lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
+    end(one).await;
+    for builder in [bed::builder(&url).connect_timeout(secs(2)), with("watcher", "of-servers")] {
+        let shown = format!("{builder:?}");
+        assert!(!shown.contains("of-servers") && !shown.contains("of-sentinels"), "{shown}");
+        let Err(error) = builder.connect().await else { panic!("connected") };
+        assert!(matches!(&error, Error::Server { .. }), "{error:?}");
+        let shown = format!("{error:?} {error}");
+        assert!(!shown.contains("of-servers") && !shown.contains("of-sentinels"), "{shown}");
+    }
+    let Err(error) = with("watcher", "of-sentinels").password("wrong one").connect().await else { panic!("connected") };
+    assert!(matches!(&error, Error::Server { message } if message.contains("WRONGPASS")), "{error:?}");
+}
+
+#[tokio::test]
+async fn servers_of_which_none_is_a_primary_are_refused() {
+    let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
+    let replica = servers.node(1).addr();
+    let error = refused(&format!("redis-replicated://{replica}")).await;
+    assert!(matches!(&error, Error::Connection { message, .. } if message.contains("is no primary")), "{error}");
+    let alone = RedisServer::start();
+    let one = Client::connect(&alone.url().replace("redis://", "redis-replicated://")).await.unwrap();
+    end(one).await;
+}
