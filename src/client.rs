@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Options, Prefer, Secret, Sharded};
+use crate::config::{Options, Prefer, Secret, Sharded, Tls};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
@@ -21,6 +21,8 @@ use crate::transport::direct::Direct;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
 use crate::world::{Machine, World};
+
+mod secure;
 
 /// A connection to one Redis or Valkey server, or to a cluster, and all that its locks share: the connections, the renewal scheduler, the
 /// registry of waiters. Cheap to clone.
@@ -56,6 +58,7 @@ impl Client {
             options: Options::default(),
             address_map: Arc::default(),
             sentinel_login: Login::default(),
+            sentinel_tls: None,
             scan_interval: None,
             direct: false,
         }
@@ -228,6 +231,7 @@ pub struct Builder {
     options: Options,
     address_map: Arc<HashMap<String, String>>,
     sentinel_login: Login,
+    sentinel_tls: Option<Tls>,
     /// None: the default of the servers' kind.
     scan_interval: Option<Duration>,
     direct: bool,
@@ -310,18 +314,6 @@ impl Builder {
         self
     }
 
-    /// Log in to sentinels as this user. Defaults to none: the login in the URL is that of the servers which they look after.
-    pub fn sentinel_username(mut self, username: impl Into<String>) -> Self {
-        self.sentinel_login.username = Some(Secret(username.into()));
-        self
-    }
-
-    /// Log in to sentinels with this password. Defaults to none.
-    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
-        self.sentinel_login.password = Some(Secret(password.into()));
-        self
-    }
-
     /// Put before every name, as a Redisson `NameMapper` would. Defaults to nothing.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.options.name_prefix = prefix.into();
@@ -360,8 +352,8 @@ impl Builder {
     }
 
     /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a command,
-    /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS
-    /// (`rediss://`) it is fred all the same. Defaults to false.
+    /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS by the platform's
+    /// library (feature `native-tls`) it is fred all the same. Defaults to false.
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
@@ -382,7 +374,7 @@ impl Builder {
                 format!(" {}:{}", word(username), word(password))
             }
         };
-        let Endpoint { url, username, password, database } = &self.target;
+        let Endpoint { url, username, password, database, .. } = &self.target;
         let database = database.map(|database| format!(" /{database}")).unwrap_or_default();
         let of_sentinels = login(&self.sentinel_login.username, &self.sentinel_login.password);
         format!("{}{}{database}{of_sentinels}", url.0, login(username, password))
@@ -403,6 +395,9 @@ impl Builder {
         if is_cluster && self.target.database.is_some_and(|database| database != 0) {
             return Err(Error::config("a cluster has database 0 alone: set no other"));
         }
+        if let Some(tls) = &self.sentinel_tls {
+            tls.check(url.scheme)?;
+        }
         let (login, database) = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
         let mut options = self.options.clone();
         if let (None, false) = (self.scan_interval, is_cluster) {
@@ -412,7 +407,9 @@ impl Builder {
             scheme: url.scheme,
             login,
             database: database.filter(|_| !is_cluster),
+            tls: self.target.tls.clone(),
             sentinel_login: self.sentinel_login.clone(),
+            sentinel_tls: self.sentinel_tls.clone().or_else(|| self.target.tls.clone()),
             options: options.clone(),
             address_map: Arc::clone(&self.address_map),
             direct: self.direct,

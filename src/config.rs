@@ -5,6 +5,14 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
+mod credentials;
+mod tls;
+
+pub use credentials::Credentials;
+pub(crate) use credentials::Provider;
+pub use tls::Tls;
+pub(crate) use tls::{BUILT_IN, not_built_in};
+
 /// The longest lease that is sent: ten years. Redis itself overflows at some 292 million.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 

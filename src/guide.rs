@@ -32,3 +32,6 @@ pub mod configuration {}
 
 #[doc = include_str!("../docs/redisson-yaml.md")]
 pub mod redisson_yaml {}
+
+#[doc = include_str!("../docs/tls.md")]
+pub mod tls {}

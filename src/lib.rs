@@ -91,7 +91,7 @@ mod world;
 pub use acquire::Acquire;
 pub use capabilities::Capabilities;
 pub use client::{Builder, Client, Renewed, Stats};
-pub use config::{Backoff, Options, Prefer, Sharded};
+pub use config::{Backoff, Credentials, Options, Prefer, Sharded, Tls};
 pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;

@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::client::{Builder, Client};
+use crate::config::Tls;
 use crate::error::Result;
 
 /// Reads Redisson's configuration in YAML: what `Config.fromYAML` of Redisson 3.52 and 4.x reads, and spellings of before.
@@ -48,6 +49,7 @@ use crate::error::Result;
 pub struct RedissonYaml {
     lenient: bool,
     name_prefix: Option<String>,
+    tls: Option<Tls>,
     variables: Option<HashMap<String, String>>,
 }
 
@@ -74,6 +76,14 @@ impl RedissonYaml {
         self
     }
 
+    /// How TLS is spoken, instead of the file's `sslTruststore`, `sslKeystore` and what else names Java's certificates, which is not
+    /// read here; with this it is left alone. Certificates in PEM: `openssl pkcs12`, or `keytool -exportcert -rfc`, write such.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Put these in place of `${NAME}`, and nothing of this process's environment. Redisson knows Java's system properties beside that.
     #[must_use]
     pub fn variables<K: Into<String>, V: Into<String>>(mut self, variables: impl IntoIterator<Item = (K, V)>) -> Self {
@@ -91,7 +101,7 @@ impl RedissonYaml {
             Some(variables) => variables.get(name).cloned(),
             None => std::env::var(name).ok(),
         };
-        let config = read::read(text, self.lenient, self.name_prefix.as_deref(), &set)?;
+        let config = read::read(text, self, &set)?;
         for LeftOut { path, line, why, .. } in &config.left_out {
             tracing::warn!(option = %path, line, why = %why, "an option of Redisson's configuration was not taken over");
         }
@@ -102,10 +112,11 @@ impl RedissonYaml {
 impl fmt::Debug for RedissonYaml {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Variables are secrets, often.
-        let Self { lenient, name_prefix, variables: _ } = self;
+        let Self { lenient, name_prefix, tls, variables: _ } = self;
         f.debug_struct("RedissonYaml")
             .field("lenient", lenient)
             .field("name_prefix", name_prefix)
+            .field("tls", tls)
             .finish_non_exhaustive()
     }
 }

@@ -1,14 +1,13 @@
 //! From the text to a builder.
 
-use std::ops::Range;
-
 use super::address::{Place, Server};
 use super::table::{self, Fate, ROOT, SECTIONS};
 use super::take::{Login, Taken, Why};
 use super::tree::{self, Fault, Kind, Node, Pair};
 use super::variables::Filled;
-use super::{LeftOut, RedissonConfig};
+use super::{LeftOut, RedissonConfig, RedissonYaml};
 use crate::client::{Builder, Client};
+use crate::config::Tls;
 use crate::error::{Error, Result};
 
 /// A text with where its lines are.
@@ -48,8 +47,7 @@ struct Problem {
 /// Reads one text.
 pub(super) fn read(
     text: &str,
-    is_lenient: bool,
-    name_prefix: Option<&str>,
+    told: &RedissonYaml,
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<RedissonConfig> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -62,8 +60,10 @@ pub(super) fn read(
         return Err(too_long());
     }
     let root = tree::read(&source.filled.text).map_err(|Fault { at, what }| source.error(at, &what))?;
-    let mut reading = Reading { source: &source, taken: Taken::default(), problems: Vec::new(), of_tls: Vec::new() };
-    reading.taken.told_prefix = name_prefix.map(str::to_owned);
+    let mut reading =
+        Reading { source: &source, taken: Taken::default(), problems: Vec::new(), of_tls: Vec::new(), tls: None };
+    reading.taken.told_prefix = told.name_prefix.clone();
+    reading.tls = told.tls.clone();
     let builder = reading.all(&root).map_err(|Problem { at, path, why }| {
         source.error(at, &if path.is_empty() { why } else { format!("{path}: {why}") })
     })?;
@@ -71,7 +71,7 @@ pub(super) fn read(
     problems.sort_by_key(|problem| problem.at);
     let left_out: Vec<_> =
         problems.into_iter().map(|problem| source.left_out(problem.at, &problem.path, problem.why)).collect();
-    if !left_out.is_empty() && !is_lenient {
+    if !left_out.is_empty() && !told.lenient {
         let all: Vec<_> = left_out.iter().map(ToString::to_string).collect();
         return Err(Error::config(format!(
             "Redisson's configuration has what cannot be taken over: {}. Take it out, or read leniently (RedissonYaml::lenient) to go \
@@ -88,6 +88,8 @@ struct Reading<'a> {
     problems: Vec<Problem>,
     /// Those that only matter over TLS.
     of_tls: Vec<Problem>,
+    /// How TLS is spoken instead of by Java's certificates.
+    tls: Option<Tls>,
 }
 
 impl Reading<'_> {
@@ -130,19 +132,19 @@ impl Reading<'_> {
             let why = "a prefix of names was told to the reader, and the file has no nameMapper: Java puts nothing before its names";
             return Err(wrong(pair.at.start, "nameMapper", why));
         }
-        self.fit_timeout();
+        self.fit_timeout(&pair.key);
         let builder = self.builder(section, pair, login)?;
         Ok(builder)
     }
 
     /// A time for a command has to fit into the watchdog three times.
-    fn fit_timeout(&mut self) {
+    fn fit_timeout(&mut self, section: &str) {
         let options = &mut self.taken.options;
         let most = options.watchdog / 3;
         if options.command_timeout <= most {
             return;
         }
-        let Some(at) = self.taken.timeout_at.clone() else {
+        let Some(at) = self.taken.timeout_at else {
             // Redisson's default, with a short watchdog.
             options.command_timeout = most;
             return;
@@ -153,11 +155,7 @@ impl Reading<'_> {
             options.command_timeout, options.watchdog
         );
         options.command_timeout = most;
-        self.problem(at, "timeout", why);
-    }
-
-    fn problem(&mut self, at: Range<usize>, path: &str, why: String) {
-        self.problems.push(Problem { at: at.start, path: path.to_owned(), why });
+        self.problems.push(Problem { at, path: format!("{section}.timeout"), why });
     }
 
     fn option(&mut self, section: u8, parent: &str, pair: &Pair) -> Result<(), Problem> {
@@ -175,8 +173,9 @@ impl Reading<'_> {
                 Ok(())
             }
             Some(Fate::Ignore) => Ok(()),
-            Some(Fate::RefuseTls(_)) if is_null(value) => Ok(()),
-            Some(Fate::RefuseTls(why)) => {
+            Some(Fate::Certificates) if self.tls.is_some() || is_null(value) => Ok(()),
+            Some(Fate::Certificates) => {
+                let why = "Java's stores of certificates are not read here: tell the reader of files in PEM (RedissonYaml::tls)";
                 self.of_tls.push(Problem { at, path, why: why.to_owned() });
                 Ok(())
             }
@@ -271,6 +270,9 @@ impl Reading<'_> {
         let mut builder = Client::builder(&url).options(options).address_map(taken.address_map);
         if let Some(interval) = taken.scan_interval {
             builder = builder.scan_interval(interval);
+        }
+        if let Some(tls) = self.tls.take() {
+            builder = builder.tls(tls);
         }
         if let Some(database) = taken.database {
             builder = builder.database(database);

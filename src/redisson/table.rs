@@ -32,14 +32,11 @@ pub(super) enum Fate {
     Take(fn(&mut Taken, &Node) -> Result<(), Why>),
     /// It means nothing here, and locks are the same without it.
     Ignore,
-    /// It cannot be taken over, unless it is null, and that only matters over TLS.
-    RefuseTls(&'static str),
+    /// It names certificates in a form that is not read here. Null, without TLS, or where these were told otherwise, that is nothing.
+    Certificates,
 }
 
-use Fate::{Ignore, RefuseTls, Take};
-
-const STORES: &str = "Java's stores of certificates are not read here: set PEM files instead";
-const OBJECTS: &str = "it names Java code, which cannot run here";
+use Fate::{Certificates, Ignore, Take};
 
 /// Every option that Redisson 3.52 or 4.7 knows, or one before them knew.
 #[rustfmt::skip]
@@ -86,14 +83,14 @@ pub(super) const OPTIONS: &[(&str, u8, Fate)] = &[
     ("sslVerificationMode", BOTH, Take(take::ssl_verification)),
     ("sslProtocols", BOTH, Take(take::ssl_protocols)),
     ("sslProvider", BOTH, Ignore),
-    ("sslTruststore", BOTH, RefuseTls(STORES)),
+    ("sslTruststore", BOTH, Certificates),
     ("sslTruststorePassword", BOTH, Ignore),
-    ("sslKeystore", BOTH, RefuseTls(STORES)),
+    ("sslKeystore", BOTH, Certificates),
     ("sslKeystorePassword", BOTH, Ignore),
     ("sslKeystoreType", BOTH, Ignore),
-    ("sslCiphers", BOTH, RefuseTls("which ciphers may be used cannot be said here")),
-    ("sslTrustManagerFactory", BOTH, RefuseTls(OBJECTS)),
-    ("sslKeyManagerFactory", BOTH, RefuseTls(OBJECTS)),
+    ("sslCiphers", BOTH, Take(take::ssl_ciphers)),
+    ("sslTrustManagerFactory", BOTH, Certificates),
+    ("sslKeyManagerFactory", BOTH, Certificates),
     ("tcpKeepAliveCount", BOTH, Ignore),
     ("tcpKeepAliveIdle", BOTH, Ignore),
     ("tcpKeepAliveInterval", BOTH, Ignore),
@@ -107,12 +104,12 @@ pub(super) const OPTIONS: &[(&str, u8, Fate)] = &[
     ("retryAttempts", SERVERS, Take(take::retry_attempts)),
     ("retryInterval", SERVERS, Take(take::retry_interval)),
     ("retryDelay", SERVERS, Take(take::retry_delay)),
+    ("clientName", SERVERS, Take(take::client_name)),
     ("sslEnableEndpointIdentification", SERVERS, Take(take::ssl_identification)),
     ("reconnectionDelay", SERVERS, Ignore),
     ("subscriptionsPerConnection", SERVERS, Ignore),
     ("subscriptionConnectionPoolSize", SERVERS, Ignore),
     ("subscriptionConnectionMinimumIdleSize", SERVERS, Ignore),
-    ("clientName", SERVERS, Ignore),
     ("idleConnectionTimeout", SERVERS, Ignore),
     ("keepAlive", SERVERS, Ignore),
     ("dnsMonitoringInterval", SERVERS, Ignore),

@@ -1,7 +1,6 @@
 //! Taking over single options.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::time::Duration;
 
 use super::address::{self, Place, Server};
@@ -47,7 +46,7 @@ pub(super) struct Taken {
     pub(super) check_synced: Option<bool>,
     pub(super) sync_timeout: Option<Duration>,
     /// Where the time for a command stands, which has to fit into the watchdog.
-    pub(super) timeout_at: Option<Range<usize>>,
+    pub(super) timeout_at: Option<usize>,
     /// A mapper of names stands there, and what it does was told.
     pub(super) is_mapped: bool,
     /// What the mapper of names puts before them, as the caller says.
@@ -182,6 +181,13 @@ pub(super) fn ssl_identification(_: &mut Taken, node: &Node) -> Taking {
     if value::truth(node)? { Ok(()) } else { Err(Why::CannotOverTls(VERIFIED.to_owned())) }
 }
 
+pub(super) fn ssl_ciphers(_: &mut Taken, node: &Node) -> Taking {
+    if is_class(node, "") {
+        return Ok(());
+    }
+    Err(Why::CannotOverTls("which ciphers may be used cannot be said here".to_owned()))
+}
+
 /// Those that are spoken here may be named.
 pub(super) fn ssl_protocols(_: &mut Taken, node: &Node) -> Taking {
     let spoken = |name: Option<&str>| matches!(name, None | Some("TLSv1.2" | "TLSv1.3"));
@@ -197,7 +203,7 @@ pub(super) fn ssl_protocols(_: &mut Taken, node: &Node) -> Taking {
 
 pub(super) fn timeout(taken: &mut Taken, node: &Node) -> Taking {
     taken.options.command_timeout = span(node, MS)?;
-    taken.timeout_at = Some(node.at.clone());
+    taken.timeout_at = Some(node.at.start);
     Ok(())
 }
 
@@ -216,6 +222,15 @@ pub(super) fn ping_interval(taken: &mut Taken, node: &Node) -> Taking {
     if value::integer(node)? != 0 {
         taken.options.ping_interval = span(node, 10 * MS)?;
     }
+    Ok(())
+}
+
+pub(super) fn client_name(taken: &mut Taken, node: &Node) -> Taking {
+    let name = value::text(node)?.unwrap_or_default();
+    if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Why::Cannot("servers refuse names with a space in them, or what is no printable ASCII".to_owned()));
+    }
+    name.clone_into(&mut taken.options.client_name);
     Ok(())
 }
 

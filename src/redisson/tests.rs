@@ -142,7 +142,7 @@ nonsense: 1
         "line 3, column 24: singleServerConfig.sslVerificationMode: certificates are verified",
         "line 4, column 18: singleServerConfig.sslTruststore: Java's stores",
         "line 5, column 18: singleServerConfig.commandMapper",
-        "line 6, column 12: timeout: a command's 20s are more than a third",
+        "line 6, column 12: singleServerConfig.timeout: a command's 20s are more than a third",
         "line 7, column 1: nonsense: Redisson has no such option",
     ] {
         assert!(what.contains(part), "{part}: {what}");
@@ -151,6 +151,9 @@ nonsense: 1
     let lines: Vec<_> = read.left_out().iter().map(|left| left.line).collect();
     assert_eq!(lines, [3, 4, 5, 6, 7]);
     assert_eq!(read.builder.in_force().command_timeout, Duration::from_secs(10));
+    // Where it is told of certificates, those of Java are none of its business.
+    let told = reader().tls(crate::Tls::new().ca_file("ca.pem")).lenient(true).read(yaml).unwrap();
+    assert_eq!(told.left_out().iter().map(|left| left.line).collect::<Vec<_>>(), [3, 5, 6, 7]);
     // Without TLS these mean nothing.
     let plain = yaml.replace("rediss:", "redis:").replace("nonsense: 1\n", "");
     assert_eq!(reader().lenient(true).read(&plain).unwrap().left_out().len(), 2);

@@ -14,7 +14,7 @@ use serde::de::value::{Error as ValueError, MapDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::client::{Builder, Client};
-use crate::config::{Options, Secret};
+use crate::config::{Options, Secret, Tls};
 use crate::error::{Error, Result};
 use variable::Variable;
 
@@ -22,7 +22,8 @@ use variable::Variable;
 /// [environment](Self::from_env).
 ///
 /// All names stand side by side, and are those of the methods of [`Builder`]: `url`, which is needed, `username`, `password`, `database`,
-/// `sentinel_username`, `sentinel_password`, `address_map` (a map), `direct`, and every field of [`Options`]. Times are `"30s"`,
+/// `sentinel_username`, `sentinel_password`, `address_map` (a map), `direct`, and for [`Tls`] `tls_ca_file`, `tls_client_certificate`,
+/// `tls_client_key` and `tls_server_name`; beside them every field of [`Options`]. Times are `"30s"`,
 /// `"250ms"`, `"1m 30s"`, or numbers of milliseconds. Unknown names are refused, and so are values out of the bounds that [`Options`]
 /// tells. [`guide::configuration`](crate::guide::configuration) has examples.
 ///
@@ -46,6 +47,7 @@ pub struct Settings {
     database: Option<u8>,
     sentinel_username: Option<String>,
     sentinel_password: Option<Secret>,
+    tls: Option<Tls>,
     address_map: HashMap<String, String>,
     direct: bool,
     options: Options,
@@ -100,6 +102,9 @@ impl Settings {
         if let Some(password) = self.password {
             builder = builder.password(password.0);
         }
+        if let Some(tls) = self.tls {
+            builder = builder.tls(tls);
+        }
         if let Some(database) = self.database {
             builder = builder.database(database);
         }
@@ -115,12 +120,13 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url, username, database, sentinel_username, address_map, direct, options, .. } = self;
+        let Self { url, username, database, sentinel_username, tls, address_map, direct, options, .. } = self;
         f.debug_struct("Settings")
             .field("url", &without_password(&url.0))
             .field("username", username)
             .field("database", database)
             .field("sentinel_username", sentinel_username)
+            .field("tls", tls)
             .field("address_map", address_map)
             .field("direct", direct)
             .field("options", options)

@@ -1,10 +1,12 @@
 //! What stands in a file: every value may be missing.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::value::{Field, Map, Plain, Span, Spans};
 use super::{Settings, without_password};
-use crate::config::{Options, Prefer, Secret, Sharded};
+use crate::config::{Options, Prefer, Secret, Sharded, Tls};
 use crate::error::{Error, Result};
 
 /// Every option, and as what it stands in a file.
@@ -30,6 +32,7 @@ macro_rules! with_options {
             hold_back: Span,
             pool_size: Plain<usize>,
             name_prefix: String,
+            client_name: String,
             script_cache: Plain<bool>,
             coalesce: Plain<bool>,
             scan_interval: Span,
@@ -82,6 +85,14 @@ macro_rules! structs {
             #[serde(skip_serializing)]
             sentinel_password: Option<Secret>,
             #[serde(skip_serializing_if = "Option::is_none")]
+            tls_ca_file: Option<PathBuf>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tls_client_certificate: Option<PathBuf>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tls_client_key: Option<PathBuf>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tls_server_name: Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
             direct: Option<Plain<bool>>,
             $(#[serde(skip_serializing_if = "Option::is_none")] $field: Option<$type>,)*
             // Last, since TOML has tables behind values.
@@ -92,7 +103,9 @@ macro_rules! structs {
         impl RawSettings {
             pub(super) fn of(settings: &Settings) -> Self {
                 let RawOptions { $($field,)* } = RawOptions::of(&settings.options);
-                let Settings { url, username, database, sentinel_username, address_map, direct, .. } = settings;
+                let Settings { url, username, database, sentinel_username, tls, address_map, direct, .. } = settings;
+                let Tls { ca_file, client_certificate, server_name } = tls.clone().unwrap_or_default();
+                let (tls_client_certificate, tls_client_key) = client_certificate.unzip();
                 Self {
                     url: Some(url.clone()),
                     username: username.clone(),
@@ -100,6 +113,10 @@ macro_rules! structs {
                     database: database.as_ref().map(Field::of),
                     sentinel_username: sentinel_username.clone(),
                     sentinel_password: None,
+                    tls_ca_file: ca_file,
+                    tls_client_certificate,
+                    tls_client_key,
+                    tls_server_name: server_name,
                     direct: Some(Field::of(direct)),
                     $($field,)*
                     address_map: (!address_map.is_empty()).then(|| Map(address_map.clone())),
@@ -108,8 +125,15 @@ macro_rules! structs {
 
             pub(super) fn read(self) -> Result<Settings> {
                 let url = self.url.ok_or_else(|| Error::config("the url is missing, such as redis://localhost:6379"))?;
+                let client_certificate = match (self.tls_client_certificate, self.tls_client_key) {
+                    (Some(certificate), Some(key)) => Some((certificate, key)),
+                    (None, None) => None,
+                    _ => return Err(Error::config("tls_client_certificate and tls_client_key go together: both, or none")),
+                };
+                let tls = Tls { ca_file: self.tls_ca_file, client_certificate, server_name: self.tls_server_name };
                 Ok(Settings {
                     url,
+                    tls: (tls != Tls::default()).then_some(tls),
                     username: self.username,
                     password: self.password,
                     database: self.database.map(Field::value),

@@ -7,6 +7,9 @@ const TOML: &str = r#"
 url = "redis-sentinel://app:secret@s1,s2:26380/locks"
 database = 3
 sentinel_password = "secret"
+tls_ca_file = "/etc/ca.pem"
+tls_client_certificate = "cert.pem"
+tls_client_key = "key.pem"
 watchdog = "20s"
 watchdog_batch = 50
 command_timeout = 1500
@@ -24,6 +27,9 @@ const YAML: &str = r#"
 url: redis-sentinel://app:secret@s1,s2:26380/locks
 database: "3"
 sentinel_password: secret
+tls_ca_file: /etc/ca.pem
+tls_client_certificate: cert.pem
+tls_client_key: key.pem
 watchdog: 20s
 watchdog_batch: 50
 command_timeout: 1500
@@ -39,6 +45,9 @@ const VARIABLES: &[(&str, &str)] = &[
     ("APP_URL", "redis-sentinel://app:secret@s1,s2:26380/locks"),
     ("APP_DATABASE", "3"),
     ("APP_SENTINEL_PASSWORD", "secret"),
+    ("APP_TLS_CA_FILE", "/etc/ca.pem"),
+    ("APP_TLS_CLIENT_CERTIFICATE", "cert.pem"),
+    ("APP_TLS_CLIENT_KEY", "key.pem"),
     ("APP_WATCHDOG", "20s"),
     ("APP_WATCHDOG_BATCH", "50"),
     ("app_command_timeout", "1500"),
@@ -79,6 +88,7 @@ fn toml_yaml_json_and_the_environment_say_the_same() {
         assert_eq!((settings.database, settings.password.is_some(), settings.direct), (Some(3), false, false));
         assert_eq!(settings.sentinel_password.as_ref().unwrap().0, "secret");
         assert_eq!(settings.address_map.get("10.0.0.1:6379").map(String::as_str), Some("localhost:7000"));
+        assert_eq!(settings.tls, Some(Tls::new().ca_file("/etc/ca.pem").client_certificate("cert.pem", "key.pem")));
         let written = Options {
             watchdog: Duration::from_secs(20),
             watchdog_batch: 50,
@@ -113,7 +123,7 @@ fn what_is_written_is_read_again_without_secrets() {
         assert!(!text.contains("secret"), "{text}");
         assert_eq!(again.url.0, "redis-sentinel://app@s1,s2:26380/locks");
         assert_eq!(said(&again.options), said(&settings.options));
-        assert_eq!(again.address_map, settings.address_map);
+        assert_eq!((again.address_map, again.tls), (settings.address_map.clone(), settings.tls.clone()));
     }
     let options = Options { hold_back: Duration::from_micros(1_500), ..settings.options };
     let text = serde_json::to_string(&options).unwrap();
@@ -148,6 +158,7 @@ fn what_is_wrong_is_named_and_never_repeated() {
         ("prefer = 'both'", "unknown variant"),
         ("coalesce = 'perhaps'", "not the kind of value"),
         ("database = 256", "out of its bounds"),
+        ("tls_client_key = 'k'", "go together"),
         ("password = ['secret']", "a text"),
         ("password = 2.5", "fraction"),
         ("address_map = 'secret'", "pairs with an ="),

@@ -10,7 +10,7 @@ use super::Transport;
 use super::direct::Direct;
 use super::node::Node;
 use super::node::connect::Endpoint;
-use crate::config::{Options, Secret};
+use crate::config::{Options, Provider, Secret, Tls};
 use crate::error::Result;
 
 /// What a connection is for.
@@ -46,6 +46,8 @@ pub trait Connector: Send + Sync + fmt::Debug {
 pub(crate) struct Login {
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
+    /// Asked before each login, whose answer comes instead of both.
+    pub(crate) credentials: Option<Provider>,
 }
 
 /// Connects as a client was told to.
@@ -55,8 +57,11 @@ pub(crate) struct Dial {
     pub(crate) scheme: &'static str,
     pub(crate) login: Login,
     pub(crate) database: Option<u8>,
+    pub(crate) tls: Option<Tls>,
     /// As whom to connect to sentinels.
     pub(crate) sentinel_login: Login,
+    /// How sentinels speak TLS.
+    pub(crate) sentinel_tls: Option<Tls>,
     pub(crate) options: Options,
     /// Where servers are reached that call themselves otherwise.
     pub(crate) address_map: Arc<HashMap<String, String>>,
@@ -72,6 +77,8 @@ impl Connector for Dial {
             url: Secret(format!("{}://{address}", self.scheme)),
             username: login.username,
             password: login.password,
+            credentials: login.credentials,
+            tls: if is_sentinel { &self.sentinel_tls } else { &self.tls }.clone(),
             database: self.database.filter(|_| !is_sentinel),
         };
         let mut options = self.options.clone();

@@ -25,6 +25,7 @@ pub(crate) mod direct;
 pub(crate) mod node;
 mod outage;
 pub(crate) mod script;
+pub(crate) mod tls;
 pub(crate) mod undeclared;
 
 #[cfg(feature = "unstable-transport")]

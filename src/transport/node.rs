@@ -27,9 +27,9 @@ use subscriptions::Subscriptions;
 pub(crate) mod connect;
 mod connection;
 mod fault;
+mod login;
 mod messages;
 mod subscriptions;
-#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
 mod tls;
 mod together;
 

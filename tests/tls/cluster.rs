@@ -1,12 +1,16 @@
-//! `rediss-cluster://`: nodes that speak TLS with clients and among each other. Both transports are fred's here.
+//! `rediss-cluster://`: nodes that speak TLS with clients and among each other.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Builder, Client, Error, Flavour};
+use distlock::{Builder, Client, Credentials, Error, Flavour, Tls};
 use distlock_support::cluster::key_in;
 use distlock_support::{Cluster, ClusterOptions};
+use parking_lot::Mutex;
 
+use crate::pki::{Authority, When};
+use crate::rig::{BOTH, brisk, message, refusal};
 use crate::{certificates, have, url};
 
 /// A slot of each of three primaries.
@@ -142,5 +146,105 @@ async fn inner_refused() {
         let refused = builder.connect_timeout(secs(2)).connect().await;
         let Err(Error::Connection { message, .. }) = &refused else { panic!("{refused:?}") };
         assert!(message.to_lowercase().contains("cert"), "{message}");
+    }
+}
+
+/// Servers that know clients by their certificates, have one certificate for the name of the whole, and call themselves by addresses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_of_both_sides_and_a_name_for_the_whole() {
+    let authority = Authority::new("cluster");
+    authority.server("DNS:cluster.internal", When::Now);
+    let (certificate, key) = authority.sign("client-", "DNS:client", When::Now);
+    let options = ClusterOptions::default().primaries(3).replicas(0).config("tls-auth-clients yes");
+    let cluster = Cluster::start(options.tls(authority.folder())).await;
+    let trusted = authority.file("trusted.pem");
+    std::fs::copy(authority.file("ca.pem"), &trusted).unwrap();
+    let named = || Tls::new().ca_file(&trusted).server_name("cluster.internal");
+    let right = || named().client_certificate(&certificate, &key);
+    let stranger = Authority::new("stranger");
+    let (strange, strange_key) = stranger.sign("client-", "DNS:client", When::Now);
+    for direct in BOTH {
+        let builder = |tls: Tls| brisk(&cluster.url(), direct).tls(tls);
+        for (tls, part) in [
+            (named(), "asks for a client certificate"),
+            (named().client_certificate(&strange, &strange_key), "refuses the client certificate"),
+            (right().ca_file(stranger.file("ca.pem")), "an authority that is not trusted"),
+            (right().server_name("other"), "not for other, but for cluster.internal"),
+            (Tls::new().ca_file(&trusted), "not for 127.0.0.1, but for cluster.internal"),
+        ] {
+            let said = message(builder(tls)).await;
+            assert!(said.contains("TLS: ") && said.contains(part), "{said}");
+        }
+        let error = refusal(builder(right().ca_file(authority.file("none.pem")))).await;
+        assert!(matches!(&error, Error::Config { what } if what.contains("none.pem")), "{error:?}");
+
+        let (client, other) = (builder(right()).connect().await.unwrap(), builder(right()).connect().await.unwrap());
+        turns(&client, &other).await;
+
+        // What is trusted is replaced under it: told of every server, and healed.
+        let works = async |slot| client.reentrant(&key_in(slot, "again:")).try_lock().await;
+        std::fs::copy(stranger.file("ca.pem"), &trusted).unwrap();
+        for node in cluster.nodes() {
+            node.admin().client_kill_type("normal").await;
+            node.admin().client_kill_type("pubsub").await;
+        }
+        for slot in SLOTS {
+            let told = async || match works(slot).await {
+                Err(Error::Connection { message, .. }) => message.contains("an authority that is not trusted"),
+                _ => false,
+            };
+            bed::eventually("it is told", secs(30), told).await;
+        }
+        std::fs::copy(authority.file("ca.pem"), &trusted).unwrap();
+        for slot in SLOTS {
+            let heals = async || match works(slot).await {
+                Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
+                Err(_) => false,
+            };
+            bed::eventually("it is healed", secs(30), heals).await;
+        }
+        end([client, other]).await;
+    }
+}
+
+/// A password that changes on all servers at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_are_asked_for_by_each_server() {
+    let authority = Authority::new("cluster");
+    authority.server("IP:127.0.0.1", When::Now);
+    let cluster = Cluster::start(ClusterOptions::default().primaries(3).replicas(0).tls(authority.folder())).await;
+    let set = async |password: &str| {
+        for node in cluster.nodes() {
+            let rule = format!(">{password}");
+            let () =
+                node.admin().cmd(&["ACL", "SETUSER", "locks", "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
+        }
+    };
+    for direct in BOTH {
+        let token = Arc::new(Mutex::new("hunter2 of yesterday".to_owned()));
+        set("hunter2 of yesterday").await;
+        let provider = Arc::clone(&token);
+        let credentials = move || {
+            let password = provider.lock().clone();
+            async move { Ok::<_, std::io::Error>(Credentials::new("locks", password)) }
+        };
+        let builder = brisk(&cluster.url(), direct).tls(Tls::new().ca_file(authority.file("ca.pem")));
+        let builder = builder.credentials(credentials);
+        let (client, other) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
+        turns(&client, &other).await;
+        set("hunter2 of today").await;
+        *token.lock() = "hunter2 of today".to_owned();
+        for node in cluster.nodes() {
+            node.admin().client_kill_type("normal").await;
+            node.admin().client_kill_type("pubsub").await;
+        }
+        for slot in SLOTS {
+            let heals = async || match client.reentrant(&key_in(slot, "again:")).try_lock().await {
+                Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
+                Err(_) => false,
+            };
+            bed::eventually("it is healed", secs(30), heals).await;
+        }
+        end([client, other]).await;
     }
 }

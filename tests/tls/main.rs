@@ -4,15 +4,25 @@
 //! Which certificates are trusted is told by the environment, so each test runs a second one in a process of its own.
 
 mod cluster;
+mod credentials;
+mod ears;
+mod load;
+mod pki;
+mod rig;
+mod rotation;
+mod secrets;
+mod sentinel;
+mod wrong;
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Released};
 use distlock_support::RedisServer;
 use fred::rustls::crypto::CryptoProvider;
+use pki::openssl;
 use tempfile::TempDir;
 
 const URL: &str = "DISTLOCK_TEST_URL";
@@ -22,12 +32,6 @@ struct Secure {
     dir: TempDir,
     port: u16,
     _server: RedisServer,
-}
-
-fn openssl(dir: &Path, args: &str) {
-    let made = Command::new("openssl").args(args.split(' ')).current_dir(dir).stdin(Stdio::null()).output();
-    let made = made.expect("openssl is needed (./x test gets it)");
-    assert!(made.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// A folder with a certificate for these names, the authority that signed it, and another one.
@@ -56,6 +60,7 @@ fn have(trusted: &Path, url: &str, test: &str) {
         .output()
         .unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    ears::look_through("the output of a test", &said);
     assert!(ran.status.success() && said.contains("1 passed"), "{test}, trusting {}: {said}", trusted.display());
 }
 
@@ -66,7 +71,7 @@ impl Secure {
         let file = |name: &str| at.join(name).to_str().unwrap().to_owned();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = RedisServer::builder()
-            .password("a secret")
+            .password("hunter2")
             .arg("--tls-port", &port.to_string())
             .arg("--tls-cert-file", &file("cert.pem"))
             .arg("--tls-key-file", &file("key.pem"))
@@ -78,11 +83,12 @@ impl Secure {
 
     /// Runs one of the tests below in a process that trusts this file of certificates.
     fn have(&self, trusted: &str, host: &str, test: &str) {
-        have(&self.dir.path().join(trusted), &format!("rediss://:a%20secret@{host}:{}", self.port), test);
+        have(&self.dir.path().join(trusted), &format!("rediss://:hunter2@{host}:{}", self.port), test);
     }
 }
 
 fn url() -> String {
+    ears::listen();
     std::env::var(URL).unwrap()
 }
 

@@ -7,6 +7,7 @@ use super::fake::{Fake, Fate};
 use super::{ms, secs, settle, waiter};
 use crate::client::Client;
 use crate::engine::Engine;
+use crate::owner::client_id;
 use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
 use crate::transport::Transport;

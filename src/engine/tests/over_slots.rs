@@ -9,6 +9,7 @@ use futures::future::join_all;
 use super::fake::{Fake, Fate};
 use super::{done, settle};
 use crate::engine::Engine;
+use crate::owner::client_id;
 use crate::runtime::reaper::Reaper;
 use crate::topology::Topology;
 use crate::transport::coalesce::Coalesced;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -157,10 +158,11 @@ impl Primary {
             Arc::new(Ear { of: of.clone(), name, primary }) as Arc<dyn Listener>
         };
         let sentinels = Witnesses::heard(Arc::clone(&connector), Purpose::Sentinel, ear, &EVENTS);
-        let found = tokio::time::timeout(settings.connect_timeout, first(&settings, &*connector, &sentinels, &name));
-        let found = match found.await {
+        let why = Mutex::new(None);
+        let found = first(&settings, &*connector, &sentinels, &name, &why);
+        let found = match tokio::time::timeout(settings.connect_timeout, found).await {
             Ok(found) => found,
-            Err(_) => Err(Error::Timeout { step: Step::Connect }),
+            Err(_) => Err(why.into_inner().unwrap_or(Error::Timeout { step: Step::Connect })),
         };
         let told = match found {
             Ok(told) => told,
@@ -202,8 +204,14 @@ impl Primary {
     }
 }
 
-/// The primary that is named by whichever sentinels answer first, once it says that it is one.
-async fn first(settings: &Settings, connector: &dyn Connector, sentinels: &Witnesses, name: &Arc<str>) -> Result<Told> {
+/// The primary that is named by whichever sentinels answer first, once it says that it is one. Why it has not yet is left in `latest`.
+async fn first(
+    settings: &Settings,
+    connector: &dyn Connector,
+    sentinels: &Witnesses,
+    name: &Arc<str>,
+    latest: &Mutex<Option<Error>>,
+) -> Result<Told> {
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
         let (sentinels, seed, name, send) = (sentinels.clone(), seed.clone(), Arc::clone(name), send.clone());
@@ -244,8 +252,10 @@ async fn first(settings: &Settings, connector: &dyn Connector, sentinels: &Witne
                 return Err(error);
             }
             // It is down, or is just being replaced: the time for all this is the caller's limit.
-            Ok(_) | Err(_) => tokio::time::sleep(OTHERS_WITHIN).await,
+            Ok(Err(error)) => *latest.lock() = Some(error),
+            Ok(Ok(_)) | Err(_) => {}
         }
+        tokio::time::sleep(OTHERS_WITHIN).await;
         for (_, sentinel) in sentinels.standing() {
             match master(&*sentinel, name).await {
                 Ok(told) if told.epoch > best.epoch => best = told,

@@ -258,6 +258,7 @@ impl State {
                 Err(error) => self.failed = Some(error),
             }
         }
+        self.is_full |= self.failed.is_none() && writer.is_behind();
     }
 }
 

@@ -2,21 +2,27 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 
 use super::link::{Place, Reader, Writer, connect};
 use super::wire::{Answer, Incoming, Input, write_words};
-use crate::config::{Options, Secret};
+use crate::config::{Credentials, Options, Provider, Secret};
 use crate::error::{Error, Step};
+use crate::transport::tls::{self, Secured};
 
 /// Where to connect, and as whom.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) place: Place,
+    /// How TLS is spoken there; None in plain.
+    pub(crate) tls: Option<Secured>,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
+    /// Asked before each login, whose answer comes instead of both.
+    pub(crate) credentials: Option<Provider>,
     pub(crate) database: u8,
 }
 
@@ -28,6 +34,8 @@ pub(super) struct Dialer {
     pub(super) user_timeout: Duration,
     /// The name by which the server lists the connection; empty for none.
     pub(super) name: String,
+    /// A connection has come to stand before.
+    has_stood: AtomicBool,
 }
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
@@ -36,7 +44,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 impl Dialer {
     pub(super) fn new(target: Target, options: &Options) -> Self {
         let user_timeout = (options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE);
-        Self { target, within: options.connect_timeout, user_timeout, name: options.client_name.clone() }
+        let (within, name, has_stood) = (options.connect_timeout, options.client_name.clone(), AtomicBool::new(false));
+        Self { target, within, user_timeout, name, has_stood }
     }
 }
 
@@ -52,18 +61,29 @@ pub(super) struct Opened {
 pub(super) struct Trouble {
     pub(super) message: String,
     pub(super) source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// True where waiting does not heal it: a login or a database that does not exist.
-    pub(super) is_final: bool,
+    pub(super) hope: Hope,
+    /// The other side has ended the connection.
+    is_broken_off: bool,
+}
+
+/// Whether waiting may heal what keeps a connection from coming to stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hope {
+    Some,
+    /// What is wrong with certificates, or who speaks TLS: somebody has to set it right.
+    None,
+    /// A login or a database that does not exist, as the server says.
+    Refused,
 }
 
 impl Trouble {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), source: None, is_final: false }
+        Self { message: message.into(), source: None, hope: Hope::Some, is_broken_off: false }
     }
 
     /// What whoever connects is told.
     pub(super) fn into_error(self) -> Error {
-        if self.is_final {
+        if self.hope == Hope::Refused {
             return Error::Server { message: self.message };
         }
         Error::Connection { message: self.message, outcome_unknown: false, source: self.source }
@@ -72,11 +92,19 @@ impl Trouble {
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
+        if let Some(meaning) = tls::explain(&format!("{error:?}")) {
+            let hope = if meaning.lasts { Hope::None } else { Hope::Some };
+            return Self { message: meaning.text, source: Some(Arc::new(error)), hope, is_broken_off: false };
+        }
         let message = match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server has closed the connection".to_owned(),
             _ => error.to_string(),
         };
-        Self { message, source: Some(Arc::new(error)), is_final: false }
+        let is_broken_off = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        );
+        Self { message, source: Some(Arc::new(error)), hope: Hope::Some, is_broken_off }
     }
 }
 
@@ -94,7 +122,8 @@ const FINAL: [&str; 8] = [
 
 fn refused(message: String) -> Trouble {
     let is_final = FINAL.iter().any(|text| message.starts_with(text));
-    Trouble { message, source: None, is_final }
+    let hope = if is_final { Hope::Refused } else { Hope::Some };
+    Trouble { hope, ..Trouble::new(message) }
 }
 
 impl Dialer {
@@ -104,16 +133,48 @@ impl Dialer {
     }
 
     async fn open_unbounded(&self) -> Result<Opened, Trouble> {
-        let (reader, writer) = connect(&self.target.place, self.user_timeout).await?;
+        let Target { username, password, credentials, database, .. } = &self.target;
+        let (username, password) = match credentials {
+            // Before there is a socket, which would idle meanwhile.
+            Some(provider) => {
+                let Credentials { username, password } = provider.ask(self.within).await.map_err(Trouble::new)?;
+                (username, Some(password))
+            }
+            None => (username.clone(), password.clone()),
+        };
+        let (reader, writer) = connect(&self.target, self.user_timeout, self.within).await?;
         let mut opened = Opened { reader, writer, input: Input::default() };
-        opened.log_in(&self.target, &self.name).await?;
-        Ok(opened)
+        let login = (username.as_ref(), password.as_ref());
+        match opened.log_in(login, *database, &self.name).await {
+            Ok(()) => {
+                self.has_stood.store(true, Ordering::Relaxed);
+                Ok(opened)
+            }
+            Err(trouble) => Err(self.with_hint(trouble)),
+        }
+    }
+
+    /// A server that breaks off at the login, and has never done otherwise, may want TLS.
+    fn with_hint(&self, mut trouble: Trouble) -> Trouble {
+        let has_stood = self.has_stood.load(Ordering::Relaxed);
+        if trouble.is_broken_off
+            && !has_stood
+            && self.target.tls.is_none()
+            && matches!(self.target.place, Place::Tcp(..))
+        {
+            trouble.message = format!("{}: {}", trouble.message, tls::IS_TLS);
+        }
+        trouble
     }
 }
 
 impl Opened {
-    async fn log_in(&mut self, target: &Target, name: &str) -> Result<(), Trouble> {
-        let (user, password) = (target.username.as_ref(), target.password.as_ref());
+    async fn log_in(
+        &mut self,
+        (user, password): (Option<&Secret>, Option<&Secret>),
+        database: u8,
+        name: &str,
+    ) -> Result<(), Trouble> {
         let login: Option<(&[u8], &[u8])> = match (user, password) {
             (user, Some(password)) => Some((user.map_or(b"default", |user| user.0.as_bytes()), password.0.as_bytes())),
             (Some(user), None) => Some((user.0.as_bytes(), b"")),
@@ -145,8 +206,8 @@ impl Opened {
             }
             Err(error) => return Err(refused(error)),
         }
-        if target.database != 0 {
-            self.ask(&[b"SELECT", target.database.to_string().as_bytes()]).await?.map_err(refused)?;
+        if database != 0 {
+            self.ask(&[b"SELECT", database.to_string().as_bytes()]).await?.map_err(refused)?;
         }
         Ok(())
     }
@@ -184,6 +245,9 @@ impl Opened {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
+        }
+        while self.writer.is_behind() {
+            std::future::poll_fn(|context| self.writer.poll_room(context)).await?;
         }
         Ok(())
     }
@@ -231,7 +295,7 @@ pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened
             pauses.pause().await;
             match dialer.open().await {
                 Some(Ok(opened)) => return Ok(opened),
-                Some(Err(trouble)) if trouble.is_final => return Err(trouble),
+                Some(Err(trouble)) if trouble.hope != Hope::Some => return Err(trouble),
                 Some(Err(trouble)) => *latest.lock() = Some(trouble),
                 None => {}
             }

@@ -9,6 +9,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncRead;
 use tokio::net::{TcpStream, tcp};
 
+use super::dial::Target;
+
 /// Where a server listens.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
@@ -25,23 +27,38 @@ pub(super) type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 #[derive(Debug)]
 pub(super) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
+    #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+    Tls(std::sync::Arc<super::secure::Secure>),
     #[cfg(unix)]
     Unix(tokio::net::unix::OwnedWriteHalf),
 }
 
 impl Writer {
-    /// Writes what the socket has room for.
+    /// Writes what the socket has room for. Over TLS, what was taken may be on its way for a while longer ([`Writer::is_behind`]).
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(half) => half.try_write(bytes),
+            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            Self::Tls(secure) => secure.try_write(bytes),
             #[cfg(unix)]
             Self::Unix(half) => half.try_write(bytes),
         }
     }
 
-    /// Ready when there may be room again.
+    /// True where something that was taken has not left yet: then there is no room, and [`Writer::poll_room`] sees to it.
+    pub(super) fn is_behind(&self) -> bool {
+        match self {
+            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            Self::Tls(secure) => secure.is_behind(),
+            _ => false,
+        }
+    }
+
+    /// Ready when there may be room again, and nothing that was taken is left here.
     pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
+            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            Self::Tls(secure) => secure.poll_room(context),
             Self::Tcp(half) => half.as_ref().poll_write_ready(context),
             #[cfg(unix)]
             Self::Unix(half) => half.as_ref().poll_write_ready(context),
@@ -49,23 +66,39 @@ impl Writer {
     }
 }
 
-/// Connects. `user_timeout`: for how long what was sent may go without the kernel's acknowledgement.
-pub(super) async fn connect(place: &Place, user_timeout: Duration) -> io::Result<(Reader, Writer)> {
-    match place {
-        Place::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            let socket = SockRef::from(&stream);
-            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE.0).with_interval(KEEPALIVE.1))?;
-            #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-            socket.set_tcp_user_timeout(Some(user_timeout))?;
-            #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
-            let _ = user_timeout;
-            let (read, write) = stream.into_split();
+/// Connects. `user_timeout`: for how long what was sent may go without the kernel's acknowledgement. `within`: how long all of
+/// connecting may take.
+pub(super) async fn connect(target: &Target, user_timeout: Duration, within: Duration) -> io::Result<(Reader, Writer)> {
+    match (&target.place, &target.tls) {
+        (Place::Tcp(host, port), None) => {
+            let (read, write) = connect_tcp(host, *port, user_timeout).await?.into_split();
             Ok((Box::new(read), Writer::Tcp(write)))
         }
-        Place::Unix(path) => connect_unix(path).await,
+        #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+        (Place::Tcp(host, port), Some(tls)) => {
+            let stream = connect_tcp(host, *port, user_timeout).await?;
+            let secure = super::secure::Secure::over(stream, tls, (host, *port), within).await?;
+            Ok((Box::new(super::secure::Reader(std::sync::Arc::clone(&secure))), Writer::Tls(secure)))
+        }
+        #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
+        (Place::Tcp(..), Some(none)) => {
+            let _ = within;
+            match *none {}
+        }
+        (Place::Unix(path), _) => connect_unix(path).await,
     }
+}
+
+async fn connect_tcp(host: &str, port: u16, user_timeout: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE.0).with_interval(KEEPALIVE.1))?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(user_timeout))?;
+    #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
+    let _ = user_timeout;
+    Ok(stream)
 }
 
 #[cfg(unix)]

@@ -435,5 +435,5 @@ fn write(writer: &super::link::Writer, out: &mut Vec<u8>) -> io::Result<bool> {
             Err(error) => return Err(error),
         }
     }
-    Ok(false)
+    Ok(writer.is_behind())
 }

@@ -30,6 +30,8 @@ mod line;
 mod link;
 mod messages;
 mod pipeline;
+#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+mod secure;
 mod silence;
 #[cfg(test)]
 mod tests;

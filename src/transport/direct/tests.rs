@@ -36,7 +36,7 @@ impl Server {
 
     fn target(&self) -> Target {
         let place = Place::Tcp("127.0.0.1".to_owned(), self.0.local_addr().unwrap().port());
-        Target { place, username: None, password: None, database: 0 }
+        Target { place, tls: None, username: None, password: None, credentials: None, database: 0 }
     }
 
     /// A client with one connection for commands, and that connection; the one for messages is left alone.

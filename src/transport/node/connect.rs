@@ -16,13 +16,16 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
+use super::fault::{told, trouble_of_tls};
+use super::login::{Login as Asked, word};
 use super::messages::{dispatch, keep_listening};
 use super::subscriptions::Subscriptions;
-use super::{Messages, Node};
-use crate::config::{Options, Secret};
+use super::{Messages, Node, tls};
+use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in};
 use crate::error::{Error, Result, Step};
 use crate::transport::connector::Login;
 use crate::transport::direct::{MessageLine, Place, Target};
+use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -33,6 +36,9 @@ pub(crate) struct Endpoint {
     pub(crate) url: Secret,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
+    /// Asked before each login, whose answer comes instead of both.
+    pub(crate) credentials: Option<Provider>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) database: Option<u8>,
 }
 
@@ -74,19 +80,9 @@ impl Endpoint {
                     ..Config::default()
                 }
             }
-            "rediss" | "valkeys" if !cfg!(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls")) => {
-                return Err(Error::Unsupported {
-                    what: "TLS is not built in: enable one of the features rustls, rustls-ring, native-tls".into(),
-                });
-            }
+            "rediss" | "valkeys" if !BUILT_IN => return Err(not_built_in()),
             // Read as one without TLS: fred would have rustls choose its cryptography, which panics where it cannot.
-            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
-            "rediss" | "valkeys" => {
-                let tls = Some(super::tls::config()?);
-                Config { tls, ..read(&format!("redis://{rest}"))? }
-            }
-            #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
-            "rediss" | "valkeys" => read(url)?,
+            "rediss" | "valkeys" => read(&format!("redis://{rest}"))?,
             "redis" | "valkey" => read(url)?,
             // Not repeated: what stands there may be anything, a piece of a password with `://` in it too.
             _ => {
@@ -95,6 +91,9 @@ impl Endpoint {
                 ));
             }
         };
+        if let Some(tls) = &self.tls {
+            tls.check(scheme)?;
+        }
         if let Some(username) = &self.username {
             config.username = Some(username.0.clone());
         }
@@ -107,35 +106,53 @@ impl Endpoint {
         Ok(config)
     }
 
-    /// As `plain_config`, for a connection of fred's.
-    fn config(&self) -> Result<Config> {
+    /// As `plain_config`, for a connection of fred's; and what one of our own over TLS is made with.
+    fn config(&self, within: Duration) -> Result<(Config, Option<Secured>)> {
         let mut config = self.plain_config()?;
+        let secured =
+            if self.is_tls() { tls::apply(&mut config, &self.tls.clone().unwrap_or_default())? } else { None };
         config.username = config.username.as_deref().map(word);
         config.password = config.password.as_deref().map(word);
+        if let Some(provider) = self.credentials.clone() {
+            config.credential_provider = Some(Arc::new(Asked { provider, within }));
+        }
         config.version = RespVersion::RESP3;
         // Commands wait for a reconnect, up to their timeout, rather than fail the instant a connection is away.
         config.fail_fast = false;
-        Ok(config)
+        Ok((config, secured))
+    }
+
+    fn is_tls(&self) -> bool {
+        ["rediss://", "valkeys://"].iter().any(|scheme| self.url.0.starts_with(scheme))
     }
 
     /// As whom to connect, and to which database.
     pub(crate) fn login(&self) -> Result<(Login, Option<u8>)> {
         let config = self.plain_config()?;
-        let login = Login { username: config.username.map(Secret), password: config.password.map(Secret) };
+        let (username, password) = (config.username.map(Secret), config.password.map(Secret));
+        let login = Login { username, password, credentials: self.credentials.clone() };
         Ok((login, config.database))
     }
 
-    /// Where a connection without fred leads to. None over TLS, which is fred's.
+    /// Where a connection without fred leads to. None over the TLS of the platform's library, which is fred's.
     pub(crate) fn direct(&self) -> Result<Option<Target>> {
-        let config = self.plain_config()?;
-        let is_tls = ["rediss://", "valkeys://"].iter().any(|scheme| self.url.0.starts_with(scheme));
+        let mut config = self.plain_config()?;
+        if !self.is_tls() {
+            return Ok(self.target(config, None));
+        }
+        let secured = tls::apply(&mut config, &self.tls.clone().unwrap_or_default())?;
+        Ok(secured.and_then(|secured| self.target(config, Some(secured))))
+    }
+
+    fn target(&self, config: Config, tls: Option<Secured>) -> Option<Target> {
         let place = match config.server {
             ServerConfig::Unix { path } => Place::Unix(path),
-            ServerConfig::Centralized { server } if !is_tls => Place::Tcp(server.host.to_string(), server.port),
-            _ => return Ok(None),
+            ServerConfig::Centralized { server } => Place::Tcp(server.host.to_string(), server.port),
+            _ => return None,
         };
         let (username, password) = (config.username.map(Secret), config.password.map(Secret));
-        Ok(Some(Target { place, username, password, database: config.database.unwrap_or(0) }))
+        let (credentials, database) = (self.credentials.clone(), config.database.unwrap_or(0));
+        Some(Target { place, tls, username, password, credentials, database })
     }
 }
 
@@ -164,8 +181,10 @@ impl Node {
     /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can. `sharded`: its channels
     /// are a slot's own.
     pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
-        let config = target.config()?;
+        let (config, secured) = target.config(options.connect_timeout)?;
         let address = address(&config);
+        let is_plain = !target.is_tls() && matches!(config.server, ServerConfig::Centralized { .. });
+        let plain = answers_in_plain(target.is_tls().then_some(&config), options.connect_timeout);
         let connection = ConnectionConfig {
             connection_timeout: options.connect_timeout,
             internal_command_timeout: options.connect_timeout,
@@ -195,13 +214,19 @@ impl Node {
         let make = |places| {
             Client::new(config.clone(), Some(performance(places)), Some(connection.clone()), Some(policy.clone()))
         };
+        // fred does not pass on that a server has ended a subscription.
+        let own_messages = if sharded && (secured.is_some() || !target.is_tls()) {
+            target.target(target.plain_config()?, secured)
+        } else {
+            None
+        };
         let listener = Arc::new(OnceLock::new());
         let connections: Box<[_]> =
             (0..options.pool_size).map(|_| Connection::new(make(EVENTS), options.command_timeout)).collect();
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
-            messages: match target.direct()?.filter(|_| sharded) {
+            messages: match own_messages {
                 Some(place) => Messages::Own(MessageLine::to(place, options, sharded)),
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
@@ -225,16 +250,17 @@ impl Node {
             biased;
             () = std::future::ready(()), if lazily => Ok(()),
             outcome = connected => outcome.map(drop),
-            // Tried again for ever by fred: only a refused login is final.
+            // Tried again for ever by fred: only a refused login is final, and what is wrong with TLS.
             (error, ..) = errors => Err(error),
+            () = plain => Err(fred::error::Error::new(ErrorKind::IO, quoted(PLAIN))),
             () = tokio::time::sleep(options.connect_timeout) => Err(fred::error::Error::new(ErrorKind::Timeout, "")),
         };
         let error = match outcome {
             Ok(()) => None,
-            Err(error) if *error.kind() == ErrorKind::Timeout => {
-                Some(latest.into_inner().map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest)))
-            }
-            Err(error) => Some(refused(&error)),
+            Err(error) if *error.kind() == ErrorKind::Timeout => Some(
+                latest.into_inner().map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest, is_plain)),
+            ),
+            Err(error) => Some(refused(&error, is_plain)),
         };
         if let Some(error) = error {
             // Each would go on trying for ever.
@@ -297,9 +323,10 @@ async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::erro
     }
 }
 
-/// A login or a database that does not exist.
+/// A login or a database that does not exist, or TLS that somebody has to set right.
 fn is_final(error: &fred::error::Error) -> bool {
     matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url)
+        || trouble_of_tls(error).is_some_and(|meaning| meaning.lasts)
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
 }
 
@@ -308,27 +335,25 @@ fn decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// A word as the server reads it on a line of its own: fred sends the login that way. Quoted where it must be.
-fn word(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\') || !byte.is_ascii();
-    if !text.is_empty() && text.bytes().all(plain) {
-        return text.to_owned();
-    }
-    let mut quoted = String::with_capacity(text.len() + 8);
-    quoted.push('"');
-    for char in text.chars() {
-        match char {
-            '"' | '\\' => quoted.extend(['\\', char]),
-            char if char.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(char))),
-            char => quoted.push(char),
+/// Waits until it is known that a server of which TLS is wanted answers in plain: asked when half the time for connecting is over, for
+/// to a handshake it may say nothing. `config`: None where TLS is not wanted.
+async fn answers_in_plain(config: Option<&Config>, within: Duration) {
+    if let Some(Config { server: ServerConfig::Centralized { server }, .. }) = config {
+        tokio::time::sleep(within / 2).await;
+        if speaks_plain(&server.host, server.port, within / 4).await {
+            return;
         }
     }
-    quoted.push('"');
-    quoted
+    std::future::pending().await
 }
 
-fn refused(error: &fred::error::Error) -> Error {
-    let message = error.details().to_owned();
+/// `is_plain`: TLS was not wanted.
+fn refused(error: &fred::error::Error, is_plain: bool) -> Error {
+    let mut message = told(error);
+    let is_broken_off = ["ConnectionReset", "BrokenPipe", "UnexpectedEof"].iter().any(|kind| message.contains(kind));
+    if is_plain && is_broken_off && *error.kind() == ErrorKind::IO {
+        message = format!("{message}: {IS_TLS}");
+    }
     match error.kind() {
         ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::Server { message },
         ErrorKind::Config | ErrorKind::Url => Error::config(message),

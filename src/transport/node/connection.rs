@@ -16,7 +16,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use super::fault::fault;
+use super::fault::{fault, told};
 use crate::runtime::standstill::{OVERDUE, unhurried, within};
 use crate::transport::outage::Outage;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
@@ -107,7 +107,7 @@ impl Connection {
                 }
                 if let (FaultKind::TimedOut, Some(trouble)) = (fault.kind, self.trouble.lock().clone()) {
                     // The reason says more than that time is up: a refused login, say.
-                    let message = trouble.details().to_owned();
+                    let message = told(&trouble);
                     fault = Fault { kind: FaultKind::Lost, message, source: Some(Arc::new(trouble)) };
                 }
                 Err(fault)

@@ -4,7 +4,23 @@ use std::sync::Arc;
 
 use fred::error::{Error, ErrorKind};
 
+use crate::transport::tls::{Meaning, explain};
 use crate::transport::{Fault, FaultKind};
+
+/// What an error of fred's says, in words of ours where it is about TLS.
+pub(super) fn told(error: &Error) -> String {
+    trouble_of_tls(error).map_or_else(|| error.details().to_owned(), |meaning| meaning.text)
+}
+
+/// What is wrong with TLS; None for an error of another kind.
+pub(super) fn trouble_of_tls(error: &Error) -> Option<Meaning> {
+    match error.kind() {
+        ErrorKind::IO => explain(error.details()),
+        #[cfg(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls"))]
+        ErrorKind::Tls => explain(error.details()),
+        _ => None,
+    }
+}
 
 /// What is known of a command by the error that it brought.
 pub(super) fn fault(error: Error) -> Fault {
@@ -31,7 +47,7 @@ pub(super) fn fault(error: Error) -> Fault {
         _ if refused => FaultKind::Refused,
         _ => FaultKind::Lost,
     };
-    Fault { kind, message: text.to_owned(), source: Some(Arc::new(error)) }
+    Fault { kind, message: told(&error), source: Some(Arc::new(error)) }
 }
 
 #[cfg(test)]

@@ -1,42 +1,67 @@
-//! TLS by rustls: whose cryptography, and which certificates are trusted.
+//! TLS of fred's connections: by rustls as configured for all of ours, or by the platform's library.
 
-use std::sync::Arc;
+use fred::types::config::Config;
 
-use fred::rustls::crypto::CryptoProvider;
-use fred::rustls::{ClientConfig, RootCertStore};
-use fred::rustls_native_certs::load_native_certs;
-use fred::types::config::TlsConfig;
+use crate::config::Tls;
+use crate::error::Result;
+use crate::transport::tls::Secured;
 
-use crate::error::{Error, Result};
+/// Has fred speak TLS as it is wanted; what a connection of our own is made with, where there is one.
+///
+/// *Errors*: [`Error::Config`](crate::Error::Config) for a file that cannot be read or used.
+#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
+    use fred::types::config::{ServerConfig, TlsConnector};
 
-#[cfg(feature = "rustls")]
-use fred::rustls::crypto::aws_lc_rs as built_in;
-#[cfg(not(feature = "rustls"))]
-use fred::rustls::crypto::ring as built_in;
-
-/// Trusts what the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name other certificates), and whoever it signed for the
-/// host of the URL.
-pub(super) fn config() -> Result<TlsConfig> {
-    let found = load_native_certs();
-    let mut roots = RootCertStore::empty();
-    let (trusted, _) = roots.add_parsable_certificates(found.certs);
-    if trusted == 0 {
-        let why = found.errors.first().map_or_else(|| "it has none".to_owned(), ToString::to_string);
-        return Err(Error::config(format!(
-            "TLS needs certificates of authorities that this system trusts: {why}; install them (ca-certificates), or name a \
-             file of them in SSL_CERT_FILE"
-        )));
-    }
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::config(format!("the cryptography that rustls was given cannot be used: {error}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config.into())
+    let ServerConfig::Centralized { server } = &mut config.server else { return Ok(None) };
+    let secured = Secured::new(tls, &server.host)?;
+    // As it is told and checked by connections of our own.
+    server.tls_server_name = Some(secured.name.to_str().into_owned().into());
+    config.tls = Some(TlsConnector::from((*secured.config).clone()).into());
+    Ok(Some(secured))
 }
 
-/// What the program has chosen for all users of rustls in it; else what this crate was built with. Asked to choose by
-/// itself, rustls panics where several are in the build, be it by the wish of some other crate.
-fn provider() -> Arc<CryptoProvider> {
-    CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(built_in::default_provider()))
+/// As above, by the platform's library. Files are read here, once.
+#[cfg(feature = "native-tls")]
+pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
+    use fred::native_tls::{Certificate, Identity, TlsConnector};
+    use fred::types::config::ServerConfig;
+
+    use crate::error::Error;
+
+    let ServerConfig::Centralized { server } = &mut config.server else { return Ok(None) };
+    let read = |file: &std::path::Path| {
+        std::fs::read(file).map_err(|error| Error::config(format!("TLS: {} cannot be read: {error}", file.display())))
+    };
+    let wrong = |file: &std::path::Path| {
+        Error::config(format!("TLS: {} has nothing in PEM that the platform's library takes", file.display()))
+    };
+    let mut connector = TlsConnector::builder();
+    if let Some(file) = &tls.ca_file {
+        connector.disable_built_in_roots(true);
+        let authorities = Certificate::stack_from_pem(&read(file)?).map_err(|_| wrong(file))?;
+        if authorities.is_empty() {
+            return Err(wrong(file));
+        }
+        for authority in authorities {
+            connector.add_root_certificate(authority);
+        }
+    }
+    if let Some((certificate, key)) = &tls.client_certificate {
+        let identity = Identity::from_pkcs8(&read(certificate)?, &read(key)?).map_err(|_| wrong(certificate))?;
+        connector.identity(identity);
+    }
+    if let Some(name) = &tls.server_name {
+        server.tls_server_name = Some(name.as_str().into());
+    }
+    let connector =
+        connector.build().map_err(|error| Error::config(format!("TLS cannot be set up by the platform: {error}")))?;
+    config.tls = Some(fred::types::config::TlsConnector::from(connector).into());
+    Ok(None)
+}
+
+/// Never called: whoever asks for TLS is refused before.
+#[cfg(not(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls")))]
+pub(super) fn apply(_config: &mut Config, _tls: &Tls) -> Result<Option<Secured>> {
+    Err(crate::config::not_built_in())
 }

@@ -1,0 +1,147 @@
+//! TLS: what a connection over it is made with, and what its failures mean. By rustls, of which both fred's connections and our own
+//! (`direct/secure.rs`) have the configuration from here; the platform's library is fred's alone (`node/tls.rs`).
+//!
+//! One configuration serves a client for as long as it lives. Its parts that have to do with certificates (`tls/files.rs`) look at the
+//! files with each handshake; sessions are never resumed, which would go around them.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+mod files;
+#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+mod secured;
+
+#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+pub(crate) use secured::Secured;
+
+/// There are none without rustls.
+#[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
+#[derive(Clone, Debug)]
+pub(crate) enum Secured {}
+
+/// Between these stands what is wrong, in words of ours, in whatever a library makes of it.
+const QUOTES: (char, char) = ('\u{ab}', '\u{bb}');
+
+/// Words that find their way through a library's errors to [`explain`].
+pub(crate) fn quoted(text: &str) -> String {
+    format!("{}TLS: {text}{}", QUOTES.0, QUOTES.1)
+}
+
+/// What is told of a server that answers in plain.
+pub(crate) const PLAIN: &str =
+    "the server does not speak TLS at this port: name its port for TLS, or use redis:// without the second s";
+
+/// What is added where a server breaks off a connection at the first word, which was in plain.
+pub(crate) const IS_TLS: &str = "as a port for TLS does when it is spoken to in plain; where it is one, use rediss://";
+
+/// Alerts by which a server refuses a client's certificate, and what they mean.
+const REFUSED: [(&str, &str); 9] = [
+    ("UnknownCA", "its authority is not trusted there"),
+    ("UnknownCa", "its authority is not trusted there"),
+    ("CertificateExpired", "it has expired"),
+    ("CertificateRevoked", "it was revoked"),
+    ("UnsupportedCertificate", "it is of a kind that is not taken there"),
+    ("CertificateUnknown", "it is not taken there"),
+    ("BadCertificate", "it is broken, or not taken there"),
+    ("AccessDenied", "it may not come in"),
+    ("DecryptError", "its signature does not hold"),
+];
+
+const BROKEN_OFF: &str = "the server has broken off the handshake";
+const CLOSED: &str =
+    "the server has closed the connection during the handshake: perhaps it does not speak TLS at this port";
+
+/// What is told of a server that says nothing at all.
+pub(crate) const SILENT: &str = "the server does not answer to the handshake";
+
+/// What may pass by itself, as of a server that is just going away or coming up.
+const PASSES: [&str; 3] = [BROKEN_OFF, CLOSED, SILENT];
+
+/// The rest: what a library says, and what that means.
+const MEANT: [(&str, &str); 8] = [
+    ("InvalidContentType", PLAIN),
+    ("wrong version number", PLAIN),
+    (
+        "tls handshake eof",
+        "the server has closed the connection during the handshake: perhaps it does not speak TLS at this port",
+    ),
+    ("certificate has expired", "the server's certificate has expired"),
+    ("certificate is not yet valid", "the server's certificate is not valid yet"),
+    ("ostname mismatch", "the server's certificate is not for the name that it is reached by"),
+    ("self-signed certificate", "the server's certificate is signed by an authority that is not trusted"),
+    ("local issuer certificate", "the server's certificate is signed by an authority that is not trusted"),
+];
+
+/// What a failure of TLS means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    pub(crate) text: String,
+    /// Waiting does not heal it: somebody has to set it right.
+    pub(crate) lasts: bool,
+}
+
+/// What a failure of TLS means; None for any other failure. `text`: all that is known of it, as a library shows it for debugging.
+pub(crate) fn explain(text: &str) -> Option<Meaning> {
+    let text = words(text)?;
+    let lasts = !PASSES.iter().any(|passes| text.contains(passes));
+    Some(Meaning { text, lasts })
+}
+
+fn words(text: &str) -> Option<String> {
+    if let (Some(from), Some(to)) = (text.find(QUOTES.0), text.rfind(QUOTES.1)) {
+        return text.get(from + QUOTES.0.len_utf8()..to).map(str::to_owned);
+    }
+    let tls = |text: &str| Some(format!("TLS: {text}"));
+    if let Some((_, alert)) = text.split_once("AlertReceived(") {
+        let alert = alert.split(')').next().unwrap_or_default();
+        if alert == "CertificateRequired" {
+            return tls(
+                "the server asks for a client certificate, and there is none: set one by Tls::client_certificate",
+            );
+        }
+        if let Some((_, why)) = REFUSED.iter().find(|(name, _)| *name == alert) {
+            return tls(&format!("the server refuses the client certificate: {why} ({alert})"));
+        }
+        return tls(&format!("{BROKEN_OFF} ({alert}): it wants another version or cipher, or a client certificate"));
+    }
+    MEANT.iter().find(|(name, _)| text.contains(name)).and_then(|(_, meant)| tls(meant))
+}
+
+/// True where the server at this port answers to a word in plain: asked of one that does not answer to a handshake.
+pub(crate) async fn speaks_plain(host: &str, port: u16, within: Duration) -> bool {
+    let answer = async {
+        let mut stream = TcpStream::connect((host, port)).await?;
+        stream.write_all(b"PING\r\n").await?;
+        stream.read_u8().await
+    };
+    // `+PONG`, or an error for want of a login.
+    matches!(tokio::time::timeout(within, answer).await, Ok(Ok(b'+' | b'-')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_in_words_of_ours() {
+        let ours = format!("Custom {{ kind: InvalidData, error: Other({}) }}", quoted("the file /x/\u{bb} is gone"));
+        for (text, part) in [
+            (ours.as_str(), Some("TLS: the file /x/\u{bb} is gone")),
+            ("InvalidData, error: AlertReceived(CertificateRequired) }", Some("asks for a client certificate")),
+            ("AlertReceived(UnknownCA)", Some("refuses the client certificate: its authority")),
+            ("AlertReceived(HandshakeFailure)", Some("broken off the handshake (HandshakeFailure)")),
+            ("InvalidMessage(InvalidContentType)", Some("does not speak TLS")),
+            ("Os { code: 104, kind: ConnectionReset, message: \"Connection reset by peer\" }", None),
+        ] {
+            let told = explain(text).map(|meaning| meaning.text);
+            let fits = part.map_or(told.is_none(), |part| told.as_ref().is_some_and(|told| told.contains(part)));
+            assert!(fits, "{text}: {told:?}");
+        }
+        assert!(explain(&quoted(PLAIN)).is_some_and(|meaning| meaning.lasts));
+        assert!(explain(&quoted(SILENT)).is_some_and(|meaning| !meaning.lasts));
+        assert!(explain("tls handshake eof").is_some_and(|meaning| !meaning.lasts));
+    }
+}

@@ -1,0 +1,144 @@
+//! Credentials that change: asked for before each login, over both transports, in plain and by TLS.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use distlock::{Builder, Client, Credentials, Error};
+use distlock_support::{Admin, RedisServer};
+use parking_lot::Mutex;
+
+use crate::pki::When;
+use crate::rig::{BOTH, Secure, brisk, ms, refusal, secs, works};
+
+/// What a provider says at present, and how often it was asked.
+#[derive(Clone, Default)]
+struct Tokens(Arc<Mutex<Says>>, Arc<AtomicUsize>);
+
+#[derive(Clone, Default)]
+enum Says {
+    Password(String),
+    Fails,
+    Panics,
+    #[default]
+    Nothing,
+}
+
+impl Tokens {
+    fn say(&self, says: Says) {
+        *self.0.lock() = says;
+    }
+
+    fn builder(&self, builder: Builder) -> Builder {
+        let tokens = self.clone();
+        builder.credentials(move || {
+            tokens.1.fetch_add(1, Ordering::Relaxed);
+            let says = tokens.0.lock().clone();
+            async move {
+                match says {
+                    Says::Password(password) => Ok(Credentials::new("tok\"en-user", password)),
+                    Says::Fails => Err(io::Error::other("the token service is away")),
+                    Says::Panics => panic!("a provider of somebody else's"),
+                    Says::Nothing => std::future::pending().await,
+                }
+            }
+        })
+    }
+}
+
+async fn set(admin: &Admin, password: &str) {
+    let rule = format!(">{password}");
+    let () = admin.cmd(&["ACL", "SETUSER", "tok\"en-user", "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
+}
+
+async fn kill(admin: &Admin) {
+    admin.client_kill_type("normal").await;
+    admin.client_kill_type("pubsub").await;
+}
+
+async fn heals(client: &Client) {
+    let heals = async || match client.reentrant("heals").try_lock().await {
+        Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
+        Err(_) => false,
+    };
+    bed::eventually("it is healed", secs(20), heals).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_comes_back_with_the_new_password_by_itself() {
+    let secure = Secure::start("IP:127.0.0.1", When::Now, "no");
+    let admin = Admin::connect(&secure.server).await;
+    for (direct, by_tls) in BOTH.iter().flat_map(|direct| [(*direct, false), (*direct, true)]) {
+        let tokens = Tokens::default();
+        // What the URL says does not count.
+        let builder = if by_tls {
+            secure.builder(direct, secure.tls())
+        } else {
+            brisk(&format!("redis://nobody:hunter2@127.0.0.1:{}", secure.server.port()), direct)
+        };
+        let mut password = "hunter2 \"the' first\\".to_owned();
+        set(&admin, &password).await;
+        tokens.say(Says::Password(password.clone()));
+        works(tokens.builder(builder.clone())).await;
+        let client = tokens.builder(builder).connect().await.unwrap();
+        let held = client.reentrant("held").lock().await.unwrap();
+        for n in 0..3 {
+            let asked = tokens.1.load(Ordering::Relaxed);
+            password = format!("hunter2 number {n}\r\n");
+            set(&admin, &password).await;
+            tokens.say(Says::Password(password.clone()));
+            kill(&admin).await;
+            heals(&client).await;
+            assert!(tokens.1.load(Ordering::Relaxed) > asked, "asked anew");
+        }
+        // A lock that was held meanwhile is held.
+        client.renew_now().await;
+        assert!(held.is_held());
+        held.unlock().await.unwrap();
+        client.shutdown(secs(5)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() {
+    let server = RedisServer::start();
+    let admin = Admin::connect(&server).await;
+    set(&admin, "hunter2").await;
+    for direct in BOTH {
+        for (says, part) in [
+            (Says::Fails, "the token service is away"),
+            (Says::Panics, "has panicked"),
+            (Says::Nothing, "does not answer"),
+        ] {
+            let tokens = Tokens::default();
+            tokens.say(says.clone());
+            let within = ms(1200);
+            let began = Instant::now();
+            let error = refusal(tokens.builder(brisk(&server.url(), direct)).connect_timeout(within)).await;
+            let took = began.elapsed();
+            let Error::Connection { message, .. } = &error else { panic!("{error:?}") };
+            assert!(message.contains("provider of credentials") && message.contains(part), "{message}");
+            assert!(took < within + secs(1), "{took:?}");
+
+            // Later: what is asked of the client says so, and it heals by itself.
+            tokens.say(Says::Password("hunter2".to_owned()));
+            let client = tokens.builder(brisk(&server.url(), direct)).connect().await.unwrap();
+            tokens.say(says);
+            kill(&admin).await;
+            let told = async || match client.reentrant("told").try_lock().await {
+                Err(Error::Connection { message, .. }) => message.contains(part),
+                _ => false,
+            };
+            bed::eventually("it is told", secs(20), told).await;
+            tokens.say(Says::Password("hunter2".to_owned()));
+            heals(&client).await;
+            client.shutdown(secs(5)).await.unwrap();
+        }
+        // What the server refuses.
+        let tokens = Tokens::default();
+        tokens.say(Says::Password("hunter2 the wrong one".to_owned()));
+        let error = refusal(tokens.builder(brisk(&server.url(), direct)).connect_timeout(secs(60))).await;
+        assert!(matches!(&error, Error::Server { message } if message.starts_with("WRONGPASS")), "{error:?}");
+    }
+}

@@ -1,0 +1,101 @@
+//! `rediss-sentinel://` and `rediss-replicated://`: sentinels, servers and clients speak TLS; what sentinels are trusted by and what servers
+//! are is each their own.
+
+use std::sync::Arc;
+
+use distlock::{Builder, Client, Credentials, Tls};
+use distlock_support::{Replicas, ReplicasOptions, Sentinels, SentinelsOptions};
+use parking_lot::Mutex;
+
+use crate::pki::{Authority, When};
+use crate::rig::{BOTH, brisk, message, secs, works};
+
+const OF_SERVERS: &str = "hunter2-of-servers";
+const OF_SENTINELS: &str = "hunter2-of-sentinels";
+
+async fn heals(client: &Client) {
+    let heals = async || match client.reentrant("heals").try_lock().await {
+        Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
+        Err(_) => false,
+    };
+    bed::eventually("it is healed", secs(30), heals).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_follow_the_primary_over_tls() {
+    let authority = Authority::new("sentinels");
+    authority.server("DNS:locks.internal", When::Now);
+    let (certificate, key) = authority.sign("client-", "DNS:client", When::Now);
+    let stranger = Authority::new("stranger");
+    let servers =
+        ReplicasOptions::default().password(OF_SERVERS).tls(authority.folder()).config("tls-auth-clients yes");
+    let bed = Sentinels::start(SentinelsOptions::default().servers(servers).password(OF_SENTINELS)).await;
+    let url = bed.url();
+    assert!(url.starts_with("rediss-sentinel://"), "another scheme");
+    let of_sentinels = || Tls::new().ca_file(authority.file("ca.pem")).server_name("locks.internal");
+    let of_servers = || of_sentinels().client_certificate(&certificate, &key);
+    for direct in BOTH {
+        let builder = |tls: Tls| -> Builder { brisk(&url, direct).sentinel_password(OF_SENTINELS).tls(tls) };
+        let right = || builder(of_servers()).sentinel_tls(of_sentinels());
+        works(right()).await;
+        // What servers are spoken to by will do for sentinels.
+        works(builder(of_servers())).await;
+        for (builder, part) in [
+            (builder(of_servers()).sentinel_tls(of_sentinels().ca_file(stranger.file("ca.pem"))), "not trusted"),
+            (builder(of_servers().ca_file(stranger.file("ca.pem"))).sentinel_tls(of_sentinels()), "not trusted"),
+            (
+                builder(of_servers()).sentinel_tls(of_sentinels().server_name("other")),
+                "not for other, but for locks.internal",
+            ),
+            (
+                builder(of_servers().server_name("other")).sentinel_tls(of_sentinels()),
+                "not for other, but for locks.internal",
+            ),
+            (builder(of_sentinels()), "asks for a client certificate"),
+        ] {
+            let said = message(builder).await;
+            assert!(said.contains("TLS: ") && said.contains(part), "{said}");
+        }
+        let client = right().connect().await.unwrap();
+        heals(&client).await;
+        bed.failover().await;
+        heals(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+        bed.whole().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicated_servers_over_tls_with_a_password_that_changes() {
+    let authority = Authority::new("replicated");
+    authority.server("IP:127.0.0.1", When::Now);
+    let servers = Replicas::start(ReplicasOptions::default().replicas(1).tls(authority.folder())).await;
+    let set = async |password: &str| {
+        for node in servers.nodes() {
+            let rule = format!(">{password}");
+            let () =
+                node.admin().cmd(&["ACL", "SETUSER", "locks", "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
+        }
+    };
+    for direct in BOTH {
+        let token = Arc::new(Mutex::new("hunter2 first".to_owned()));
+        set("hunter2 first").await;
+        let provider = Arc::clone(&token);
+        let credentials = move || {
+            let password = provider.lock().clone();
+            async move { Ok::<_, std::io::Error>(Credentials::new("locks", password)) }
+        };
+        let url = servers.url();
+        assert!(url.starts_with("rediss-replicated://"), "{url}");
+        let builder = brisk(&url, direct).tls(Tls::new().ca_file(authority.file("ca.pem"))).credentials(credentials);
+        works(builder.clone()).await;
+        let client = builder.connect().await.unwrap();
+        set("hunter2 second").await;
+        *token.lock() = "hunter2 second".to_owned();
+        let node = servers.node(servers.primary());
+        node.admin().client_kill_type("normal").await;
+        node.admin().client_kill_type("pubsub").await;
+        heals(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+    }
+}
