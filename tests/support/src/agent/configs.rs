@@ -39,7 +39,11 @@ impl Configs {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("the reader answers");
         let answer: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-        if answer["ok"] == true { Ok(answer["value"].clone()) } else { Err(format!("{}: {}", answer["error"], answer["message"])) }
+        if answer["ok"] == true {
+            Ok(answer["value"].clone())
+        } else {
+            Err(format!("{}: {}", answer["error"], answer["message"]))
+        }
     }
 }
 
