@@ -458,7 +458,10 @@ impl Builder {
             self.options.client_name = format!("distlock-{id}");
         }
         let client = match ServersUrl::read(&self.target.url.0)? {
-            Some(url) => self.several(url, id).await?,
+            Some(url) => {
+                let provider = self.target.credentials.as_ref();
+                self.several(url, id).await.map_err(|error| secure::with_trouble(error, provider))?
+            }
             None => {
                 let transport = self.transport(lazily).await?;
                 Client(Handle::new(Engine::start_as(id, self.options, transport)))

@@ -2,6 +2,17 @@
 
 use super::Builder;
 use crate::config::{Credentials, Provider, Secret, Tls};
+use crate::error::{Error, Step};
+
+/// What has run out of time over a provider of credentials is told so.
+pub(super) fn with_trouble(error: Error, provider: Option<&Provider>) -> Error {
+    match (&error, provider.and_then(Provider::trouble)) {
+        (Error::Timeout { step: Step::Connect }, Some(message)) => {
+            Error::Connection { message, outcome_unknown: false, source: None }
+        }
+        _ => error,
+    }
+}
 
 impl Builder {
     /// Ask for the login before each connection is made, for passwords that change or end: tokens, say. What the URL, `username` and
@@ -10,7 +21,7 @@ impl Builder {
     /// The provider is asked once for each connection and each try to make one, so it had better remember what still holds. Connections
     /// that stand are not told of new credentials; a server that ends them finds the new ones at the next. While the provider fails, or
     /// does not answer within three quarters of [`Options::connect_timeout`](crate::Options::connect_timeout), there is no connection: connecting fails with
-    /// [`Error::Connection`](crate::Error::Connection), which repeats what the provider's error says, and so do operations later; it is asked again and again, with
+    /// [`Error::Connection`], which repeats what the provider's error says, and so do operations later; it is asked again and again, with
     /// the pauses of every reconnect. A login that the server refuses is an error as any other: asked for anew with the next connection.
     ///
     /// ```no_run
@@ -36,7 +47,7 @@ impl Builder {
     }
 
     /// How TLS is spoken, where the platform's authorities and the host's name will not do. Only with a URL of TLS (`rediss://`,
-    /// `rediss-cluster://`, `rediss-sentinel://`, `rediss-replicated://`); with another, connecting is [`Error::Config`](crate::Error::Config), and without one of the TLS features [`Error::Unsupported`](crate::Error::Unsupported).
+    /// `rediss-cluster://`, `rediss-sentinel://`, `rediss-replicated://`); with another, connecting is [`Error::Config`], and without one of the TLS features [`Error::Unsupported`].
     /// Defaults to what [`Tls::new`] says. More in [`guide::tls`](crate::guide::tls).
     pub fn tls(mut self, tls: Tls) -> Self {
         self.target.tls = Some(tls);

@@ -7,6 +7,8 @@
 mod channels;
 mod replicated;
 mod sentinel;
+#[cfg(test)]
+mod tests;
 mod watch;
 mod witnesses;
 

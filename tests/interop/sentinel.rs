@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use distlock_support::agent::{Agent, AgentOptions, Kind, monotonic_ns};
-use distlock_support::{Admin, Replicas, ReplicasOptions, Sentinels, SentinelsOptions};
+use distlock_support::{Admin, Replicas, ReplicasOptions, Sentinels, SentinelsOptions, ServerSet};
 use serde_json::json;
 
 use crate::held::{HeldByJava, HeldByUs, Spot};
@@ -15,56 +15,17 @@ use crate::sides::{PATIENT, RIVALS, Sides, announced, flavour};
 const LEASE: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 3;
 
-/// Who looks after the servers.
-enum Set {
-    Watched(Sentinels),
-    Alone(Replicas),
+async fn watched() -> ServerSet {
+    ServerSet::Watched(Sentinels::start(SentinelsOptions::default().swift()).await)
 }
 
-impl Set {
-    async fn watched() -> Self {
-        Self::Watched(Sentinels::start(SentinelsOptions::default().swift()).await)
-    }
-
-    async fn alone() -> Self {
-        Self::Alone(Replicas::start(ReplicasOptions::default()).await)
-    }
-
-    fn url(&self) -> String {
-        match self {
-            Self::Watched(sentinels) => sentinels.url(),
-            Self::Alone(servers) => servers.url(),
-        }
-    }
-
-    fn servers(&self) -> &Replicas {
-        match self {
-            Self::Watched(sentinels) => sentinels.servers(),
-            Self::Alone(servers) => servers,
-        }
-    }
-
-    async fn primary(&self) -> usize {
-        match self {
-            Self::Watched(sentinels) => sentinels.primary().await,
-            Self::Alone(servers) => servers.primary(),
-        }
-    }
-
-    /// Has another server take over by request.
-    async fn fail_over(&self) {
-        match self {
-            Self::Watched(sentinels) => println!("promoted in {:?}", sentinels.failover().await.took),
-            Self::Alone(servers) => {
-                servers.promote((servers.primary() + 1) % servers.nodes().len()).await;
-            }
-        }
-    }
+async fn alone() -> ServerSet {
+    ServerSet::Alone(Replicas::start(ReplicasOptions::default()).await)
 }
 
 /// A set of servers with a client from each side.
 struct Shared {
-    set: Set,
+    set: ServerSet,
     sides: Sides,
 }
 
@@ -77,13 +38,13 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    async fn start(version: &str, set: Set, watchdog: Option<Duration>) -> Self {
+    async fn start(version: &str, set: ServerSet, watchdog: Option<Duration>) -> Self {
         let sides = Sides::start(version, &set.url(), watchdog).await;
         Self { set, sides }
     }
 
     async fn admin(&self) -> &Admin {
-        self.set.servers().node(self.set.primary().await).admin()
+        self.set.primary().await.admin()
     }
 
     async fn spot(&self) -> AtPrimary<'_> {
@@ -111,8 +72,6 @@ impl Shared {
             let mut left = admin.keys().await;
             left.retain(|key| !key.starts_with(LATCH) && !key.starts_with("redisson_lock_token:"));
             left.extend(admin.channels().await);
-            // By which sentinels hear of each other.
-            left.retain(|left| left != "__sentinel__:hello");
             left
         };
         until_is("keys and channels", left, Vec::is_empty).await;
@@ -182,7 +141,7 @@ pub async fn sentinel_has_javas_locks_acknowledged(version: &str) {
     }
 }
 
-async fn exclude(version: &str, set: Set) {
+async fn exclude(version: &str, set: ServerSet) {
     let _share = beside_others().await;
     let shared = Shared::start(version, set, None).await;
     let admin = shared.admin().await;
@@ -206,7 +165,7 @@ async fn exclude(version: &str, set: Set) {
 }
 
 /// What is held has a lease of 30 s, and nobody looks before that unless a message comes.
-async fn wake(version: &str, set: Set) {
+async fn wake(version: &str, set: ServerSet) {
     let _share = beside_others().await;
     let shared = Shared::start(version, set, None).await;
     for (held, waits) in announced() {
@@ -275,7 +234,7 @@ async fn us_to_java(shared: &Shared, held: Kind, waits: Kind) -> Times {
 }
 
 /// Another server takes over by request while one side holds and the other waits; then the next one does, the other way round.
-async fn let_nobody_in(version: &str, set: Set) {
+async fn let_nobody_in(version: &str, set: ServerSet) {
     let _share = beside_others().await;
     let shared = Shared::start(version, set, Some(PATIENT)).await;
     let what = format!("{version}, after a failover");
@@ -293,25 +252,25 @@ async fn let_nobody_in(version: &str, set: Set) {
 }
 
 pub async fn sentinel_names_exclude(version: &str) {
-    exclude(version, Set::watched().await).await;
+    exclude(version, watched().await).await;
 }
 
 pub async fn sentinel_releases_wake_the_other_side(version: &str) {
-    wake(version, Set::watched().await).await;
+    wake(version, watched().await).await;
 }
 
 pub async fn sentinel_failovers_let_nobody_in(version: &str) {
-    let_nobody_in(version, Set::watched().await).await;
+    let_nobody_in(version, watched().await).await;
 }
 
 pub async fn replicated_names_exclude(version: &str) {
-    exclude(version, Set::alone().await).await;
+    exclude(version, alone().await).await;
 }
 
 pub async fn replicated_releases_wake_the_other_side(version: &str) {
-    wake(version, Set::alone().await).await;
+    wake(version, alone().await).await;
 }
 
 pub async fn replicated_failovers_let_nobody_in(version: &str) {
-    let_nobody_in(version, Set::alone().await).await;
+    let_nobody_in(version, alone().await).await;
 }

@@ -150,6 +150,7 @@ async fn inner_refused() {
 }
 
 /// Servers that know clients by their certificates, have one certificate for the name of the whole, and call themselves by addresses.
+#[cfg(not(feature = "native-tls"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_of_both_sides_and_a_name_for_the_whole() {
     let authority = Authority::new("cluster");

@@ -3,15 +3,25 @@
 //!
 //! Which certificates are trusted is told by the environment, so each test runs a second one in a process of its own.
 
+#![cfg_attr(
+    feature = "native-tls",
+    allow(dead_code, reason = "words of rustls, and files read anew, are told of by it alone")
+)]
+
 mod cluster;
 mod credentials;
 mod ears;
 mod load;
+#[cfg(feature = "native-tls")]
+mod native;
 mod pki;
 mod rig;
+#[cfg(not(feature = "native-tls"))]
 mod rotation;
 mod secrets;
+#[cfg(not(feature = "native-tls"))]
 mod sentinel;
+#[cfg(not(feature = "native-tls"))]
 mod wrong;
 
 use std::net::TcpListener;
@@ -92,6 +102,7 @@ fn url() -> String {
     std::env::var(URL).unwrap()
 }
 
+#[cfg(not(feature = "native-tls"))]
 #[test]
 fn n21_locks_over_tls_with_several_providers_in_the_build() {
     let server = Secure::start();
@@ -100,6 +111,7 @@ fn n21_locks_over_tls_with_several_providers_in_the_build() {
     server.have("ca.pem", "127.0.0.1", "inner_the_programs_own_choice_comes_first");
 }
 
+#[cfg(not(feature = "native-tls"))]
 #[test]
 fn n21_whoever_is_not_trusted_is_refused() {
     let server = Secure::start();

@@ -56,6 +56,11 @@ async fn locks_follow_the_primary_over_tls() {
             let said = message(builder).await;
             assert!(said.contains("TLS: ") && said.contains(part), "{said}");
         }
+        let fails = || async { Err::<Credentials, _>(std::io::Error::other("the token service is away")) };
+        let said = message(right().credentials(fails)).await;
+        assert!(said.contains("the token service is away"), "{said}");
+        let said = message(right().credentials(std::future::pending::<std::io::Result<Credentials>>)).await;
+        assert!(said.contains("does not answer"), "{said}");
         let client = right().connect().await.unwrap();
         heals(&client).await;
         bed.failover().await;

@@ -69,14 +69,14 @@ impl Bed {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
 
-    /// Connects; the client is shut down at the end of the test. In a cluster its connections all stand, as they do with one
-    /// server.
+    /// Connects; the client is shut down at the end of the test. Over several servers its connections all stand, as they do with one.
     pub async fn connect(&self, builder: Builder) -> Client {
+        let several = Topology::of_tests() != Topology::Single;
         let others = async || self.admin.others().await.into_iter().map(|other| other.id);
-        let before: BTreeSet<u64> = if is_cluster() { others().await.collect() } else { BTreeSet::new() };
+        let before: BTreeSet<u64> = if several { others().await.collect() } else { BTreeSet::new() };
         let client = builder.connect().await.expect("the server of this test is there");
         self.clients.lock().push(client.clone());
-        if is_cluster() {
+        if several {
             let each = client.options().pool_size + 1;
             let all = each * self.server.primaries();
             let stand = async || others().await.filter(|id| !before.contains(id)).count() >= all;
@@ -143,10 +143,39 @@ pub fn is_direct() -> bool {
     std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
 }
 
-/// True where tests run over clusters: `DISTLOCK_TOPOLOGY=cluster` in the environment. They have three primaries, or one where a
-/// test looks at its server ([`at_one`]). Those to which something happens are in `tests/cluster`.
+/// What servers are to each other: `DISTLOCK_TOPOLOGY` in the environment. Those to which something happens are in `tests/cluster`
+/// and `tests/sentinel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Nothing: there is one.
+    Single,
+    /// `cluster`: three primaries, or one where a test looks at its server ([`at_one`]).
+    Cluster,
+    /// `sentinel`: a primary with two replicas, looked after by three sentinels.
+    Sentinel,
+    /// `replicated`: a primary with two replicas, looked after by nobody.
+    Replicated,
+}
+
+impl Topology {
+    /// The one that tests run over.
+    ///
+    /// # Panics
+    /// When the environment names another one.
+    pub fn of_tests() -> Self {
+        match std::env::var("DISTLOCK_TOPOLOGY").as_deref() {
+            Err(_) | Ok("" | "single") => Self::Single,
+            Ok("cluster") => Self::Cluster,
+            Ok("sentinel") => Self::Sentinel,
+            Ok("replicated") => Self::Replicated,
+            Ok(other) => panic!("DISTLOCK_TOPOLOGY={other}: single, cluster, sentinel or replicated"),
+        }
+    }
+}
+
+/// True where tests run over clusters.
 pub fn is_cluster() -> bool {
-    std::env::var_os("DISTLOCK_TOPOLOGY").is_some_and(|topology| topology == "cluster")
+    Topology::of_tests() == Topology::Cluster
 }
 
 /// A cluster of one node, which has every slot.
@@ -207,15 +236,16 @@ pub async fn idle(client: &Client) {
 /// The watchdog of [`Bed::quick`].
 pub const QUICK: Duration = Duration::from_millis(1800);
 
-/// Runs a test body over a flavour, on a plain server or the three primaries of a cluster; on others once more if the machine stood
-/// still meanwhile.
+/// Runs a test body over a flavour, on a plain server or what else tests run over; on others once more if the machine stood still
+/// meanwhile.
 pub async fn run(make: Make, body: impl AsyncFn(&Bed)) {
-    undisturbed_on_plain(make, is_cluster(), &body).await;
+    undisturbed_anywhere(make, false, &body).await;
 }
 
-/// As [`run`], for a body that looks at its server: it has one, a cluster of one node where the others have three.
+/// As [`run`], for a body that looks at its server: it has one, a cluster of one node where the others have three, or a primary of
+/// its own.
 pub async fn at_one(make: Make, body: impl AsyncFn(&Bed)) {
-    undisturbed_on_plain(make, false, &body).await;
+    undisturbed_anywhere(make, true, &body).await;
 }
 
 /// A test's body behind a pointer: what goes on around it is compiled once, and not once a test.
@@ -229,12 +259,16 @@ impl<F: AsyncFn(&Bed)> Body for F {
     }
 }
 
-async fn undisturbed_on_plain(make: Make, at_three: bool, body: &dyn Body) {
+async fn undisturbed_anywhere(make: Make, at_one: bool, body: &dyn Body) {
     undisturbed(async || {
-        let place = match (at_three, is_cluster()) {
-            (true, _) => Place::three().await,
-            (false, true) => Place::One(cluster_node().await),
-            (false, false) => Place::One(RedisServer::start()),
+        let topology = Topology::of_tests();
+        let by_sentinels = topology == Topology::Sentinel;
+        let place = match (topology, at_one) {
+            (Topology::Single, _) => Place::One(RedisServer::start()),
+            (Topology::Cluster, false) => Place::three().await,
+            (Topology::Cluster, true) => Place::One(cluster_node().await),
+            (Topology::Sentinel | Topology::Replicated, false) => Place::set(by_sentinels).await,
+            (Topology::Sentinel | Topology::Replicated, true) => Place::own_set(by_sentinels).await,
         };
         run_over(place, make, async |bed| body.on(bed).await).await;
     })

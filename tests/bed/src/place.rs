@@ -1,8 +1,12 @@
-//! What a test runs on: a server of its own, or a cluster of three primaries, which tests use one after the other.
+//! What a test runs on: a server of its own, or a cluster of three primaries or a primary with replicas, which tests use one after
+//! the other.
 
 use std::ops::Deref;
 
-use distlock_support::{Admin, Cluster, ClusterOptions, RedisServer};
+use distlock_support::{
+    Admin, Cluster, ClusterOptions, Member, Node, RedisServer, Replicas, ReplicasOptions, Sentinels, SentinelsOptions,
+    ServerSet,
+};
 use parking_lot::Mutex;
 
 use crate::is_cluster;
@@ -16,6 +20,17 @@ pub enum Place {
     Alone(RedisServer),
     /// A cluster of three primaries.
     Three(Three),
+    /// A primary with two replicas. It can be looked at as one server, which the primary is.
+    Set(Set),
+}
+
+/// A primary with replicas, and how they were when they were made.
+#[derive(Debug)]
+pub struct Set {
+    servers: ServerSet,
+    as_made: Vec<String>,
+    /// It goes to no other test: its primary may have been killed.
+    is_own: bool,
 }
 
 /// A cluster, and how its servers were when it was made.
@@ -28,6 +43,9 @@ pub struct Three {
 /// Clusters that nobody uses at the moment: one takes seconds to be up, in which it does nothing.
 static IDLE: Mutex<Vec<Three>> = Mutex::new(Vec::new());
 
+/// The same for primaries with replicas.
+static IDLE_SETS: Mutex<Vec<Set>> = Mutex::new(Vec::new());
+
 impl Place {
     /// Three primaries, as if they had just been started.
     pub async fn three() -> Self {
@@ -38,14 +56,40 @@ impl Place {
         // So many servers on a busy machine are never suspected.
         let options = ClusterOptions::default().primaries(3).replicas(0).node_timeout(30_000);
         let cluster = Cluster::start(options.require_full_coverage(false)).await;
-        let as_made = settings(&cluster).await;
+        let as_made = settings(cluster.nodes().iter().map(Node::admin)).await;
         Self::Three(Three { cluster, as_made })
+    }
+
+    /// A primary with two replicas, looked after by three sentinels or by nobody, as if they had just been started.
+    pub async fn set(by_sentinels: bool) -> Self {
+        let idle = IDLE_SETS.lock().pop();
+        if let Some(set) = idle {
+            return Self::Set(set);
+        }
+        Self::new_set(by_sentinels, false).await
+    }
+
+    /// The same, for a test that may kill the primary.
+    pub async fn own_set(by_sentinels: bool) -> Self {
+        Self::new_set(by_sentinels, true).await
+    }
+
+    async fn new_set(by_sentinels: bool, is_own: bool) -> Self {
+        let servers = if by_sentinels {
+            // So many servers on a busy machine are never suspected.
+            ServerSet::Watched(Sentinels::start(SentinelsOptions::default().down_after(60_000)).await)
+        } else {
+            ServerSet::Alone(Replicas::start(ReplicasOptions::default()).await)
+        };
+        let as_made = settings(servers.servers().nodes().iter().map(Member::admin)).await;
+        Self::Set(Set { servers, as_made, is_own })
     }
 
     /// An administrator's connection to all of it.
     pub async fn admin(&self) -> Admin {
         match self {
             Self::Three(three) => Admin::of_cluster(&three.cluster).await,
+            Self::Set(set) => Admin::connect(set.primary()).await,
             Self::One(server) if is_cluster() => Admin::of_node(server).await,
             Self::One(server) | Self::Alone(server) => Admin::connect(server).await,
         }
@@ -55,6 +99,7 @@ impl Place {
     pub fn url(&self) -> String {
         match self {
             Self::Three(three) => three.cluster.url(),
+            Self::Set(set) => set.servers.url(),
             Self::One(server) if is_cluster() => server.url().replace("redis://", "redis-cluster://"),
             Self::One(server) | Self::Alone(server) => server.url(),
         }
@@ -64,28 +109,49 @@ impl Place {
     pub(crate) fn primaries(&self) -> usize {
         match self {
             Self::Three(three) => three.cluster.nodes().len(),
-            Self::One(_) | Self::Alone(_) => 1,
+            Self::One(_) | Self::Alone(_) | Self::Set(_) => 1,
         }
     }
 
-    /// After a test that has left nothing. A cluster goes to the next one, unless its servers were told to be otherwise.
+    /// After a test that has left nothing. A cluster goes to the next one, unless its servers were told to be otherwise; so does
+    /// a primary with its replicas.
     pub async fn leave(self, admin: &Admin) {
-        let Self::Three(three) = self else { return };
+        if matches!(&self, Self::One(_) | Self::Alone(_) | Self::Set(Set { is_own: true, .. })) {
+            return;
+        }
         for command in [["FLUSHALL", "SYNC"], ["SCRIPT", "FLUSH"], ["CONFIG", "RESETSTAT"]] {
             admin.cmd::<()>(&command).await;
         }
-        if settings(&three.cluster).await == three.as_made {
-            IDLE.lock().push(three);
+        match self {
+            Self::Three(three) => {
+                if settings(three.cluster.nodes().iter().map(Node::admin)).await == three.as_made {
+                    IDLE.lock().push(three);
+                }
+            }
+            Self::Set(set) => {
+                let nodes = set.servers.servers().nodes();
+                if settings(nodes.iter().map(Member::admin)).await == set.as_made {
+                    IDLE_SETS.lock().push(set);
+                }
+            }
+            Self::One(_) | Self::Alone(_) => {}
         }
     }
 }
 
+impl Set {
+    /// The server that is the primary since the start: nothing in such a test makes it another one.
+    fn primary(&self) -> &RedisServer {
+        self.servers.servers().node(0).server()
+    }
+}
+
 /// All that servers can be told while they run.
-async fn settings(cluster: &Cluster) -> Vec<String> {
+async fn settings(admins: impl Iterator<Item = &Admin>) -> Vec<String> {
     let mut settings = Vec::new();
-    for node in cluster.nodes() {
-        settings.extend(node.admin().cmd::<Vec<String>>(&["CONFIG", "GET", "*"]).await);
-        settings.extend(node.admin().cmd::<Vec<String>>(&["ACL", "LIST"]).await);
+    for admin in admins {
+        settings.extend(admin.cmd::<Vec<String>>(&["CONFIG", "GET", "*"]).await);
+        settings.extend(admin.cmd::<Vec<String>>(&["ACL", "LIST"]).await);
     }
     settings
 }
@@ -96,6 +162,7 @@ impl Deref for Place {
     fn deref(&self) -> &RedisServer {
         match self {
             Self::One(server) | Self::Alone(server) => server,
+            Self::Set(set) => set.primary(),
             Self::Three(_) => panic!("a test that looks at its server is run by `bed::at_one`"),
         }
     }

@@ -13,6 +13,9 @@ use line::Line;
 /// The name every admin connection gives itself; [`Admin::others`] leaves them all out.
 const NAME: &str = "distlock-admin";
 
+/// By this channel sentinels hear of each other.
+const SENTINELS: &str = "__sentinel__:hello";
+
 /// One line of `CLIENT LIST`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientInfo {
@@ -140,12 +143,13 @@ impl Admin {
         self.cmd(&["EXISTS", key]).await
     }
 
-    /// The channels with a subscriber, sorted.
+    /// The channels with a subscriber, sorted, without the one by which sentinels hear of each other.
     pub async fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS", "*"]).await;
         if self.is_cluster() {
             channels.extend(self.shard_channels().await);
         }
+        channels.retain(|channel| channel != SENTINELS);
         channels.sort();
         channels
     }
@@ -172,10 +176,10 @@ impl Admin {
         self.clients(&["CLIENT", "LIST"]).await
     }
 
-    /// All connections but those of admins.
+    /// All connections but those of admins, of sentinels and of replicas.
     pub async fn others(&self) -> Vec<ClientInfo> {
         let mut list = self.client_list().await;
-        list.retain(|c| c.name != NAME);
+        list.retain(|c| c.name != NAME && !c.name.starts_with("sentinel-") && !c.flags.contains(['S', 'M']));
         list
     }
 
