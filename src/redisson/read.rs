@@ -185,6 +185,7 @@ impl Reading<'_> {
                 }
                 match take(&mut self.taken, value) {
                     Ok(()) => {}
+                    Err(Why::WrongAt(at, why)) => return Err(Problem { at, path, why }),
                     Err(Why::Wrong(why)) => return Err(Problem { at, path, why }),
                     Err(Why::Cannot(why)) => self.problems.push(Problem { at, path, why }),
                     Err(Why::CannotOverTls(why)) => self.of_tls.push(Problem { at, path, why }),
@@ -242,7 +243,11 @@ impl Reading<'_> {
         let (hosts, secure) = (hosts.join(","), if first.is_secure { "s" } else { "" });
         let url = match section {
             table::CLUSTER => format!("redis{secure}-cluster://{hosts}"),
-            table::REPLICATED => format!("redis{secure}-replicated://{hosts}"),
+            // By its one address, which has to be a primary's: there replicas take part in acquires, as in Redisson.
+            table::MASTER_SLAVE if matches!(first.place, Place::Unix(_)) => {
+                return Err(wrong("masterAddress cannot be a socket of the file system"));
+            }
+            table::REPLICATED | table::MASTER_SLAVE => format!("redis{secure}-replicated://{hosts}"),
             table::SENTINEL => {
                 let name = taken.master_name.as_deref().ok_or_else(|| wrong("masterName is missing"))?;
                 format!("redis{secure}-sentinel://{hosts}/{}", percent_encoding::utf8_percent_encode(name, NAME))

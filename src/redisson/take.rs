@@ -12,6 +12,8 @@ use crate::config::{Options, Secret, Sharded};
 pub(super) enum Why {
     /// It is wrong, or locks would be others without it: nothing is taken over.
     Wrong(String),
+    /// The same, of what stands at this place in it.
+    WrongAt(usize, String),
     /// It cannot be taken over; who reads leniently goes on without it.
     Cannot(String),
     /// The same, which only matters over TLS.
@@ -260,8 +262,8 @@ pub(super) fn retry_delay(taken: &mut Taken, node: &Node) -> Taking {
         return Err(format!("{class} has {}", names.join(" and ")).as_str().into());
     }
     let [least, most] = names.map(|name| {
-        let pair = pairs.iter().find(|pair| pair.key == name).ok_or("a delay is missing here")?;
-        value::iso_duration(&pair.value)
+        let pair = pairs.iter().find(|pair| pair.key == name).ok_or(Why::from("a delay is missing here"))?;
+        value::iso_duration(&pair.value).map_err(|what| Why::WrongAt(pair.value.at.start, what.to_owned()))
     });
     let least = within(least?, MS, DAY).map_err(Why::Cannot)?;
     taken.options.retry_delay = (least, within(most?, least, DAY).map_err(Why::Cannot)?);
@@ -269,8 +271,8 @@ pub(super) fn retry_delay(taken: &mut Taken, node: &Node) -> Taking {
 }
 
 fn server(node: &Node) -> Result<Server, Why> {
-    let text = value::text(node)?.ok_or("an address is expected here")?;
-    Ok(address::read(text)?)
+    let text = value::text(node).and_then(|text| text.ok_or("an address is expected here"));
+    text.and_then(address::read).map_err(|what| Why::WrongAt(node.at.start, what.to_owned()))
 }
 
 pub(super) fn address(taken: &mut Taken, node: &Node) -> Taking {

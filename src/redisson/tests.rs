@@ -44,7 +44,10 @@ fn the_urls_of_all_kinds() {
             "redis-cluster://a:1,b:2 u:secret",
         ),
         ("replicatedServersConfig: {nodeAddresses: ['valkeys://a:1'], database: 2}", "rediss-replicated://a:1 /2"),
-        ("masterSlaveServersConfig: {masterAddress: 'redis://a:1', slaveAddresses: ['redis://b:1']}", "redis://a:1"),
+        (
+            "masterSlaveServersConfig: {masterAddress: 'redis://a:1', slaveAddresses: ['redis://b:1']}",
+            "redis-replicated://a:1",
+        ),
         (
             "sentinelServersConfig: {sentinelAddresses: ['redis://a:1', 'redis://b:2'], masterName: 'my set', password: secret, \
              sentinelPassword: other, sentinelUsername: s}",
