@@ -3,9 +3,11 @@
 //! The files' addresses and passwords are variables, which lead to servers that the tests start.
 
 mod broken;
+mod mapper;
 mod oracle;
 mod samples;
 mod servers;
+mod settings;
 
 use std::path::PathBuf;
 use std::time::Duration;
