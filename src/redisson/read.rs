@@ -55,7 +55,7 @@ pub(super) fn read(
     if text.len() > tree::LONGEST {
         return Err(too_long());
     }
-    let source = Source { text, filled: Filled::new(text, variables) };
+    let source = Source { text, filled: Filled::new(text, tree::LONGEST, variables) };
     if source.filled.text.len() > tree::LONGEST {
         return Err(too_long());
     }

@@ -238,8 +238,28 @@ fn a_secret_put_in_place_breaks_nothing_but_the_text() {
 fn texts_too_long_are_refused() {
     let long = format!("{}# {}", with(""), "x".repeat(300_000));
     assert!(refused(&reader(), &long).contains("longer than 256 KiB"));
-    let grown = RedissonYaml::new().variables([("X", "x".repeat(1_000))]);
-    assert!(refused(&grown, &format!("{}# {}", with(""), "${X}".repeat(1_000))).contains("longer than"));
+    // Sixty thousand times a hundred thousand: given up long before.
+    let grown = RedissonYaml::new().variables([("X", "x".repeat(100_000))]);
+    assert!(refused(&grown, &format!("{}# {}", with(""), "${X}".repeat(60_000))).contains("longer than"));
+}
+
+/// Each as long as a text may be; all of them together took 6 s, unoptimised and beside other work.
+#[test]
+fn hostile_texts_are_read_in_time() {
+    let parts = [
+        "${A:-", "${", "${A}", "[", "{", "- ", "? ", "'", "\"", "!", "!a ", "&a ", "*a ", "#", "# x\n", "\n", "\t",
+        " ", "a", "a: ", "a:\n", "- a\n", "a b ", "|\n", ">\n", "%", "---\n", "...\n", "\r", "\u{85}", "ä", "\u{0}",
+        "0", "a: b\n", "[a, b],", "{a: b},", "{}", "[]", "<<: ", "\\", "\"\\x", "'a' ",
+    ];
+    for part in parts {
+        for before in ["", "singleServerConfig: ", "a: \"", "a: ["] {
+            let text = format!("{before}{}", part.repeat(260_000 / part.len()));
+            let began = std::time::Instant::now();
+            let read = reader().lenient(true).read(&text);
+            let took = began.elapsed();
+            assert!(read.is_err() && took < Duration::from_secs(20), "{before}{part:?}: {took:?}");
+        }
+    }
 }
 
 proptest! {

@@ -26,17 +26,20 @@ pub(super) struct Unfilled {
 }
 
 impl Filled {
-    /// Puts in place what `value` knows.
-    pub(super) fn new(text: &str, value: &dyn Fn(&str) -> Option<String>) -> Self {
+    /// Puts in place what `value` knows. Stops soon after so many bytes.
+    pub(super) fn new(text: &str, longest: usize, value: &dyn Fn(&str) -> Option<String>) -> Self {
         let mut filled = Self { text: String::with_capacity(text.len()), pieces: Vec::new(), unfilled: Vec::new() };
         let (mut rest, mut from, mut at) = (text, 0, 0);
         while let Some(start) = rest.find("${") {
+            if filled.text.len() > longest {
+                return filled;
+            }
             filled.push(&rest[..start], &mut at, from, true);
             from += rest[..start].chars().count();
             rest = &rest[start..];
             let (length, put) = match Reference::read(rest) {
-                None => (2, None),
-                Some(reference) => {
+                Err(length) => (length, None),
+                Ok(reference) => {
                     let put = value(reference.name).or_else(|| reference.default.map(str::to_owned));
                     if put.is_none() || reference.is_default_empty {
                         let long = rest[..reference.length].chars().count();
@@ -81,23 +84,27 @@ struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Reads what begins with `${`. None where Redisson would leave it alone: a name has letters, digits, `_` and `.`, a default
-    /// ends at the first `}` of its line, and nothing else comes before that.
-    fn read(text: &'a str) -> Option<Self> {
-        let inside = text.get(2..)?;
-        let long =
-            inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).filter(|long| *long > 0)?;
-        let (name, behind) = inside.split_at(long);
+    /// Reads what begins with `${`. An error where Redisson would leave it alone, with how much of it has no reference in it: a name has
+    /// letters, digits, `_` and `.`, a default ends at the first `}` of its line, and nothing else comes before that.
+    fn read(text: &'a str) -> Result<Self, usize> {
+        let inside = &text[2..];
+        let long = inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'));
+        let (name, behind) = inside.split_at(long.unwrap_or(inside.len()));
+        if name.is_empty() {
+            return Err(2);
+        }
+        let long = name.len();
         if behind.starts_with('}') {
-            return Some(Self { name, default: None, is_default_empty: false, length: long + 3 });
+            return Ok(Self { name, default: None, is_default_empty: false, length: long + 3 });
         }
-        let default = behind.strip_prefix(":-")?;
-        let end = default.find(['}', '\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])?;
+        let default = behind.strip_prefix(":-").ok_or(long + 2)?;
+        let end = default.find(['}', '\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).unwrap_or(default.len());
+        let length = long + end + 4;
         if !default[end..].starts_with('}') {
-            return None;
+            // No reference ends on this line.
+            return Err(length);
         }
-        let length = long + end + 5;
-        Some(Self { name, default: Some(&default[..end]), is_default_empty: end == 0, length })
+        Ok(Self { name, default: Some(&default[..end]), is_default_empty: end == 0, length: length + 1 })
     }
 }
 
@@ -106,7 +113,7 @@ mod tests {
     use super::*;
 
     fn fill(text: &str) -> Filled {
-        Filled::new(text, &|name| match name {
+        Filled::new(text, usize::MAX, &|name| match name {
             "H" => Some("hh".to_owned()),
             "EMPTY" => Some(String::new()),
             "nested" => Some("${H}".to_owned()),
