@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Options, Prefer, Secret, Sharded, Tls};
+use crate::config::{Acks, Options, Prefer, Secret, Sharded, Tls};
 use crate::engine::renewal::{self, Which};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
@@ -23,9 +23,10 @@ use crate::transport::node::connect::Endpoint;
 use crate::world::{Machine, World};
 
 mod secure;
+mod servers;
 
-/// A connection to one Redis or Valkey server, or to a cluster, and all that its locks share: the connections, the renewal scheduler, the
-/// registry of waiters. Cheap to clone.
+/// A connection to one Redis or Valkey server, to a cluster, or to a primary that can be replaced, and all that its locks share: the
+/// connections, the renewal scheduler, the registry of waiters. Cheap to clone.
 ///
 /// It lives on the tokio runtime that connected it: its tasks run there, and so does whatever has to be finished. Locks and
 /// guards may be used anywhere, on another runtime or on an executor that is not tokio's (`futures::executor::block_on`):
@@ -38,15 +39,23 @@ mod secure;
 pub struct Client(Arc<Handle>);
 
 impl Client {
-    /// Connects with the default options to `redis://[user:password@]host[:port][/database]`, `rediss://..` (a TLS
-    /// feature is needed), `unix:///path/to/socket`, or the cluster that some of its servers are named of,
-    /// `redis-cluster://[user:password@]host[:port],host[:port],..` ([`guide::clusters`](crate::guide::clusters)).
+    /// Connects with the default options to one of these:
+    ///
+    /// - `redis://[user:password@]host[:port][/database]`, one server; `rediss://..` over TLS (a TLS feature is needed), or
+    ///   `unix:///path/to/socket`;
+    /// - `redis-cluster://[user:password@]host[:port],host[:port],..`, the cluster that these servers are some of
+    ///   ([`guide::clusters`](crate::guide::clusters));
+    /// - `redis-sentinel://[user:password@]host[:port],host[:port],../name[/database]`, the primary that these sentinels look after by
+    ///   that name ([`guide::sentinel`](crate::guide::sentinel));
+    /// - `redis-replicated://[user:password@]host[:port],host[:port],..[/database]`, that of these servers which is the primary.
     ///
     /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and before
-    /// that two connections, which end again, for each server named. *Cancel safety*: dropped, nothing stays. *Errors*: [`Error::Config`] for a URL
-    /// that cannot work, and for a single server where a cluster was meant; [`Error::Connection`] and [`Error::Timeout`] when the
-    /// server, or each of those named, cannot be reached, [`Error::Server`] when it refuses the login or, of a cluster, to tell its
-    /// nodes.
+    /// that two connections, which end again, for each server named; two more to each sentinel, and one to each of the replicated
+    /// servers. Where replicas are to acknowledge, one `WAIT` for each primary. *Cancel safety*: dropped, nothing stays. *Errors*:
+    /// [`Error::Config`] for a URL that cannot work, and for a single server where a cluster or a sentinel was meant;
+    /// [`Error::Connection`] and [`Error::Timeout`] when the server, or each of those named, cannot be reached, or none is a primary;
+    /// [`Error::Server`] when it refuses the login or, of several, to tell which servers there are; [`Error::Unsupported`] where replicas
+    /// have to acknowledge and cannot be asked.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }
@@ -293,6 +302,10 @@ impl Builder {
         coalesce: bool,
         /// Clusters: whether channels are a slot's own. Defaults to what the servers know, as Redisson does.
         sharded: Sharded,
+        /// Which replicas have to have an acquire and a renewal before it counts. Defaults to Redisson's rule.
+        acks: Acks,
+        /// How long replicas have for that. Defaults to 1 s; a third of the watchdog at the most.
+        ack_timeout: Duration,
         /// Probe at connect what this login may do. Defaults to true.
         preflight: bool,
     }
@@ -467,6 +480,7 @@ impl Builder {
                 Client(Handle::new(Engine::start_as(id, self.options, transport)))
             }
         };
+        client.engine().topology.check_acknowledgement(!lazily).await?;
         tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");
         Ok(client)
     }

@@ -85,6 +85,12 @@ pub struct Options {
     pub scan_interval: Duration,
     /// Clusters: whether channels are a slot's own. Where the server knows such, as in Redisson.
     pub sharded: Sharded,
+    /// Which replicas have to have an acquire and a renewal before it counts. As Redisson: one, where there are replicas; a single
+    /// server's are not asked. (Redisson: `checkLockSyncedSlaves`)
+    pub acks: Acks,
+    /// How long replicas have for that. 1 s; never longer than a third of the watchdog, so that a renewal can be repeated. (Redisson:
+    /// `slavesSyncTimeout`)
+    pub ack_timeout: Duration,
     /// Probe at connect whether this login may do all that locks need, and warn if not. true.
     pub preflight: bool,
 }
@@ -116,6 +122,38 @@ pub enum Sharded {
     Off,
 }
 
+/// How many replicas have to have what makes somebody a holder, or a holder for longer, before that counts: see
+/// [`guide::acknowledgement`](crate::guide::acknowledgement), with what each promises when a primary is lost.
+///
+/// Acquires, renewals and extensions are acknowledged; releases and queries never wait for replicas.
+///
+/// *Cost*: acknowledged, an operation takes one round trip from the server to its replicas more, and shares one `WAIT` with those that
+/// are sent along with it, over three connections to each server made for that at the first use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Acks {
+    /// None. What a primary has not passed on when it is lost is lost with it.
+    Off,
+    /// Redisson's rule, at best effort: an operation fails where replicas are connected and not one has it in time; without replicas,
+    /// over a single server (`redis://`), and where the server has no `WAIT`, it is as [`Off`](Self::Off).
+    #[default]
+    Redisson,
+    /// At least so many, 1 or more. Fewer that are connected are too few as well. One survives the loss of one server at a time, where
+    /// the replica that has the most is promoted.
+    AtLeast(usize),
+    /// Every replica that is known of, those included that are away just now: any of them may be promoted. Over a single server as many
+    /// as were ever connected at once, and at least one.
+    All,
+}
+
+impl Acks {
+    /// True where nobody is a holder without replicas.
+    pub(crate) const fn is_strict(self) -> bool {
+        matches!(self, Self::AtLeast(_) | Self::All)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -143,12 +181,19 @@ impl Default for Options {
             coalesce: true,
             scan_interval: Duration::from_secs(5),
             sharded: Sharded::Auto,
+            acks: Acks::Redisson,
+            ack_timeout: Duration::from_secs(1),
             preflight: true,
         }
     }
 }
 
 impl Options {
+    /// How long replicas have to acknowledge something.
+    pub(crate) fn acknowledged_within(&self) -> Duration {
+        self.ack_timeout.min(self.watchdog / 3)
+    }
+
     /// How often the places of waiters are refreshed.
     pub(crate) fn beat(&self) -> Duration {
         (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
@@ -199,6 +244,8 @@ impl Options {
             coalesce: _,
             scan_interval,
             sharded: _,
+            acks,
+            ack_timeout,
             preflight: _,
         } = self;
         let ms = Duration::from_millis(1);
@@ -242,6 +289,10 @@ impl Options {
                 command_timeout.saturating_mul(3),
                 *watchdog / 3
             )));
+        }
+        least("the ack timeout", *ack_timeout, ms)?;
+        if *acks == Acks::AtLeast(0) {
+            return Err(Error::config("acknowledgement by at least 0 replicas is none: use Acks::Off for that"));
         }
         if *watchdog_batch == 0 || *watchdog_batch > 5_000 {
             return Err(Error::config(format!("the watchdog batch is {watchdog_batch}: 1 to 5000 are allowed")));
@@ -372,6 +423,21 @@ mod tests {
             let refused = Options { java_fair_wait, ..Options::default() }.validate();
             assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("Java's wait")), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn acknowledgement_by_nobody_or_in_no_time_is_refused() {
+        let options = |acks, ack_timeout| Options { acks, ack_timeout, ..Options::default() };
+        let second = Duration::from_secs(1);
+        for odd in [options(Acks::AtLeast(0), second), options(Acks::All, Duration::ZERO)] {
+            assert!(matches!(odd.validate(), Err(Error::Config { .. })), "{odd:?}");
+        }
+        for acks in [Acks::Off, Acks::Redisson, Acks::AtLeast(1), Acks::All] {
+            let options = options(acks, Duration::from_secs(3600));
+            assert!(options.validate().is_ok());
+            assert_eq!(options.acknowledged_within(), options.watchdog / 3);
+        }
+        assert_eq!(Options::default().acknowledged_within(), second);
     }
 
     #[test]

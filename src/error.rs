@@ -85,6 +85,17 @@ pub enum Error {
         #[source]
         why: Arc<Self>,
     },
+    /// Too few replicas have what was asked for ([`Options::acks`](crate::Options::acks)). It is undone, and may be tried again.
+    #[error(
+        "{got} replicas have it in time, and {wanted} have to: it is being undone, and may be tried again; see whether the replicas \
+         are connected and keep up, or ask for fewer (Builder::acks) or wait longer (Builder::ack_timeout)"
+    )]
+    Replicas {
+        /// So many have it, as far as is known.
+        got: usize,
+        /// So many have to.
+        wanted: usize,
+    },
     /// This server, or this build, cannot do that.
     #[error("{what}")]
     Unsupported {
@@ -240,7 +251,7 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connection { .. } | Self::Timeout { .. } => true,
+            Self::Connection { .. } | Self::Timeout { .. } | Self::Replicas { .. } => true,
             Self::Server { message } => {
                 PASSING.iter().any(|code| message.starts_with(code))
                     || OUT_OF_REACH.iter().any(|what| message.contains(what))
@@ -257,7 +268,7 @@ impl Error {
         match self {
             Self::Connection { outcome_unknown, .. } => *outcome_unknown,
             Self::Timeout { step } => matches!(step, Step::Command),
-            Self::RuntimeGone => true,
+            Self::RuntimeGone | Self::Replicas { .. } => true,
             Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
         }

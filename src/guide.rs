@@ -33,5 +33,10 @@ pub mod configuration {}
 #[doc = include_str!("../docs/redisson-yaml.md")]
 pub mod redisson_yaml {}
 
+#[doc = include_str!("../docs/sentinel.md")]
+pub mod sentinel {}
+
 #[doc = include_str!("../docs/tls.md")]
 pub mod tls {}
+#[doc = include_str!("../docs/acknowledgement.md")]
+pub mod acknowledgement {}

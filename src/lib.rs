@@ -91,7 +91,7 @@ mod world;
 pub use acquire::Acquire;
 pub use capabilities::Capabilities;
 pub use client::{Builder, Client, Renewed, Stats};
-pub use config::{Backoff, Credentials, Options, Prefer, Sharded, Tls};
+pub use config::{Acks, Backoff, Credentials, Options, Prefer, Sharded, Tls};
 pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;
@@ -114,6 +114,7 @@ pub use settings::Settings;
 pub use spin::SpinLock;
 pub use state::{Released, State};
 pub use striped::Striped;
+pub use topology::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

@@ -23,12 +23,13 @@ for i = 1, #KEYS do
     if list then held = holds.note(KEYS[i], owner, list) or held end
   end
   if held == 1 and way ~= 'leave' then
-    -- The same owner may have been promised a longer lease.
+    -- The same owner may have been promised a longer lease. Written all the same: what replicas acknowledge is this connection's
+    -- last write.
     local left = way == 'set' and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left
-    elseif left < lease then
-      held = redis.pcall('pexpire', KEYS[i], lease_text)
+    else
+      held = redis.pcall('pexpire', KEYS[i], left < lease and lease_text or left)
     end
   end
   if type(held) == 'table' then

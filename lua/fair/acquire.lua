@@ -30,8 +30,9 @@ if hold ~= '' then
 end
 
 -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
-local function lease(undo)
-  local leased = redis.pcall('pexpire', KEYS[1], ARGV[2])
+-- Written also where a longer one (`left`) stays: what replicas acknowledge is this connection's last write.
+local function lease(undo, left)
+  local leased = redis.pcall('pexpire', KEYS[1], left and left >= tonumber(ARGV[2]) and left or ARGV[2])
   if type(leased) == 'table' and leased.err then
     undo()
     return leased
@@ -60,7 +61,7 @@ if count then
       if type(noted) == 'table' then return noted end
       sets = sets or noted and left <= tonumber(first_lease) and count == 1
     end
-    if sets then redis.call('pexpire', KEYS[1], ARGV[2]) end
+    redis.call('pexpire', KEYS[1], sets and ARGV[2] or left)
     return -2
   end
   if not counted then
@@ -68,12 +69,9 @@ if count then
     if earlier ~= '' and not holds.has(ids, count, earlier) then return -3 end
     holds.add(KEYS[1], owner, count, ids, hold)
   end
-  if left < tonumber(ARGV[2]) then
-    return lease(function()
-      if not counted then holds.put_back(KEYS[1], owner, count, ids) end
-    end)
-  end
-  return nil
+  return lease(function()
+    if not counted then holds.put_back(KEYS[1], owner, count, ids) end
+  end, left)
 end
 if earlier ~= '' then return -3 end
 

@@ -21,10 +21,9 @@ end
 for i = 1, #KEYS do
   if not mine[i] then redis.call('hset', KEYS[i], ARGV[1], '1') end
   -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
-  local leased
-  if not mine[i] or redis.call('pttl', KEYS[i]) < tonumber(ARGV[2]) then
-    leased = redis.pcall('pexpire', KEYS[i], ARGV[2])
-  end
+  -- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
+  local left = mine[i] and redis.call('pttl', KEYS[i]) or -1
+  local leased = redis.pcall('pexpire', KEYS[i], left < tonumber(ARGV[2]) and ARGV[2] or left)
   if type(leased) == 'table' and leased.err then
     for taken = 1, i do
       if not mine[taken] then redis.call('del', KEYS[taken]) end

@@ -22,7 +22,8 @@ local taken = redis.call('set', KEYS[1], value, 'NX', 'PX', ARGV[2])
 if taken then return taken end
 local found, left = redis.call('get', KEYS[1]) or '', redis.call('pttl', KEYS[1])
 if found == value then
-  if left < tonumber(ARGV[2]) then redis.call('pexpire', KEYS[1], ARGV[2]) end
+  -- Written also where a longer lease stays: what replicas acknowledge is this connection's last write.
+  redis.call('pexpire', KEYS[1], left < tonumber(ARGV[2]) and ARGV[2] or left)
   return redis.status_reply('OK')
 end
 if is_of(found, ARGV, 4) then return -6 end

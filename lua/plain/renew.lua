@@ -19,7 +19,8 @@ for i = 1, #KEYS do
       if type(left) == 'table' then
         done = left
       else
-        done = left < lease and redis.pcall('pexpire', KEYS[i], lease_text) or 1
+        -- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
+        done = redis.pcall('pexpire', KEYS[i], left < lease and lease_text or left)
       end
     end
   end

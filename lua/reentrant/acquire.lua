@@ -12,7 +12,8 @@
 --        -6        the owner holds it already (only for ARGV 6)
 --        -3        the owner has not got the hold of ARGV 4 any more
 --        {-7, at}  too late, nothing was done; at = the server's time in ms
--- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(holds of this owner).
+-- Idempotent: a repeat finds its hold counted and at most starts the lease anew. Always writes where it is held. O(holds of
+-- this owner).
 -- Same state as Redisson's RLock, but for the list of holds.
 
 local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or ''
@@ -50,10 +51,9 @@ end
 
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
 -- that never ends.
-local leased
-if fresh or left < tonumber(lease) then
-  leased = redis.pcall('pexpire', KEYS[1], lease)
-end
+-- Written also where a longer one stays: what replicas acknowledge is this connection's last write, which has to be of this hold.
+if not fresh and left >= tonumber(lease) then lease = left end
+local leased = redis.pcall('pexpire', KEYS[1], lease)
 if type(leased) == 'table' and leased.err then
   if fresh then
     redis.call('del', KEYS[1])

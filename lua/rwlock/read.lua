@@ -81,8 +81,9 @@ end
 if not no and not again and hold ~= '' then
   no = refused(redis.pcall('hset', hash, owner .. ':holds', ids .. ',' .. hold))
 end
-if short and not no then
-  no = refused(redis.pcall('pexpire', hash, lease))
+-- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
+if not no then
+  no = refused(redis.pcall('pexpire', hash, short and lease or left))
 end
 if no and not again then
   redis.pcall('del', own)

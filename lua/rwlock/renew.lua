@@ -13,13 +13,14 @@
 -- reads; where a lease is made shorter, as a release.
 
 -- For one lock, what is to be written: each a key and the lease that it gets; nil = it is not held. Nothing is written before
--- everything was read (`covers.lua`).
+-- everything was read (`covers.lua`). A lease that stays is written as well: what replicas acknowledge is this connection's last write.
 -- `count`: the owner's holds for reading.
 local function write(hash, owner, tag, count, exactly)
   if exactly then
     return {{hash, math.max(lease, covered(tag, owner, count, math.huge))}}
   end
-  return redis.call('pttl', hash) < lease and {{hash, lease_text}} or {}
+  local left = redis.call('pttl', hash)
+  return {{hash, left < lease and lease_text or left}}
 end
 
 local function read(hash, owner, tag, count, exactly, mode, keep)
@@ -33,6 +34,8 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
       if not keep and (exactly or now < lease) then
         todo[#todo + 1] = {key, lease_text}
         now = lease
+      elseif not keep then
+        todo[#todo + 1] = {key, now}
       end
       best = math.max(best, now)
     end
@@ -43,7 +46,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
     load_readers()
     others, dead = lease_needed(hash, tag, redis.call('hlen', hash), left, {owner = owner, count = count, left = 0})
   end
-  if others or left < best then todo[#todo + 1] = {hash, math.max(best, others or 0)} end
+  todo[#todo + 1] = {hash, (others or left < best) and math.max(best, others or 0) or left}
   return todo, dead
 end
 

@@ -82,10 +82,8 @@ end
 
 -- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
 -- that never ends.
-local no
-if short then
-  no = refused(redis.pcall('pexpire', hash, lease))
-end
+-- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
+local no = refused(redis.pcall('pexpire', hash, short and lease or left))
 if no then
   if fresh then
     redis.call('del', hash)

@@ -41,7 +41,7 @@ pub(crate) mod wait;
 use crate::names::LockName;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::{Finished, Reaper};
-use crate::topology::{MemberListener, Topology};
+use crate::topology::{AckRule, MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::{Call, Reply, Transport};
 use crate::world::Moment;
@@ -125,7 +125,8 @@ impl Engine {
     pub(crate) fn start_as(id: String, options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
         let (world, reaper) = (server.world(), Reaper::start());
         let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
-        Self::start_over(id, Topology::single(server, world), options, reaper)
+        let topology = Topology::single(server, world, AckRule::single(&options));
+        Self::start_over(id, topology, options, reaper)
     }
 
     pub(crate) fn start_over(id: String, topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {

@@ -4,8 +4,32 @@ use super::protocol::{Answer, Busy, Forced, Nature, Protocol, Release};
 use crate::error::{Error, Result};
 use crate::transport::Reply;
 
+/// It was passed on before.
+const PASSED: i64 = -2;
+
 /// With the server's time: the command came after its last moment, and nothing was done.
 const TOO_LATE: i64 = -7;
+
+/// Has an acquire by script made somebody a holder, or found one? See the table of `acquired`.
+pub(crate) fn is_held(reply: &Reply) -> bool {
+    matches!(reply, Reply::Nil | Reply::Int(PASSED))
+}
+
+/// The same of one whose sections have fencing tokens.
+pub(crate) fn is_held_with_token(reply: &Reply) -> bool {
+    matches!(reply, Reply::List(parts) if parts.len() == 1)
+}
+
+/// The same of one by `SET`.
+pub(crate) fn is_set(reply: &Reply) -> bool {
+    matches!(reply, Reply::Text(ok) if ok == "OK")
+}
+
+/// Has a renewal found any of the holds that it names?
+pub(crate) fn is_renewed(reply: &Reply) -> bool {
+    let is_none = |entry: &Reply| *entry == Reply::Int(0);
+    too_late(reply).is_none() && matches!(reply, Reply::List(entries) if !entries.iter().all(is_none))
+}
 
 /// The server's time, where a reply says so.
 pub(crate) fn too_late(reply: &Reply) -> Option<i64> {
@@ -44,7 +68,7 @@ impl dyn Protocol {
             Reply::Text(ok) if by_set && ok == "OK" => Some(Answer::Held),
             Reply::Nil if !fenced => Some(Answer::Held),
             Reply::Int(-1) => busy(-1, 0, announced),
-            Reply::Int(-2) => Some(Answer::Passed),
+            Reply::Int(PASSED) => Some(Answer::Passed),
             Reply::Int(-3) => Some(Answer::Gone),
             Reply::Int(-4) => Some(Answer::Displaced),
             Reply::Int(-5) => Some(Answer::HeldBack),

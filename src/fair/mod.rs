@@ -44,6 +44,7 @@ use bytes::Bytes;
 use crate::client::Client;
 use crate::config::{Options, millis};
 use crate::engine::protocol::{self, Ask, Giving, Nature, Protocol, Queueing};
+use crate::engine::replies::is_held;
 use crate::engine::simple::{HASH_RENEWAL, hash_state};
 use crate::names::LockName;
 use crate::object::Lock;
@@ -81,7 +82,7 @@ static MANY: Script = Script::new(
         include_str!("../../lua/fair/many/end.lua"),
     ),
 );
-static ACQUIRE: Script = Script::step("fair/acquire", script!("acquire"), &MANY, 1);
+static ACQUIRE: Script = Script::step("fair/acquire", script!("acquire"), &MANY, 1).gaining(is_held);
 static RELEASE: Script = Script::step("fair/release", script!("release"), &MANY, 2);
 static LEAVE: Script = Script::step("fair/leave", script!("leave"), &MANY, 3);
 static FORCE: Script = Script::new("fair/force", script!("force"));

@@ -55,7 +55,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::config::{check_lease, millis};
 use crate::engine::protocol::Nature;
-use crate::engine::replies::token_of;
+use crate::engine::replies::{is_held_with_token, token_of};
 use crate::engine::simple::{HASH_RENEWAL, Kind, Simple};
 use crate::error::{Error, Result};
 use crate::names::LockName;
@@ -87,7 +87,8 @@ static MANY: Script = Script::new(
     ),
 );
 static ACQUIRE: Script =
-    Script::step("fenced/acquire", concat!(include_str!("../../lua/common/holds.lua"), acquire!()), &MANY, 1);
+    Script::step("fenced/acquire", concat!(include_str!("../../lua/common/holds.lua"), acquire!()), &MANY, 1)
+        .gaining(is_held_with_token);
 static RELEASE: Script = Script::step("fenced/release", script!("release"), &MANY, 2);
 static FORCE: Script = Script::new("fenced/force", script!("force"));
 static EXPIRE: Script = Script::new("fenced/expire", include_str!("../../lua/fenced/expire.lua"));

@@ -16,6 +16,7 @@
 
 use crate::client::Client;
 use crate::engine::protocol::Nature;
+use crate::engine::replies::is_held;
 use crate::engine::simple::{HASH_RENEWAL, Kind, Simple};
 use crate::names::LockName;
 use crate::object::Lock;
@@ -43,7 +44,7 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-pub(crate) static ACQUIRE: Script = Script::step("reentrant/acquire", script!("acquire"), &MANY, 1);
+pub(crate) static ACQUIRE: Script = Script::step("reentrant/acquire", script!("acquire"), &MANY, 1).gaining(is_held);
 pub(crate) static RELEASE: Script = Script::step("reentrant/release", script!("release"), &MANY, 2).announcing();
 pub(crate) static FORCE: Script = Script::new("reentrant/force", script!("force")).announcing();
 

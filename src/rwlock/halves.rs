@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Queueing, Renewal};
+use crate::engine::replies::{is_held, is_renewed};
 use crate::names::{Half, LockName};
 use crate::owner::Owner;
 use crate::transport::script::Script;
@@ -44,12 +45,15 @@ static MANY: Script = Script::new(
 /// Readers have a key more than other holders, and look at others.
 const WORK: usize = 2;
 
-static READ: Script =
-    Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1).working(WORK).reaching_beyond();
+static READ: Script = Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1)
+    .gaining(is_held)
+    .working(WORK)
+    .reaching_beyond();
 static READ_RELEASE: Script = Script::step("rwlock/read_release", concat!(covers!(), part!("read_release")), &MANY, 2)
     .working(WORK)
     .reaching_beyond();
-static WRITE: Script = Script::step("rwlock/write", concat!(covers!(), part!("write")), &MANY, 3).reaching_beyond();
+static WRITE: Script =
+    Script::step("rwlock/write", concat!(covers!(), part!("write")), &MANY, 3).gaining(is_held).reaching_beyond();
 static WRITE_RELEASE: Script =
     Script::step("rwlock/write_release", concat!(covers!(), part!("write_release")), &MANY, 4).reaching_beyond();
 static LEAVE: Script =
@@ -58,6 +62,7 @@ static FORCE: Script = Script::new("rwlock/force", concat!(covers!(), part!("for
 static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("state"))).reaching_beyond();
 static RENEW: Script =
     Script::new("rwlock/renew", concat!(covers!(), include_str!("../../lua/common/renew/begin.lua"), part!("renew")))
+        .gaining(is_renewed)
         .reaching_beyond();
 
 /// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so

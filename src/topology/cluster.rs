@@ -20,6 +20,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use super::address::Address;
+use super::info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use super::member::{Member, MemberId, MemberListener, Subscriber, tells_of_keys_elsewhere};
 use super::slots::map::{Changes, SlotMap};
 use super::slots::view::SlotView;
@@ -115,6 +116,18 @@ impl Cluster {
         members
     }
 
+    pub(super) fn info(&self) -> TopologyInfo {
+        let state = self.state.read();
+        let primaries = state.slots.epochs().into_iter().filter_map(|(address, epoch)| {
+            let info = state.members.get(address)?.info(Some(epoch));
+            Some(ServerInfo { address: address.to_string(), ..info })
+        });
+        let replicas = state.slots.known().iter().filter(|peer| peer.primary.is_some());
+        let replicas = replicas.filter_map(|peer| peer.address.as_ref());
+        let others = replicas.map(|address| ServerInfo::beside(address, ServerRole::Replica));
+        TopologyInfo::new(TopologyKind::Cluster, primaries.chain(others).collect())
+    }
+
     pub(super) fn identity(&self) -> &str {
         &self.identity
     }
@@ -172,7 +185,7 @@ impl Cluster {
                     }
                     None => transport,
                 };
-                let member = Member::of_cluster(id, address.host(), transport, undeclared);
+                let member = Member::of_cluster(id, address.host(), transport, undeclared, self.settings.acks);
                 let this: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
                 member.report_ends(this);
                 if let Some(listener) = self.listener.get() {

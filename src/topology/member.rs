@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use super::acknowledgement::{AckRule, Acknowledgement};
 use super::address::Address;
 use super::clock::ServerClock;
 use super::cluster::Gate;
+use super::info::{ServerInfo, ServerRole};
 use super::liveness::{Liveness, UnderWay};
 use super::redirect::Redirect;
 use crate::transport::connector::{Connector, Purpose};
@@ -74,10 +77,12 @@ pub(super) struct Member {
     /// What stands for its host in redirects that name none.
     host: Box<str>,
     transport: Arc<dyn Transport>,
+    since: Instant,
     liveness: Liveness,
     clock: ServerClock,
     undeclared: Arc<Undeclared>,
     gate: Gate,
+    acknowledgement: Acknowledgement,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
@@ -111,7 +116,7 @@ pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
 }
 
 /// True where the server has said something.
-fn is_answer(outcome: &Result<Reply, Fault>) -> bool {
+fn is_answer<T>(outcome: &Result<T, Fault>) -> bool {
     outcome.as_ref().map_or_else(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere), |_| true)
 }
 
@@ -125,8 +130,8 @@ impl std::fmt::Debug for Member {
 }
 
 impl Member {
-    pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>) -> Arc<Self> {
-        Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)))
+    pub(super) fn new(id: MemberId, transport: Arc<dyn Transport>, rule: AckRule) -> Arc<Self> {
+        Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)), rule)
     }
 
     /// As `new`; `undeclared`: what the transport too finds out about the server.
@@ -135,21 +140,30 @@ impl Member {
         host: &str,
         transport: Arc<dyn Transport>,
         undeclared: Arc<Undeclared>,
+        rule: AckRule,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             host: host.into(),
             transport,
+            since: Instant::now(),
             liveness: Liveness::default(),
             clock: ServerClock::default(),
             undeclared,
             gate: Gate::default(),
+            acknowledgement: Acknowledgement::new(rule),
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
             broken: Mutex::default(),
             asking: AskingConnection::default(),
             left: Left::default(),
         })
+    }
+
+    /// What is told of it where it is a primary.
+    pub(super) fn info(&self, epoch: Option<u64>) -> ServerInfo {
+        let address = self.transport.address().to_owned();
+        ServerInfo { address, role: ServerRole::Primary, epoch, since: Some(self.since.elapsed()) }
     }
 
     pub(super) const fn id(&self) -> MemberId {
@@ -162,6 +176,11 @@ impl Member {
 
     pub(super) fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
+    }
+
+    /// What is known of its replicas.
+    pub(super) const fn acknowledgement(&self) -> &Acknowledgement {
+        &self.acknowledgement
     }
 
     /// Whether commands have to wait.
@@ -191,8 +210,37 @@ impl Member {
         let _ = self.subscriber.set(subscriber);
     }
 
-    /// As [`Transport::run`]; whether an answer came is noted.
+    /// As [`Transport::run`]; whether an answer came is noted. What makes somebody a holder is answered once enough replicas have it:
+    /// else it is [`FaultKind::Unacknowledged`].
     pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
+        if self.acknowledgement.concerns(call.script, world.now()) {
+            // In a box: others are the smaller for it.
+            return Box::pin(self.run_acknowledged(world, call, false)).await;
+        }
+        self.run_alone(world, call).await
+    }
+
+    async fn run_acknowledged(&self, world: &dyn World, call: Call, asking: bool) -> Result<Reply, Fault> {
+        let Self { transport, acknowledgement, .. } = self;
+        let Some(how) = acknowledgement.how(&**transport, world.now(), asking).await? else {
+            return self.run_alone(world, call).await;
+        };
+        let replied = {
+            let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
+            let replied = transport.run_acknowledged(call, how).await;
+            if let Some(pending) = under_way.pending.take() {
+                if is_answer(&replied) { pending.answered(world.now()) } else { pending.failed() }
+            }
+            replied?
+        };
+        if let Some(acknowledged) = replied.acknowledged {
+            // The server has answered: it is not silent while its replicas are waited for.
+            acknowledgement.judge(&**transport, how.replicas, acknowledged.await, world.now()).await?;
+        }
+        Ok(replied.reply)
+    }
+
+    async fn run_alone(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = self.transport.run(call).await;
         if let Some(pending) = under_way.pending.take() {
@@ -211,6 +259,9 @@ impl Member {
     ) -> Result<Reply, Fault> {
         let AskingConnection { order, last_used, .. } = &self.asking;
         last_used.store(world.now().as_nanos(), Ordering::Relaxed);
+        if self.acknowledgement.concerns(call.script, world.now()) && self.transport.acknowledges() {
+            return Box::pin(self.run_acknowledged(world, call, true)).await;
+        }
         let there = self.asking_connection(connector, address).await?;
         // Waited for when the server has lost its slots.
         let pending = self.liveness.ask(world.now());

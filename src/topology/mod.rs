@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+mod acknowledgement;
 mod address;
 mod clock;
 pub(crate) mod cluster;
+mod info;
 mod liveness;
 mod member;
 mod primary;
@@ -21,9 +23,11 @@ mod slots;
 mod suspicion;
 pub(crate) mod url;
 
+pub(crate) use acknowledgement::AckRule;
 pub(crate) use address::Address;
 pub(crate) use clock::ServerClock;
 use cluster::Cluster;
+pub use info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
 pub(crate) use primary::Primary;
@@ -106,8 +110,8 @@ impl Deref for MemberClock {
 
 impl Topology {
     /// One server for every name.
-    pub(crate) fn single(transport: Arc<dyn Transport>, world: Arc<dyn World>) -> Self {
-        Self::fixed(vec![transport], Rule::Single, world)
+    pub(crate) fn single(transport: Arc<dyn Transport>, world: Arc<dyn World>, acks: AckRule) -> Self {
+        Self::fixed(vec![transport], Rule::Single, world, acks)
     }
 
     /// The primaries of a cluster.
@@ -123,7 +127,7 @@ impl Topology {
     /// Several servers, each with the names that end in its number.
     #[cfg(test)]
     pub(crate) fn by_last_digit(transports: Vec<Arc<dyn Transport>>, world: Arc<dyn World>) -> Self {
-        Self::fixed(transports, Rule::LastDigit(Arc::default()), world)
+        Self::fixed(transports, Rule::LastDigit(Arc::default()), world, AckRule::off())
     }
 
     /// Moves every name to the next server.
@@ -135,9 +139,9 @@ impl Topology {
         moved.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn fixed(transports: Vec<Arc<dyn Transport>>, rule: Rule, world: Arc<dyn World>) -> Self {
+    fn fixed(transports: Vec<Arc<dyn Transport>>, rule: Rule, world: Arc<dyn World>, acks: AckRule) -> Self {
         let numbered = transports.into_iter().enumerate();
-        let members = numbered.map(|(index, transport)| Member::new(MemberId::new(index), transport)).collect();
+        let members = numbered.map(|(index, transport)| Member::new(MemberId::new(index), transport, acks)).collect();
         Self { servers: Servers::Fixed { members, rule }, world }
     }
 
@@ -275,6 +279,22 @@ impl Topology {
         }
     }
 
+    /// Refuses servers whose replicas cannot be asked, where they have to be. `asks`: asks each of them whether it can `WAIT`.
+    ///
+    /// *Errors*: [`Unsupported`](crate::Error::Unsupported).
+    pub(crate) async fn check_acknowledgement(&self, asks: bool) -> Result<()> {
+        let members = match &self.servers {
+            Servers::Fixed { members, .. } => members.to_vec(),
+            Servers::Cluster(cluster) => cluster.all(),
+            Servers::Primary(primary) => vec![primary.member()],
+        };
+        let check = async |member: Arc<Member>| match asks {
+            true => member.acknowledgement().check(&**member.transport()).await,
+            false => member.acknowledgement().check_connection(&**member.transport()),
+        };
+        futures::future::try_join_all(members.into_iter().map(check)).await.map(drop)
+    }
+
     /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.
     pub(crate) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         match &self.servers {
@@ -347,6 +367,17 @@ impl Topology {
             Servers::Fixed { members, .. } => members.first().map_or("", |first| first.transport().address()),
             Servers::Cluster(cluster) => cluster.identity(),
             Servers::Primary(primary) => primary.identity(),
+        }
+    }
+
+    /// The servers as they are known.
+    pub(crate) fn info(&self) -> TopologyInfo {
+        match &self.servers {
+            Servers::Fixed { members, .. } => {
+                TopologyInfo::new(TopologyKind::Single, members.iter().map(|member| member.info(None)).collect())
+            }
+            Servers::Cluster(cluster) => cluster.info(),
+            Servers::Primary(primary) => primary.info(),
         }
     }
 

@@ -14,6 +14,7 @@ mod witnesses;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::clock::ServerClock;
+use super::info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use super::member::{Member, MemberId, MemberListener, Subscriber};
 use super::redirect::Redirect;
 use super::role::{History, Role, history, role};
@@ -70,9 +72,10 @@ pub(crate) struct Primary {
     sentinels: Witnesses,
     /// Those that may take its place.
     servers: Witnesses,
-    /// Its replicas, as far as sentinels know them.
-    replicas: RwLock<Vec<Address>>,
+    /// Those that belong to it, whether or not they are there.
+    replicas: RwLock<BTreeSet<Address>>,
     identity: String,
+    kind: TopologyKind,
     closed: AtomicBool,
 }
 
@@ -107,12 +110,12 @@ impl Primary {
         settings: Settings,
         connector: Arc<dyn Connector>,
         world: Arc<dyn World>,
-        identity: String,
+        (kind, identity): (TopologyKind, String),
         (address, epoch): (Address, u64),
         (sentinels, servers): (Witnesses, Witnesses),
     ) -> Result<Arc<Self>> {
         let transport = connect(&settings, &*connector, &address).await?;
-        let member = Member::new(MemberId::new(0), transport);
+        let member = Member::new(MemberId::new(0), transport, settings.acks);
         let current = Current { member, address, epoch, generation: 0, since: Instant::now(), is_away: false };
         let primary = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -129,6 +132,7 @@ impl Primary {
             servers,
             replicas: RwLock::default(),
             identity,
+            kind,
             closed: AtomicBool::new(false),
         });
         let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&primary.this);
@@ -155,6 +159,21 @@ impl Primary {
 
     pub(super) fn identity(&self) -> &str {
         &self.identity
+    }
+
+    pub(super) fn info(&self) -> TopologyInfo {
+        let (primary, at) = {
+            let current = self.current.read();
+            let since = Some(current.since.elapsed());
+            let epoch = (self.kind == TopologyKind::Sentinel).then_some(current.epoch);
+            let address = current.address.to_string();
+            (ServerInfo { address, role: ServerRole::Primary, epoch, since }, current.address.clone())
+        };
+        let (replicas, sentinels) = (self.replicas.read().clone(), self.sentinels.addresses());
+        let replicas = replicas.iter().filter(|address| **address != at);
+        let others = replicas.map(|address| ServerInfo::beside(address, ServerRole::Replica));
+        let sentinels = sentinels.iter().map(|address| ServerInfo::beside(address, ServerRole::Sentinel));
+        TopologyInfo::new(self.kind, iter::once(primary).chain(others).chain(sentinels).collect())
     }
 
     fn is_closed(&self) -> bool {
@@ -217,7 +236,8 @@ impl Primary {
         let transport = connected
             .inspect_err(|error| tracing::warn!(%address, %error, "a server of the set cannot be connected to"))
             .ok()?;
-        let member = Member::new(MemberId::new(self.next.fetch_add(1, Ordering::Relaxed)), transport);
+        let id = MemberId::new(self.next.fetch_add(1, Ordering::Relaxed));
+        let member = Member::new(id, transport, self.settings.acks);
         let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
         member.report_ends(subscriber);
         if let Some(listener) = self.listener.get() {
@@ -266,6 +286,13 @@ impl Primary {
         }
         let (old, old_address) = {
             let mut current = self.current.write();
+            {
+                // The one of before will be its replica, if it comes back.
+                let mut replicas = self.replicas.write();
+                replicas.insert(current.address.clone());
+                replicas.remove(address);
+                member.acknowledgement().knows_of(replicas.len());
+            }
             let generation = current.generation + 1;
             let new = Current {
                 member: Arc::clone(&member),
@@ -294,6 +321,18 @@ impl Primary {
         self.follow(&member);
         // What is held is confirmed: only the new primary can say that it is not.
         self.notify(|listener| listener.reconnected(member.id()));
+        true
+    }
+
+    /// Notes which replicas the primary at this address has, by those who look after it. False where there is another one by now.
+    fn set_replicas(&self, of: &Address, mut replicas: BTreeSet<Address>) -> bool {
+        let current = self.current.read();
+        if current.address != *of {
+            return false;
+        }
+        replicas.remove(&current.address);
+        current.member.acknowledgement().knows_of(replicas.len());
+        *self.replicas.write() = replicas;
         true
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::acknowledgement::AckRule;
 use super::address::Address;
 use crate::config::{Options, Sharded};
 use crate::runtime::reaper::Reaper;
@@ -14,6 +15,7 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) scan_interval: Duration,
     pub(crate) sharded: Sharded,
+    pub(crate) acks: AckRule,
     /// How calls share commands, and who carries these. None: they do not.
     pub(crate) coalesce: Option<(Options, Reaper)>,
 }
@@ -26,6 +28,7 @@ impl Settings {
             connect_timeout: options.connect_timeout,
             scan_interval: options.scan_interval,
             sharded: options.sharded,
+            acks: AckRule::of_several(options),
             coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),
         }
     }

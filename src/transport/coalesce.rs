@@ -20,7 +20,7 @@ use crate::runtime::reaper::Reaper;
 use crate::runtime::standstill::within;
 use crate::transport::script::Script;
 use crate::transport::undeclared::Undeclared;
-use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::transport::{Acknowledge, Arg, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
 use crate::world::World;
 
 /// Commands under way at a time before calls collect, for each connection.
@@ -364,6 +364,15 @@ impl Transport for Coalesced {
                 None => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
             }
         })
+    }
+
+    fn acknowledges(&self) -> bool {
+        self.core.inner.acknowledges()
+    }
+
+    /// By the groups of the lanes, not by ours.
+    fn run_acknowledged(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+        self.core.inner.run_acknowledged(call, how)
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {

@@ -67,6 +67,13 @@ pub struct Call {
     pub words: Vec<Arg>,
 }
 
+impl Call {
+    /// About so many bytes it is on its way.
+    pub(crate) fn size(&self) -> usize {
+        self.words.iter().map(|word| if let Arg::Text(text) = word { text.len() + 8 } else { 16 }).sum()
+    }
+}
+
 /// What a script answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -94,6 +101,13 @@ pub enum FaultKind {
     /// Another server has the name, or the name is just being moved: it has not run and will not run. `message` is the server's
     /// text.
     Elsewhere,
+    /// It has run, and too few replicas have what it wrote: it may be lost with its server.
+    Unacknowledged {
+        /// So many have it.
+        got: usize,
+        /// So many have to.
+        wanted: usize,
+    },
     /// The transport is closed for good.
     Closed,
     /// The client's runtime has ended, and with it what carried the command, which may have run.
@@ -117,10 +131,10 @@ impl Fault {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// True when the command may have been carried out although no reply came, and something can be done about that: not
-    /// where the client's runtime has ended.
+    /// True when the command may have been carried out although no reply came, or has been and does not count, and something can be
+    /// done about that: not where the client's runtime has ended.
     pub const fn in_doubt(&self) -> bool {
-        matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut)
+        matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut | FaultKind::Unacknowledged { .. })
     }
 
     /// What a failed command means to the caller of an operation on `name`.
@@ -129,6 +143,7 @@ impl Fault {
             FaultKind::Closed => Error::Closed,
             FaultKind::RuntimeGone => Error::RuntimeGone,
             FaultKind::TimedOut => Error::Timeout { step: Step::Command },
+            FaultKind::Unacknowledged { got, wanted } => Error::Replicas { got, wanted },
             FaultKind::NotSent | FaultKind::Lost => Error::Connection {
                 message: self.message.clone(),
                 outcome_unknown: self.in_doubt(),
@@ -167,6 +182,32 @@ pub fn deterministic_tables() {
     crate::hash::unseeded();
 }
 
+/// How what a call has written is to be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledge {
+    /// By so many replicas.
+    pub replicas: usize,
+    /// Within so long after it has run.
+    pub within: Duration,
+    /// The call is about a slot that is being moved to this server: it goes behind an `ASKING`.
+    pub asking: bool,
+}
+
+/// A reply that came before replicas have acknowledged what its call wrote.
+pub struct Replied {
+    /// The reply.
+    pub reply: Reply,
+    /// How many replicas have acknowledged it, once enough have or the time is up. None where the call has made nobody a holder, so
+    /// that there is nothing to acknowledge. Dropped, nobody hears of it.
+    pub acknowledged: Option<BoxFuture<'static, Result<usize, Fault>>>,
+}
+
+impl fmt::Debug for Replied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replied").field("reply", &self.reply).finish_non_exhaustive()
+    }
+}
+
 /// Who is notified of a server's messages, and of its connections.
 pub trait Listener: Send + Sync {
     /// A message came in on `channel`.
@@ -197,6 +238,18 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Nothing is sent before the first poll. Dropping the future later does not recall the command: whoever drops it must
     /// have it finished elsewhere.
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>>;
+
+    /// True where [`run_acknowledged`](Self::run_acknowledged) can be had.
+    fn acknowledges(&self) -> bool {
+        false
+    }
+
+    /// As [`run`](Self::run); with the reply, whether replicas have what the call wrote: by a `WAIT` behind it on the very connection that
+    /// the call went by, since one on another vouches for nothing. What others ask never waits behind that.
+    fn run_acknowledged(&self, _call: Call, _how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+        let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
+        Box::pin(std::future::ready(Err(fault)))
+    }
 
     /// Subscribes; done when the server is known to deliver. Not confirmed in time, one that was there before is as it
     /// was, and one that was not may come into force yet: whoever has no use for the channel then ends it.
@@ -257,7 +310,8 @@ mod tests {
     #[test]
     fn doubt_is_told() {
         let of = |kind| Fault::new(kind, "x").to_error(&Arc::from("x")).outcome_unknown();
-        assert!([FaultKind::Lost, FaultKind::TimedOut, FaultKind::RuntimeGone].into_iter().all(of));
+        let unacknowledged = FaultKind::Unacknowledged { got: 0, wanted: 1 };
+        assert!([FaultKind::Lost, FaultKind::TimedOut, FaultKind::RuntimeGone, unacknowledged].into_iter().all(of));
         let known = [FaultKind::NotSent, FaultKind::Refused, FaultKind::Elsewhere, FaultKind::Closed];
         assert!(!known.into_iter().any(of));
     }

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::transport::direct::MessageLine;
-use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::transport::direct::{Lanes, MessageLine};
+use crate::transport::{Acknowledge, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
 use subscriptions::Subscriptions;
@@ -39,6 +39,8 @@ pub(crate) struct Node {
     next: AtomicUsize,
     messages: Messages,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    /// Connections of our own for what replicas have to acknowledge. None where they cannot be had.
+    lanes: Option<Lanes>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     connect_tasks: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
@@ -98,6 +100,20 @@ impl Transport for Node {
         })
     }
 
+    fn acknowledges(&self) -> bool {
+        self.lanes.is_some()
+    }
+
+    fn run_acknowledged(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+        match &self.lanes {
+            Some(lanes) => lanes.run(call, how),
+            None => {
+                let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
+                Box::pin(std::future::ready(Err(fault)))
+            }
+        }
+    }
+
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         match &self.messages {
             Messages::Fred(messages) => messages.subscribe(channel),
@@ -142,6 +158,7 @@ impl Transport for Node {
         }
         let clients: Vec<_> = self.clients().cloned().collect();
         let line = if let Messages::Own(line) = &self.messages { line.end() } else { None };
+        let lanes = self.lanes.as_ref().map(Lanes::end).unwrap_or_default();
         let closing = Arc::clone(&self.ended);
         let connect_tasks = std::mem::take(&mut *self.connect_tasks.lock());
         Box::pin(async move {
@@ -159,6 +176,7 @@ impl Transport for Node {
             if let Some(line) = line {
                 let _ = tokio::time::timeout_at(until, line).await;
             }
+            let _ = tokio::time::timeout_at(until, futures::future::join_all(lanes)).await;
             closing.notify_waiters();
         })
     }

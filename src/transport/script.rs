@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
+use super::Reply;
+
 /// One Lua script. Sent as `EVALSHA`; only when the server does not know it, once more as `EVAL` to the same server.
 ///
 /// A script that does no more than one command (its field `command`) may be sent as that instead, once: whether the
@@ -26,6 +28,9 @@ pub struct Script {
     pub(crate) reaches_beyond: bool,
     /// True where it may end with a message that the lock is free.
     pub(crate) announces: bool,
+    /// Where it may make somebody a holder, or a holder for longer: whether it has, by its reply. It has written then, whatever was
+    /// there before, and replicas are to have that.
+    pub(crate) gains: Option<fn(&Reply) -> bool>,
     sha: OnceLock<Bytes>,
 }
 
@@ -40,6 +45,7 @@ impl Script {
             work: 1,
             reaches_beyond: false,
             announces: false,
+            gains: None,
             sha: OnceLock::new(),
         }
     }
@@ -54,6 +60,7 @@ impl Script {
             work: 1,
             reaches_beyond: false,
             announces: false,
+            gains: None,
             sha: OnceLock::new(),
         }
     }
@@ -74,6 +81,7 @@ impl Script {
             work: 1,
             reaches_beyond: false,
             announces: false,
+            gains: None,
             sha: OnceLock::new(),
         }
     }
@@ -88,6 +96,7 @@ impl Script {
             work: 1,
             reaches_beyond: false,
             announces: false,
+            gains: None,
             sha: OnceLock::new(),
         }
     }
@@ -101,6 +110,12 @@ impl Script {
     /// The same script, which may end with a message that the lock is free.
     pub(crate) const fn announcing(mut self) -> Self {
         self.announces = true;
+        self
+    }
+
+    /// The same script, which makes somebody a holder, or a holder for longer, where `gains` says so of its reply.
+    pub(crate) const fn gaining(mut self, gains: fn(&Reply) -> bool) -> Self {
+        self.gains = Some(gains);
         self
     }
 

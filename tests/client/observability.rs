@@ -60,7 +60,7 @@ fn the_guide_lists_every_metric() {
 fn the_guide_lists_every_event() {
     let sources = sources();
     let mut listed = 0;
-    for level in ["warn", "debug", "trace"] {
+    for level in ["warn", "info", "debug", "trace"] {
         let made = lines(&sources, &format!("tracing::{level}!"));
         let rows = rows(&format!("| {level} |"));
         assert_eq!(rows.len(), made, "events of level {level}");

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use distlock::{Acquire, MultiLock};
+use distlock::{Acquire, MultiLock, ServerRole, TopologyKind};
+use distlock_support::{Cluster, ClusterOptions};
 use futures::future::join_all;
 use tokio::time::Instant;
 
@@ -28,6 +29,20 @@ async fn every_flavour_on_every_primary() {
     }
     end(one).await;
     end(other).await;
+}
+
+#[tokio::test]
+async fn a_client_tells_of_its_servers() {
+    let cluster = Cluster::start(ClusterOptions::default()).await;
+    let one = client(&cluster).await;
+    one.ping().await.unwrap();
+    let told = one.topology();
+    assert_eq!(told.kind, TopologyKind::Cluster);
+    let of = |role| told.servers.iter().filter(|server| server.role == role).collect::<Vec<_>>();
+    let (primaries, replicas) = (of(ServerRole::Primary), of(ServerRole::Replica));
+    assert_eq!((primaries.len(), replicas.len()), (3, 3), "{told:?}");
+    assert!(primaries.iter().all(|server| server.epoch.is_some() && server.since.is_some()), "{told:?}");
+    end(one).await;
 }
 
 /// A release wakes who waits at another client, long before it would look for itself.

@@ -1,11 +1,11 @@
 //! What changes of a cluster leave behind.
 
 use bed::eventually;
-use distlock::{Client, Flavour};
+use distlock::{Acks, Client, Flavour};
 use distlock_support::leak::alive_tasks;
 use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 
-use crate::{client, connections, end, lock, ms, secs};
+use crate::{connections, end, lock, ms, secs};
 
 async fn work(client: &Client) {
     for n in 0..12 {
@@ -17,7 +17,8 @@ async fn work(client: &Client) {
 #[tokio::test]
 async fn changes_leave_nothing_behind() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
-    let one = client(&cluster).await;
+    // Without those for acknowledgement, which `tests/acks` counts.
+    let one = bed::builder(&cluster.url()).acks(Acks::Off).connect().await.unwrap();
     work(&one).await;
     for round in 0..30 {
         let mut replicas = Vec::new();
@@ -88,7 +89,8 @@ async fn break_off(cluster: &Cluster, one: &Client, name: &str) {
 #[tokio::test]
 async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
-    let connect = || bed::builder(&cluster.url()).subscription_linger(ms(100)).scan_interval(secs(1)).connect();
+    let connect =
+        || bed::builder(&cluster.url()).acks(Acks::Off).subscription_linger(ms(100)).scan_interval(secs(1)).connect();
     let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
     let settled = async || {
         work(&one).await;

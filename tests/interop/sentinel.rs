@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 3;
 
 async fn watched() -> ServerSet {
-    ServerSet::Watched(Sentinels::start(SentinelsOptions::default().swift()).await)
+    ServerSet::Watched(Box::new(Sentinels::start(SentinelsOptions::default().swift()).await))
 }
 
 async fn alone() -> ServerSet {

@@ -1,9 +1,9 @@
 //! Sentinels that come and go.
 
-use distlock::Flavour;
+use distlock::{Error, Flavour, ServerRole, TopologyInfo, TopologyKind};
 use distlock_support::{Sentinels, SentinelsOptions};
 
-use crate::{client, connections, end, lock, secs, sentinels};
+use crate::{client, connections, end, lock, ms, secs, sentinels};
 
 /// A set of other sentinels than those that the client was told of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,11 +34,48 @@ async fn the_primary_of_the_moment_is_connected_to_at_the_start() {
     let old = bed.primary().await;
     bed.sentinel(2).stop();
     bed.server(old).kill();
-    bed.promotion(old).await;
+    let promotion = bed.promotion(old).await;
     bed.sentinel(2).cont();
     for _ in 0..10 {
-        let one = client(&bed.url()).await;
+        let connecting = bed::builder(&bed.url()).connect().await;
+        let one = connecting.unwrap_or_else(|error| panic!("{error}; {}", bed.told_since(promotion.cause)));
         lock(&one, Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
         end(one).await;
     }
+}
+
+/// What a client tells of its servers, before and after a failover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_tells_of_its_servers() {
+    let bed = sentinels().await;
+    let one = client(&bed.url()).await;
+    one.ping().await.unwrap();
+    let old = bed.primary().await;
+    let told = |topology: &TopologyInfo, role| {
+        let of_role = topology.servers.iter().filter(|server| server.role == role);
+        of_role.map(|server| server.address.clone()).collect::<Vec<_>>()
+    };
+    let before = one.topology();
+    assert_eq!(before.kind, TopologyKind::Sentinel);
+    assert_eq!(told(&before, ServerRole::Primary), [bed.server(old).addr().to_string()]);
+    assert_eq!((told(&before, ServerRole::Replica).len(), told(&before, ServerRole::Sentinel).len()), (2, 3));
+    tokio::time::sleep(ms(100)).await;
+    bed.server(old).kill();
+    let asked = one.ping().await;
+    assert!(asked.is_err(), "{asked:?}");
+    let promotion = bed.promotion(old).await;
+    let new = bed.server(promotion.server).addr().to_string();
+    bed::eventually("the epoch is known", secs(20), async || {
+        let after = one.topology();
+        let primary = &after.servers[0];
+        primary.address == new && primary.epoch > before.servers[0].epoch
+    })
+    .await;
+    let after = one.topology();
+    assert!(after.servers[0].since < before.servers[0].since.map(|since| since + secs(20)));
+    assert!(told(&after, ServerRole::Replica).contains(&bed.server(old).addr().to_string()), "{after:?}");
+    one.ping().await.unwrap();
+    let again = one.clone();
+    end(one).await;
+    assert!(matches!(again.ping().await, Err(Error::Closed)));
 }

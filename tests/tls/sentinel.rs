@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use distlock::{Builder, Client, Credentials, Tls};
+use distlock::{Acks, Builder, Client, Credentials, Error, Tls};
 use distlock_support::{Replicas, ReplicasOptions, Sentinels, SentinelsOptions};
 use parking_lot::Mutex;
 
@@ -100,6 +100,29 @@ async fn replicated_servers_over_tls_with_a_password_that_changes() {
         let node = servers.node(servers.primary());
         node.admin().client_kill_type("normal").await;
         node.admin().client_kill_type("pubsub").await;
+        heals(&client).await;
+        client.shutdown(secs(5)).await.unwrap();
+    }
+}
+
+/// Whoever waits for replicas does so over TLS as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_acknowledge_over_tls() {
+    let authority = Authority::new("replicated");
+    authority.server("IP:127.0.0.1", When::Now);
+    let servers = Replicas::start(ReplicasOptions::default().replicas(1).tls(authority.folder())).await;
+    servers.synced().await;
+    for direct in BOTH {
+        let builder = brisk(&servers.url(), direct).tls(Tls::new().ca_file(authority.file("ca.pem")));
+        let client = builder.acks(Acks::AtLeast(1)).connect().await.unwrap();
+        client.reentrant("acked").lock().await.unwrap().unlock().await.unwrap();
+        let calls = servers.node(servers.primary()).admin().calls("wait").await;
+        assert!(calls > 0, "nobody has waited for the replica");
+        let replica = servers.node(1 - servers.primary());
+        replica.stop();
+        let refused = client.reentrant("acked").try_lock().await;
+        assert!(matches!(refused, Err(Error::Replicas { got: 0, wanted: 1 })), "{refused:?}");
+        replica.cont();
         heals(&client).await;
         client.shutdown(secs(5)).await.unwrap();
     }

@@ -21,6 +21,7 @@ use crate::names::LockName;
 use crate::runtime::home::EndsWithRuntime;
 use crate::runtime::reaper::Finished;
 use crate::topology::{Answered, ServerClock};
+use crate::transport::FaultKind;
 use crate::world::Moment;
 
 /// What one attempt brought.
@@ -55,8 +56,8 @@ pub(super) struct Failed {
     pub(super) doubt: Option<Undo>,
     /// True when another attempt would bring the same.
     pub(super) would_repeat: bool,
-    /// True when the lock was granted too late, so that the hold is being given back: another attempt needs a hold of another
-    /// number.
+    /// True when the lock was granted too late, or too few replicas know of it, so that the hold is being given back: another attempt
+    /// needs a hold of another number.
     pub(super) spent: bool,
     /// True when the wait was over before the command was answered, by a server that answers others.
     pub(super) cut_off: bool,
@@ -339,7 +340,10 @@ impl Attempt {
             let answered = engine.topology.run_timed(protocol.name(), call).await;
             let Answered { reply, placement, clock } = answered.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
-                Failed { doubt, ..fault.to_error(&protocol.name().as_written).into() }
+                let error = fault.to_error(&protocol.name().as_written);
+                // It is held, but too few replicas have that: undone at once, so that others may have it meanwhile.
+                let spent = matches!(fault.kind, FaultKind::Unacknowledged { .. });
+                Failed { doubt: doubt.filter(|_| !spent), spent, ..error.into() }
             })?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // Not carried out: the server's clock was not known, or stepped.

@@ -165,9 +165,15 @@ impl<'a> Attempts<'a> {
                     ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
                 };
                 let now = request.deadline.elapsed();
-                let enough = if spent { self.patience.came_late(now) } else { self.patience.failed(now) };
+                let enough = if error.is_too_late() { self.patience.came_late(now) } else { self.patience.failed(now) };
                 if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
                     return Err(error);
+                }
+                if spent && matches!(error, Error::Replicas { .. }) {
+                    // It is undone by then, and whoever else waits has had its chance. The news of the undoing does not cut it short.
+                    let pause = request.engine.pause(self.patience.failures().max(1));
+                    tokio::time::sleep(request.deadline.at_most(pause)).await;
+                    self.pause_for = Duration::from_millis(1);
                 }
                 self.failed = Some(error);
             }

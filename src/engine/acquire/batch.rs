@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::hold::{Grant, Hold, Target, valid_until};
 use crate::engine::metrics;
 use crate::engine::protocol::Protocol;
+use crate::engine::replies::is_held;
 use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::owner::Owner;
@@ -18,7 +19,7 @@ use crate::runtime::reaper::Finished;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 
-static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/multi/acquire.lua"));
+static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/multi/acquire.lua")).gaining(is_held);
 
 /// What one attempt brought.
 pub(crate) enum Batch {

@@ -11,7 +11,7 @@ use super::{done, settle};
 use crate::engine::Engine;
 use crate::owner::client_id;
 use crate::runtime::reaper::Reaper;
-use crate::topology::Topology;
+use crate::topology::{AckRule, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Reply, Transport};
@@ -29,7 +29,7 @@ fn client() -> (Client, Arc<Fake>) {
     (
         Client::of(Engine::start_over(
             client_id(&*world),
-            Topology::single(member, Arc::clone(&world)),
+            Topology::single(member, Arc::clone(&world), AckRule::off()),
             options,
             reaper,
         )),

@@ -86,7 +86,10 @@ impl Cluster {
                     self.suspicion.raise();
                     return Err(fault);
                 }
-                (FaultKind::RuntimeGone, _) | (FaultKind::Refused, Redirect::None) => return Err(fault),
+                (FaultKind::RuntimeGone | FaultKind::Unacknowledged { .. }, _)
+                | (FaultKind::Refused, Redirect::None) => {
+                    return Err(fault);
+                }
                 (_, Redirect::Moved { slot: told, to: Some(to) }) if told == slot && redirects < MOST_REDIRECTS => {
                     redirects += 1;
                     self.suspicion.raise();

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use super::{Cluster, Settings, State, channels, watch};
 use crate::config::Sharded;
 use crate::error::{Error, Result};
+use crate::topology::AckRule;
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId};
 use crate::topology::slots::view::SlotView;
@@ -73,7 +74,7 @@ impl Cluster {
             this: Weak::clone(this),
             connector,
             state: RwLock::new(State::default()),
-            nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world))),
+            nobody: Member::new(MemberId::new(usize::MAX), Arc::new(Nowhere(world)), AckRule::off()),
             next: AtomicUsize::new(0),
             listener: OnceLock::new(),
             suspicion: Arc::default(),

@@ -19,6 +19,7 @@ use super::{Cluster, GUEST_STAYS, Settings};
 use crate::config::Sharded;
 use crate::error::Result;
 use crate::names::LockName;
+use crate::topology::AckRule;
 use crate::topology::address::Address;
 use crate::topology::clock::ServerClock;
 use crate::topology::{MemberClock, Topology};
@@ -78,6 +79,7 @@ impl Net {
             connect_timeout: Duration::from_secs(3),
             scan_interval: Duration::from_secs(5),
             sharded: Sharded::On,
+            acks: AckRule::off(),
             coalesce: None,
         };
         Cluster::start(settings, Arc::new(self), Arc::new(Machine)).await.unwrap()

@@ -256,6 +256,9 @@ impl Cluster {
                     self.enter(&mut state, address, member);
                 }
             }
+            for (address, member) in &state.members {
+                member.acknowledgement().knows_of(state.slots.replicas(address));
+            }
             state.forget(&changes)
         };
         self.changed(changes);

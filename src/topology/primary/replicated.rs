@@ -11,9 +11,9 @@ use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
 use super::{Primary, watch};
 use crate::error::{Error, Result, Step};
-use crate::topology::Settings;
 use crate::topology::address::Address;
 use crate::topology::role::{Role, role};
+use crate::topology::{Settings, TopologyKind};
 use crate::transport::connector::{Connector, Purpose};
 use crate::world::World;
 
@@ -42,9 +42,10 @@ impl Primary {
             }
         };
         let names: Vec<String> = settings.seeds.iter().map(ToString::to_string).collect();
-        let identity = format!("replicated {}", names.join(","));
+        let identity = (TopologyKind::Replicated, format!("replicated {}", names.join(",")));
         let sentinels = Witnesses::new(Arc::clone(&connector), Purpose::Sentinel);
         let primary = Self::of(settings, connector, world, identity, (address, 0), (sentinels, servers)).await?;
+        primary.set_replicas(&primary.address(), primary.settings.seeds.iter().cloned().collect());
         tokio::spawn(watch::run(Weak::clone(&primary.this), BySaying { misses: 0, is_told: false }));
         Ok(primary)
     }
@@ -136,8 +137,11 @@ impl BySaying {
         });
         let other = primaries.max();
         match ours {
-            Some(role) if role.is_primary() => {
+            Some(Role::Primary { replicas }) => {
                 self.misses = 0;
+                // By other names, perhaps, than those that the client was told.
+                let known = replicas.len().max(primary.settings.seeds.len() - 1);
+                primary.member().acknowledgement().knows_of(known);
                 match other {
                     Some((_, other)) if !self.is_told => {
                         tracing::warn!(%current, %other, "two servers call themselves primary: the one of before is kept");

@@ -5,7 +5,7 @@
 //! when asked, the highest epoch counts, so that one that was cut off for a while turns nothing back. While there is doubt, the replicas
 //! are asked as well: one is promoted a while before any sentinel says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
 use super::{PROVES_WITHIN, Primary, watch};
 use crate::error::{Error, Result, Step};
-use crate::topology::Settings;
 use crate::topology::address::Address;
 use crate::topology::role::{History, Role, history, number, role, text};
+use crate::topology::{Settings, TopologyKind};
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Listener, Reply, Transport};
@@ -127,10 +127,14 @@ fn told(reply: &Reply) -> Option<Told> {
     let fields = fields(reply);
     let number_of = |field: &str| fields.get(field).and_then(|value| number(value));
     let flags = fields.get("flags").and_then(|flags| text(flags)).unwrap_or_default();
+    let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
+    let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
+    // One that leads a failover has the epoch of the next primary already, and names the one before yet.
+    let is_replacing = has(&["failover_in_progress"]);
     Some(Told {
         address: address_in(&fields)?,
-        epoch: number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0),
-        is_down: flags.split(',').any(|flag| ["s_down", "o_down", "failover_in_progress"].contains(&flag)),
+        epoch: if is_replacing { 0 } else { epoch },
+        is_down: is_replacing || has(&["s_down", "o_down"]),
     })
 }
 
@@ -171,13 +175,15 @@ impl Primary {
                 return Err(error);
             }
         };
-        let identity = format!("sentinel {name}");
+        let identity = (TopologyKind::Sentinel, format!("sentinel {name}"));
         let servers = Witnesses::new(Arc::clone(&connector), Purpose::Watch);
         let at = (told.address, told.epoch);
         let primary = Self::of(settings, connector, world, identity, at, (sentinels, servers)).await?;
         // Set once, here.
         let _ = cell.set(Weak::clone(&primary.this));
-        let finder = BySentinels { name, history: (primary.address(), String::new()), looks: 0, listed: None };
+        let mut finder = BySentinels { name, history: (primary.address(), String::new()), looks: 0, listed: None };
+        // How many replicas there are is known before the first lock is had.
+        finder.list(&primary).await;
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
         // What was told before there was anybody to hear it.
         primary.suspicion.raise();
@@ -258,7 +264,7 @@ async fn first(
         tokio::time::sleep(OTHERS_WITHIN).await;
         for (_, sentinel) in sentinels.standing() {
             match master(&*sentinel, name).await {
-                Ok(told) if told.epoch > best.epoch => best = told,
+                Ok(told) if told.epoch >= best.epoch => best = told,
                 Ok(_) | Err(_) => {}
             }
         }
@@ -351,32 +357,41 @@ impl BySentinels {
             primary.heard(&highest, agreed > most).await;
         }
         if self.listed.is_none_or(|at| at.elapsed() >= LISTED_EVERY) {
-            self.list(primary, &standing).await;
+            self.list(primary).await;
         }
         Some(primary.address() == highest.address && !highest.is_down)
     }
 
     /// Asks who else there is.
-    async fn list(&mut self, primary: &Primary, standing: &[(Address, Arc<dyn Transport>)]) {
-        let name = &*self.name;
-        let asked = standing.iter().map(|(_, sentinel)| async move {
-            let (sentinels, replicas) = (listed(&**sentinel, "SENTINELS", name), listed(&**sentinel, "REPLICAS", name));
-            futures::future::join(sentinels, replicas).await
+    async fn list(&mut self, primary: &Primary) {
+        let (name, now, current) = (&*self.name, Instant::now(), primary.address());
+        let standing = primary.sentinels.standing();
+        let asked = standing.iter().map(|(_, sentinel)| {
+            let sentinel = &**sentinel;
+            // In this order: the replicas are those of the primary that it names before.
+            let told = master(sentinel, name);
+            futures::future::join3(told, listed(sentinel, "REPLICAS", name), listed(sentinel, "SENTINELS", name))
         });
-        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), Vec::new());
-        for (others, slaves) in futures::future::join_all(asked).await {
+        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), None::<BTreeSet<Address>>);
+        for (told, slaves, others) in futures::future::join_all(asked).await {
             sentinels.extend(others.unwrap_or_default());
-            replicas.extend(slaves.unwrap_or_default());
-            self.listed = Some(Instant::now());
+            // One that has yet to hear of the primary does not count the one before among its replicas.
+            if let (Ok(told), Some(slaves)) = (told, slaves)
+                && told.address == current
+            {
+                replicas.get_or_insert_default().extend(slaves);
+            }
         }
         // One that does not answer lists nobody, and is still one of them.
-        sentinels.extend(standing.iter().map(|(address, _)| address.clone()));
-        for list in [&mut sentinels, &mut replicas] {
-            list.sort_unstable();
-            list.dedup();
-        }
+        sentinels.extend(standing.into_iter().map(|(address, _)| address));
+        sentinels.sort_unstable();
+        sentinels.dedup();
         primary.sentinels.keep(&sentinels);
-        *primary.replicas.write() = replicas;
+        if let Some(replicas) = replicas
+            && primary.set_replicas(&current, replicas)
+        {
+            self.listed = Some(now);
+        }
     }
 
     /// Asks the primary and its replicas for their histories: one of these may have been promoted. True where the primary says that it
@@ -384,10 +399,9 @@ impl BySentinels {
     async fn ask_servers(&mut self, primary: &Arc<Primary>) -> bool {
         let current = primary.address();
         if self.history.0 != current {
-            self.history = (current.clone(), String::new());
+            (self.history, self.listed) = ((current.clone(), String::new()), None);
         }
-        let replicas: Vec<Address> =
-            primary.replicas.read().iter().filter(|replica| **replica != current).cloned().collect();
+        let replicas: Vec<Address> = primary.replicas.read().iter().cloned().collect();
         primary.servers.keep(&replicas);
         let others = primary.servers.standing();
         let asked = others.iter().map(async |(address, server)| {

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::config::Sharded;
 use crate::names::LockName;
+use crate::topology::AckRule;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Listener, Reply, Transport};
 use crate::world::Machine;
@@ -32,6 +33,8 @@ struct Says {
     is_silent: bool,
     /// What a sentinel says of the primary: its address, and the epoch.
     told: Option<(&'static str, u64)>,
+    /// It leads a failover.
+    is_replacing: bool,
     /// What a script is answered with instead.
     error: Option<&'static str>,
 }
@@ -75,7 +78,8 @@ impl Server {
             (Some("SENTINEL"), Some((address, epoch))) => match &call.words[0] {
                 Arg::Text(what) if *what == "MASTER" => {
                     let (ip, port) = address.split_once(':').unwrap();
-                    Ok(words(&["ip", ip, "port", port, "flags", "master", "config-epoch", &epoch.to_string()]))
+                    let flags = if says.is_replacing { "master,o_down,failover_in_progress" } else { "master" };
+                    Ok(words(&["ip", ip, "port", port, "flags", flags, "config-epoch", &epoch.to_string()]))
                 }
                 Arg::Text(what) if *what == "REPLICAS" => {
                     let replica = |n: &str| words(&["ip", "10.0.0.1", "port", n]);
@@ -158,6 +162,7 @@ fn settings(seeds: &[&str]) -> Settings {
         connect_timeout: limit,
         scan_interval: Duration::from_secs(1),
         sharded: Sharded::Off,
+        acks: AckRule::off(),
         coalesce: None,
     }
 }
@@ -244,12 +249,42 @@ async fn the_first_sentinel_that_tells_is_followed_once_the_server_proves_it() {
     assert_eq!(primary.address(), address(TWO));
 }
 
+/// It has the epoch of the next primary before it names that one.
+#[tokio::test(start_paused = true)]
+async fn a_sentinel_that_leads_a_failover_confirms_nothing() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(SENTINELS[0], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    settle(3_000).await;
+    // Nothing that goes on from the first one, so that it is for sentinels to say.
+    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
+    net.says(SENTINELS[1], |says| says.told = Some((TWO, 6)));
+    settle(1_100).await;
+    assert_eq!(primary.address(), address(TWO));
+    // At the start as well.
+    let net = self::net();
+    net.says(ONE, |says| says.is_primary = false);
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    }
+    let starting = tokio::spawn({
+        let net = net.clone();
+        async move { net.by_sentinels().await.address() }
+    });
+    settle(1_000).await;
+    net.promote(TWO);
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| (says.told, says.is_replacing) = (Some((TWO, 6)), false));
+    }
+    assert_eq!(starting.await.unwrap(), address(TWO));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_emptied_is_not() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(ONE, |says| says.is_silent = true);
-    net.0[ONE].each(|of| of.broken());
+    primary.suspicion.raise();
     // Restarted, without what it had.
     net.says(TWO, |says| (says.is_primary, says.history) = (true, ["empty", "none"]));
     let asked = tokio::spawn({
@@ -267,6 +302,11 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     // Sentinels that have yet to hear of it turn nothing back, also when the first one goes on.
     net.says(ONE, |says| says.is_silent = false);
     settle(10_000).await;
+    assert_eq!(primary.address(), address(THREE));
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| says.told = Some((THREE, 6)));
+    }
+    settle(5_000).await;
     assert_eq!(primary.address(), address(THREE));
     assert_eq!(net.0[ONE].open.load(Ordering::SeqCst), 0, "nothing leads there any more");
 }

@@ -17,6 +17,9 @@ use crate::transport::{Call, Listener, Reply, Transport};
 /// One that could not be connected to is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Makes who hears a server.
+type MakeListener = Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>;
+
 /// Connections to servers other than the primary.
 #[derive(Clone)]
 pub(super) struct Witnesses(Arc<Shared>);
@@ -25,7 +28,7 @@ struct Shared {
     connector: Arc<dyn Connector>,
     purpose: Purpose,
     /// Who hears what they tell by themselves, of each.
-    listener: Option<Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>>,
+    listener: Option<MakeListener>,
     /// The channels by which they do.
     events: &'static [&'static str],
     state: Mutex<State>,
@@ -57,7 +60,7 @@ impl Witnesses {
         listener: impl Fn(&Address) -> Arc<dyn Listener> + Send + Sync + 'static,
         events: &'static [&'static str],
     ) -> Self {
-        let listener: Option<Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>> = Some(Box::new(listener));
+        let listener: Option<MakeListener> = Some(Box::new(listener));
         Self(Arc::new(Shared { connector, purpose, listener, events, state: Mutex::default() }))
     }
 

@@ -10,7 +10,7 @@
 //! node that it leads to refuses the command and says `MOVED` in its turn; the router follows so many in a row, and then pauses; and
 //! each of them has it ask for a view.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::SLOTS;
@@ -108,9 +108,20 @@ impl SlotMap {
         addresses
     }
 
+    /// The address of each primary that has a slot, with its epoch.
+    pub(crate) fn epochs(&self) -> BTreeMap<&Address, u64> {
+        self.owners.iter().map(|owner| (&owner.address, owner.epoch)).collect()
+    }
+
     /// Every node of the last view that was up to date: whom else to ask for one.
     pub(crate) fn known(&self) -> &[Arc<Peer>] {
         &self.known
+    }
+
+    /// How many replicas the primary at an address has by the last view that was up to date, those included that have failed.
+    pub(crate) fn replicas(&self, address: &Address) -> usize {
+        let id = self.owners.iter().find(|owner| owner.address == *address).and_then(|owner| owner.id.as_deref());
+        id.map_or(0, |id| self.known.iter().filter(|peer| peer.primary.as_deref() == Some(id)).count())
     }
 
     /// An address as views have it, where it is another one of a node that they know.

@@ -40,6 +40,8 @@ pub(crate) struct Peer {
     pub(crate) is_linked: bool,
     /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
     pub(crate) epoch: u64,
+    /// Of a replica, its primary's id.
+    pub(crate) primary: Option<Arc<str>>,
 }
 
 impl Peer {
@@ -137,7 +139,7 @@ impl Reading<'_> {
         let mut fields = line.split(' ');
         let mut field = || fields.next().ok_or("too few fields");
         let (id, place, flags) = (id(field()?)?, field()?, field()?);
-        let (_primary, _ping, _pong) = (field()?, field()?, field()?);
+        let (primary, _ping, _pong) = (field()?, field()?, field()?);
         let epoch = digits(field()?).ok_or("an epoch that is no number")?;
         let link = field()?;
         let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
@@ -158,7 +160,8 @@ impl Reading<'_> {
         if has(&["slave", "replica"]) && !ranges.is_empty() {
             return Err("slots of a replica");
         }
-        let peer = Arc::new(Peer { id, address, alias, is_linked: is_asked || link == "connected", epoch });
+        let primary = if has(&["slave", "replica"]) { self::id(primary).ok() } else { None };
+        let peer = Arc::new(Peer { id, address, alias, is_linked: is_asked || link == "connected", epoch, primary });
         // Without an address there is nowhere to go for them.
         if !ranges.is_empty() && peer.address.is_some() {
             self.view.claims.push(Claim { peer: Arc::clone(&peer), ranges });

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::dial::Trouble;
 use super::exchange::Exchange;
 use super::link::Writer;
-use super::pipeline::{Expired, Look, Pipeline, Ticket};
+use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
 use super::silence::Silence;
 use super::wire::Answer;
 use crate::transport::{Call, Fault, FaultKind};
@@ -104,13 +104,53 @@ impl Connection {
         Ok(ticket)
     }
 
+    /// Sends so many commands together: by one connection, or not at all. `write` appends the bytes of all of them.
+    pub(super) fn send_together(
+        &self,
+        deadline: Instant,
+        context: &Context<'_>,
+        count: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<Ticket>, Fault> {
+        let wakers = vec![context.waker().clone(); count];
+        let tickets = {
+            let mut state = self.state.lock();
+            if let Link::Ended(kind) = state.link {
+                return Err(ended(kind));
+            }
+            let tickets = state.pipeline.push_together(deadline, wakers, write);
+            state.write();
+            tickets
+        };
+        self.attend();
+        Ok(tickets)
+    }
+
+    /// What a command has come to, as whoever waits for it asks.
+    pub(super) fn poll_answer(&self, ticket: Ticket, context: &Context<'_>) -> Poll<Outcome> {
+        let mut is_replaced = false;
+        loop {
+            match self.look(ticket, context.waker()) {
+                Look::Done(outcome) => return Poll::Ready(outcome),
+                Look::Waits => return Poll::Pending,
+                // Two wakers of one task may be told apart: there is nothing to be had by another replacement.
+                Look::WakesAnother if is_replaced => return Poll::Pending,
+                Look::WakesAnother => {
+                    self.wake_instead(ticket, context.waker().clone());
+                    // The answer may have come in between.
+                    is_replaced = true;
+                }
+            }
+        }
+    }
+
     /// How a command stands.
-    pub(super) fn look(&self, ticket: Ticket, waker: &Waker) -> Look {
+    fn look(&self, ticket: Ticket, waker: &Waker) -> Look {
         self.state.lock().pipeline.look(ticket, waker)
     }
 
     /// Somebody else waits for it now.
-    pub(super) fn wake_instead(&self, ticket: Ticket, waker: Waker) {
+    fn wake_instead(&self, ticket: Ticket, waker: Waker) {
         let other = self.state.lock().pipeline.wake_instead(ticket, waker);
         drop(other);
     }

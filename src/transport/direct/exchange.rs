@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::pipeline::{Look, Outcome, Ticket};
+use super::pipeline::Ticket;
 use super::wire::write_call;
 use crate::transport::{Call, Fault, FaultKind, Reply};
 
@@ -78,21 +78,7 @@ impl Future for Exchange {
                 Err(fault) => Poll::Ready(Err(fault)),
             };
         };
-        let mut is_replaced = false;
-        let outcome: Outcome = loop {
-            let look = this.connection.look(ticket, context.waker());
-            match look {
-                Look::Done(outcome) => break outcome,
-                Look::Waits => return Poll::Pending,
-                // Two wakers of one task may be told apart: there is nothing to be had by another replacement.
-                Look::WakesAnother if is_replaced => return Poll::Pending,
-                Look::WakesAnother => {
-                    this.connection.wake_instead(ticket, context.waker().clone());
-                    // The answer may have come in between.
-                    is_replaced = true;
-                }
-            }
-        };
+        let Poll::Ready(outcome) = this.connection.poll_answer(ticket, context) else { return Poll::Pending };
         this.ticket = None;
         match outcome {
             Ok(Err(error)) if matches!(this.stage, Stage::Hash) && error.starts_with("NOSCRIPT") => {
@@ -119,7 +105,7 @@ impl Drop for Exchange {
 }
 
 /// What the server's error says of its command.
-fn refusal(message: String) -> Fault {
+pub(super) fn refusal(message: String) -> Fault {
     let is_elsewhere = matches!(message.split(' ').next(), Some("MOVED" | "ASK" | "TRYAGAIN"));
     Fault::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, message)
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::Options;
 use crate::error::Result;
-use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::transport::{Acknowledge, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
 use dial::{Dialer, open_all};
@@ -26,6 +26,7 @@ mod connection;
 mod dial;
 mod driver;
 mod exchange;
+mod lanes;
 mod line;
 mod link;
 mod messages;
@@ -38,6 +39,7 @@ mod tests;
 mod wire;
 
 pub(crate) use dial::Target;
+pub(crate) use lanes::Lanes;
 pub(crate) use line::MessageLine;
 pub(crate) use link::Place;
 
@@ -47,6 +49,7 @@ pub(crate) struct Direct {
     next: AtomicUsize,
     /// None: nobody subscribes to anything.
     messages: Option<MessageLine>,
+    lanes: Lanes,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     script_cache: bool,
     address: String,
@@ -84,11 +87,13 @@ impl Direct {
                 connection
             })
             .collect();
+        let lanes = Lanes::over(Arc::clone(&dialer), options);
         let messages = messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next()));
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),
             messages,
+            lanes,
             tasks: Mutex::new(tasks),
             script_cache: options.script_cache,
             address,
@@ -109,6 +114,14 @@ impl Transport for Direct {
             several => self.next.fetch_add(1, Ordering::Relaxed) % several,
         };
         Box::pin(self.connections[next].run(call, self.script_cache))
+    }
+
+    fn acknowledges(&self) -> bool {
+        true
+    }
+
+    fn run_acknowledged(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+        self.lanes.run(call, how)
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
@@ -160,6 +173,7 @@ impl Transport for Direct {
             task.abort();
         }
         tasks.extend(self.messages.as_ref().and_then(MessageLine::end));
+        tasks.extend(self.lanes.end());
         Box::pin(async move {
             // They end at their next poll, and their sockets with them.
             let _ = tokio::time::timeout(within.min(Duration::from_secs(1)), futures::future::join_all(tasks)).await;

@@ -76,6 +76,23 @@ impl Pipeline {
     pub(super) fn push(&mut self, deadline: Instant, waker: Waker, write: impl FnOnce(&mut Vec<u8>)) -> (Ticket, bool) {
         let start = self.base + self.out.len() as u64;
         write(&mut self.out);
+        self.enter(start, deadline, waker)
+    }
+
+    /// As `push`, for commands that go by one connection together or not at all: they count as one that begins where the first of them
+    /// does. `wakers`: one for each.
+    pub(super) fn push_together(
+        &mut self,
+        deadline: Instant,
+        wakers: Vec<Waker>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Vec<Ticket> {
+        let start = self.base + self.out.len() as u64;
+        write(&mut self.out);
+        wakers.into_iter().map(|waker| self.enter(start, deadline, waker).0).collect()
+    }
+
+    fn enter(&mut self, start: u64, deadline: Instant, waker: Waker) -> (Ticket, bool) {
         let entry = Entry::Waiting(waker);
         let ticket = match self.free.pop() {
             Some(free) => {

@@ -24,7 +24,7 @@ use super::{Messages, Node, tls};
 use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in};
 use crate::error::{Error, Result, Step};
 use crate::transport::connector::Login;
-use crate::transport::direct::{MessageLine, Place, Target};
+use crate::transport::direct::{Lanes, MessageLine, Place, Target};
 use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
 
 /// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
@@ -231,6 +231,7 @@ impl Node {
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
+            lanes: target.direct()?.map(|place| Lanes::to(place, options)),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),

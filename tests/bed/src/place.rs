@@ -77,7 +77,7 @@ impl Place {
     async fn new_set(by_sentinels: bool, is_own: bool) -> Self {
         let servers = if by_sentinels {
             // So many servers on a busy machine are never suspected.
-            ServerSet::Watched(Sentinels::start(SentinelsOptions::default().down_after(60_000)).await)
+            ServerSet::Watched(Box::new(Sentinels::start(SentinelsOptions::default().down_after(60_000)).await))
         } else {
             ServerSet::Alone(Replicas::start(ReplicasOptions::default()).await)
         };

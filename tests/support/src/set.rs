@@ -7,7 +7,7 @@ use crate::sentinels::Sentinels;
 #[derive(Debug)]
 pub enum ServerSet {
     /// Sentinels.
-    Watched(Sentinels),
+    Watched(Box<Sentinels>),
     /// Nobody but the test: clients ask each server what it is.
     Alone(Replicas),
 }

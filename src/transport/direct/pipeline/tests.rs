@@ -146,3 +146,44 @@ fn the_end_is_told_to_all_and_memory_goes_with_a_crowd() {
     }
     assert_eq!((rig.pipeline.entries.capacity(), rig.pipeline.len()), (0, 0));
 }
+
+/// A `WAIT` on another connection than its commands vouches for nothing.
+#[test]
+fn a_group_goes_by_one_connection_or_not_at_all() {
+    const GROUP: &[u8] = b"aaaabbbbwait";
+    // Cut off after every byte, of one command before it and of it.
+    for written in 0..=4 + GROUP.len() {
+        let mut rig = Rig::new();
+        let before = rig.push(b'x', 100);
+        let deadline = rig.at(100);
+        let wakers = vec![noop_waker(); 3];
+        let group = rig.pipeline.push_together(deadline, wakers, |out| out.extend_from_slice(GROUP));
+        rig.pipeline.wrote(written);
+        rig.broken();
+        assert_eq!(rig.outcome(before), (written > 0).then_some(Err(FaultKind::Lost)));
+        let is_lost = written > 4;
+        for ticket in &group {
+            assert_eq!(rig.outcome(*ticket), is_lost.then_some(Err(FaultKind::Lost)), "{written} bytes");
+        }
+        let left: &[u8] = if is_lost { b"" } else { GROUP };
+        let first: &[u8] = if written == 0 { b"xxxx" } else { b"" };
+        assert_eq!(rig.pipeline.unwritten(), [first, left].concat(), "{written} bytes");
+    }
+}
+
+#[test]
+fn a_group_that_has_never_left_runs_out_of_time_as_a_whole() {
+    let mut rig = Rig::new();
+    let deadline = rig.at(50);
+    let wakers = vec![noop_waker(); 3];
+    let group = rig.pipeline.push_together(deadline, wakers, |out| out.extend_from_slice(b"aaaabbbbwait"));
+    let behind = rig.push(b'z', 100);
+    assert_eq!(rig.expire(50), Expired { sent: 0, unsent: 3 });
+    for ticket in group {
+        assert_eq!(rig.outcome(ticket), Some(Err(FaultKind::NotSent)));
+    }
+    assert_eq!(rig.pipeline.unwritten(), b"zzzz");
+    rig.pipeline.wrote(4);
+    assert_eq!(rig.answer(7), Some(true));
+    assert_eq!(rig.outcome(behind), Some(Ok(Reply::Int(7))));
+}

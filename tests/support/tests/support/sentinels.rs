@@ -1,6 +1,9 @@
 //! The fixture of sentinels against real ones: promotions by themselves and by hand, sentinels that come and go, ends.
 
-use std::path::PathBuf;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use distlock_support::child::{self, Child};
@@ -183,4 +186,38 @@ async fn all_die_with_their_test_process() {
         assert!(start.elapsed() < Duration::from_secs(10), "of {pids:?} or {dirs:?} something is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+fn openssl(dir: &Path, args: &str) {
+    let made = Command::new("openssl").current_dir(dir).args(args.split(' ')).output().expect("openssl");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[tokio::test]
+async fn replicas_and_sentinels_speak_tls_where_it_is_asked_for() {
+    undisturbed(async || {
+        let dir = tempfile::tempdir().expect("a folder");
+        let new = "-newkey rsa:2048 -nodes -days 2";
+        openssl(dir.path(), &format!("req -x509 {new} -subj /CN=ca -keyout ca.key -out ca.pem"));
+        openssl(dir.path(), &format!("req {new} -subj /CN=localhost -keyout key.pem -out cert.csr"));
+        openssl(dir.path(), "x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out cert.pem");
+        let servers = ReplicasOptions::default().replicas(1).tls(dir.path());
+        let bed = Sentinels::start(SentinelsOptions::default().swift().servers(servers)).await;
+        assert!(bed.url().starts_with(&format!("rediss-sentinel://{},", bed.sentinel(0).addr())));
+        // All of these know each other by ports that speak nothing else.
+        for member in bed.servers().nodes().iter().chain(bed.sentinels().iter().map(AsRef::as_ref)) {
+            assert_ne!(member.addr(), member.server().addr());
+            let mut plain = TcpStream::connect(member.addr()).expect("it listens");
+            plain.write_all(b"PING\r\n").expect("it reads");
+            plain.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+            let mut said = Vec::new();
+            let _ = plain.read_to_end(&mut said);
+            assert!(!said.starts_with(b"+PONG"), "{}: {said:?}", member.addr());
+        }
+        let promotion = bed.failover().await;
+        assert_eq!((promotion.server, bed.primary().await), (1, 1));
+        let told = bed.switched(promotion.cause).await;
+        assert!(told.text.ends_with(&bed.server(1).addr().port().to_string()), "{told:?}");
+    })
+    .await;
 }

@@ -1,0 +1,270 @@
+//! Whether what has been written at one server is on enough replicas: the rule of [`Acks`], and what it has to know.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::config::{Acks, Options};
+use crate::error::{Error, Result};
+use crate::transport::script::Script;
+use crate::transport::{Acknowledge, Arg, Call, Fault, FaultKind, Reply, Transport};
+use crate::world::Moment;
+
+static INFO: Script = Script::bare("acks/info", "INFO");
+static WAIT: Script = Script::bare("acks/wait", "WAIT");
+
+/// For so long a server without replicas is not asked for their acknowledgement, by Redisson's rule; and so old is what is known of how
+/// many a single server has.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// The rule by which a client has replicas acknowledge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckRule {
+    acks: Acks,
+    within: Duration,
+    /// True where a topology tells how many replicas a server has.
+    is_told: bool,
+}
+
+impl AckRule {
+    /// Over one server, which alone tells of its replicas. By Redisson's rule it is not asked.
+    pub(crate) fn single(options: &Options) -> Self {
+        let acks = if options.acks == Acks::Redisson { Acks::Off } else { options.acks };
+        Self { acks, within: options.acknowledged_within(), is_told: false }
+    }
+
+    /// Over servers whose replicas the topology knows.
+    pub(crate) fn of_several(options: &Options) -> Self {
+        Self { acks: options.acks, within: options.acknowledged_within(), is_told: true }
+    }
+
+    /// None.
+    pub(crate) const fn off() -> Self {
+        Self { acks: Acks::Off, within: Duration::ZERO, is_told: true }
+    }
+
+    pub(crate) const fn is_strict(self) -> bool {
+        self.acks.is_strict()
+    }
+}
+
+/// What is known of the replicas of one server.
+#[derive(Debug)]
+pub(crate) struct Acknowledgement {
+    rule: AckRule,
+    /// How many replicas it has, as the topology knows; those included that are away.
+    told: AtomicUsize,
+    /// How many were connected when it was asked last; over a single server, the most that ever were.
+    connected: AtomicUsize,
+    /// When that was, in ns of the local clock; 0 = never.
+    asked: AtomicU64,
+    /// It has no replicas, by Redisson's rule, until then, in ns of the local clock.
+    none_until: AtomicU64,
+    /// It cannot be asked for them at all.
+    is_off: AtomicBool,
+}
+
+impl Acknowledgement {
+    pub(super) const fn new(rule: AckRule) -> Self {
+        Self {
+            rule,
+            told: AtomicUsize::new(0),
+            connected: AtomicUsize::new(0),
+            asked: AtomicU64::new(0),
+            none_until: AtomicU64::new(0),
+            is_off: AtomicBool::new(false),
+        }
+    }
+
+    /// How many replicas the topology knows the server to have, those included that are away.
+    pub(crate) fn knows_of(&self, replicas: usize) {
+        self.told.store(replicas, Ordering::Relaxed);
+    }
+
+    /// True where a call of this script is to be acknowledged.
+    pub(super) fn concerns(&self, script: &Script, now: Moment) -> bool {
+        script.gains.is_some()
+            && match self.rule.acks {
+                Acks::Off => false,
+                // Where there are none it costs nothing, not even a connection.
+                Acks::Redisson => self.told.load(Ordering::Relaxed) > 0,
+                Acks::AtLeast(_) | Acks::All => true,
+            }
+            && !self.is_off.load(Ordering::Relaxed)
+            && now.as_nanos() >= self.none_until.load(Ordering::Relaxed)
+    }
+
+    /// How a call is to be acknowledged. None where that cannot be had, and need not.
+    pub(super) async fn how(
+        &self,
+        transport: &dyn Transport,
+        now: Moment,
+        asking: bool,
+    ) -> Result<Option<Acknowledge>, Fault> {
+        if !transport.acknowledges() {
+            let why = "replicas cannot be asked over this connection";
+            return if self.rule.is_strict() { Err(unsupported(why)) } else { Ok(self.turn_off(transport, why)) };
+        }
+        let replicas = match self.rule.acks {
+            Acks::Off => return Ok(None),
+            // As many as are connected would be Redisson's question; but it is content with one, and one that stands still would
+            // cost everybody the whole time.
+            Acks::Redisson => 1,
+            Acks::AtLeast(replicas) => replicas,
+            Acks::All => self.all(transport, now).await?,
+        };
+        Ok(Some(Acknowledge { replicas, within: self.rule.within, asking }))
+    }
+
+    /// How many replicas there are, those that are away included. The server itself is asked as well: of one that was promoted just
+    /// now a topology may not know yet who follows it.
+    async fn all(&self, transport: &dyn Transport, now: Moment) -> Result<usize, Fault> {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked == 0 || now.since(Moment::from_nanos(asked)) >= KNOWN_FOR {
+            let connected = connected(transport).await?;
+            if self.rule.is_told {
+                self.connected.store(connected, Ordering::Relaxed);
+            } else {
+                self.connected.fetch_max(connected, Ordering::Relaxed);
+            }
+            self.asked.store(now.as_nanos().max(1), Ordering::Relaxed);
+        }
+        Ok(self.told.load(Ordering::Relaxed).max(self.connected.load(Ordering::Relaxed)).max(1))
+    }
+
+    /// Whether that is enough: so many replicas have acknowledged, or why that is not known.
+    pub(super) async fn judge(
+        &self,
+        transport: &dyn Transport,
+        wanted: usize,
+        outcome: Result<usize, Fault>,
+        now: Moment,
+    ) -> Result<(), Fault> {
+        let got = match outcome {
+            Ok(got) => got,
+            Err(fault) if fault.kind == FaultKind::Refused && is_unsupported(&fault.message) => {
+                if !self.rule.is_strict() {
+                    self.turn_off(transport, &fault.message);
+                    return Ok(());
+                }
+                return Err(too_few(0, wanted, &fault.message));
+            }
+            // One that was demoted has no replicas of its own.
+            Err(fault) if fault.kind == FaultKind::Refused => return Err(too_few(0, wanted, &fault.message)),
+            Err(fault) => return Err(fault),
+        };
+        if !self.rule.is_told {
+            self.connected.fetch_max(got, Ordering::Relaxed);
+        }
+        if got >= wanted {
+            return Ok(());
+        }
+        if self.rule.acks == Acks::Redisson {
+            match connected(transport).await {
+                Ok(0) => {
+                    self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
+                    return Ok(());
+                }
+                // It may not be asked for its replicas: nobody knows of any.
+                Err(fault) if fault.kind == FaultKind::Refused => {
+                    self.turn_off(transport, &fault.message);
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        Err(too_few(got, wanted, "WAIT"))
+    }
+
+    fn turn_off(&self, transport: &dyn Transport, why: &str) -> Option<Acknowledge> {
+        if !self.is_off.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                server = transport.address(),
+                why,
+                "replicas cannot be asked whether they have what is acquired: nothing is acknowledged here"
+            );
+        }
+        None
+    }
+
+    /// Whether what the rule demands can be had at all: asked at connect. Changes nothing.
+    pub(super) async fn check(&self, transport: &dyn Transport) -> Result<()> {
+        if !self.rule.is_strict() {
+            return Ok(());
+        }
+        self.check_connection(transport)?;
+        let words = vec![Arg::Int(0), Arg::Int(0)];
+        match transport.run(Call { script: &WAIT, keys: 0, words }).await {
+            Err(fault) if fault.kind == FaultKind::Refused && is_unsupported(&fault.message) => {
+                Err(cannot(transport, &fault.message))
+            }
+            // It is asked again with every call.
+            _ => Ok(()),
+        }
+    }
+
+    /// As `check`, without asking.
+    pub(super) fn check_connection(&self, transport: &dyn Transport) -> Result<()> {
+        if self.rule.is_strict() && !transport.acknowledges() {
+            return Err(cannot(transport, "replicas cannot be asked over this connection"));
+        }
+        Ok(())
+    }
+}
+
+fn cannot(transport: &dyn Transport, why: &str) -> Error {
+    let what = format!(
+        "{}: acknowledgement by replicas cannot be had here ({why}): use Acks::Redisson or Acks::Off, or connect to the server itself",
+        transport.address()
+    );
+    Error::Unsupported { what }
+}
+
+fn unsupported(why: &str) -> Fault {
+    Fault::new(FaultKind::NotSent, why)
+}
+
+fn too_few(got: usize, wanted: usize, why: &str) -> Fault {
+    let message = format!("{got} replicas of {wanted} have acknowledged it: {why}");
+    Fault::new(FaultKind::Unacknowledged { got, wanted }, message)
+}
+
+/// What a server, or a proxy in front of it, says that has no `WAIT`, or does not let this login use it.
+fn is_unsupported(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    error.starts_with("noperm")
+        || ["unknown command", "unsupported", "not supported", "not allowed", "not implemented"]
+            .iter()
+            .any(|text| error.contains(text))
+}
+
+/// How many replicas are connected to a server, as Redisson counts them: those that are being brought up to date included.
+async fn connected(transport: &dyn Transport) -> Result<usize, Fault> {
+    let words = vec![Arg::Text(Bytes::from_static(b"replication"))];
+    let reply = transport.run(Call { script: &INFO, keys: 0, words }).await?;
+    let Reply::Text(text) = reply else { return Ok(0) };
+    let text = String::from_utf8_lossy(&text);
+    let count = text.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
+    Ok(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_wait_is_told_from_what_refuses_it_for_now() {
+        for text in [
+            "ERR unknown command 'WAIT', with args beginning with: '1' '1000' ",
+            "ERR unknown command `wait`",
+            "ERR unsupported command 'WAIT'",
+            "NOPERM User app has no permissions to run the 'wait' command",
+        ] {
+            assert!(is_unsupported(text), "{text}");
+        }
+        for text in ["ERR WAIT cannot be used with replica instances. Please also note", "LOADING Redis is loading"] {
+            assert!(!is_unsupported(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Lanes: connections for what replicas have to acknowledge.
+//!
+//! `WAIT` blocks its connection, and covers the writes of that connection only. So what is to be acknowledged goes by connections of its
+//! own, of which each carries one group at a time: the calls that have gathered, and one `WAIT` behind them, written at once. Replies
+//! are handed on as they come, before the `WAIT` has ended.
+//!
+//! ```text
+//!    calls ──► queue ──► lane 1   EVALSHA EVALSHA EVALSHA WAIT │ next group
+//!                   ╰──► lane 2   EVALSHA WAIT                 │
+//!                   ╰──► lane 3   (made when both others are busy)
+//! ```
+//!
+//! A group goes by one connection as a whole or not at all (`Pipeline::push_together`): one that breaks in between fails all of the group
+//! that has no answer yet, its `WAIT` too. None is sent again on another connection, where it would vouch for nothing.
+//!
+//! A script that the server does not know is sent by its source in a group of its own, with a `WAIT` of its own.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use super::dial::{Dialer, Target};
+use super::driver::drive;
+use super::exchange::refusal;
+use super::pipeline::{Outcome, Ticket};
+use super::wire::{write_call, write_words};
+use crate::config::{Options, millis};
+use crate::runtime::standstill::within;
+use crate::transport::{Acknowledge, Call, Fault, FaultKind, Replied, Reply};
+
+/// How many lanes there are at the most.
+const MOST: usize = 3;
+
+/// The most calls of a group, and about so many bytes: as long as a group runs others of the server's clients wait.
+const CALLS: usize = 64;
+const BYTES: usize = 64 << 10;
+
+/// The lanes to one server, made when they are first used.
+pub(crate) struct Lanes {
+    shared: Arc<Shared>,
+    tasks: Mutex<Option<Vec<JoinHandle<()>>>>,
+    runtime: Handle,
+}
+
+struct Shared {
+    dialer: Arc<Dialer>,
+    script_cache: bool,
+    command_timeout: Duration,
+    state: Mutex<State>,
+    /// Somebody has come into the queue.
+    came: Notify,
+    next: AtomicU64,
+    is_ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Queued>,
+    /// How many lanes carry a group.
+    busy: usize,
+}
+
+/// A call that is to be sent.
+struct Queued {
+    number: u64,
+    call: Call,
+    how: Acknowledge,
+    answer: oneshot::Sender<Result<Replied, Fault>>,
+}
+
+/// How the scripts of a group are named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    Hash,
+    Source,
+}
+
+/// A lane carries a group until this is dropped.
+struct Busy<'a>(&'a Shared);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().busy -= 1;
+    }
+}
+
+impl Lanes {
+    /// To the server that connections are made to by this.
+    pub(super) fn over(dialer: Arc<Dialer>, options: &Options) -> Self {
+        let shared = Shared {
+            dialer,
+            script_cache: options.script_cache,
+            command_timeout: options.command_timeout,
+            state: Mutex::default(),
+            came: Notify::new(),
+            next: AtomicU64::new(0),
+            is_ended: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared), tasks: Mutex::new(Some(Vec::new())), runtime: Handle::current() }
+    }
+
+    pub(crate) fn to(target: Target, options: &Options) -> Self {
+        Self::over(Arc::new(Dialer::new(target, options)), options)
+    }
+
+    /// As [`Transport::run_acknowledged`]: nothing is sent before the first poll.
+    ///
+    /// [`Transport::run_acknowledged`]: crate::transport::Transport::run_acknowledged
+    pub(crate) fn run(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+        let shared = Arc::clone(&self.shared);
+        if !self.make_room() {
+            return std::future::ready(Err(shared.ended())).boxed();
+        }
+        Box::pin(async move {
+            let (answer, replied) = oneshot::channel();
+            let number = shared.next.fetch_add(1, Ordering::Relaxed);
+            shared.state.lock().queue.push_back(Queued { number, call, how, answer });
+            shared.came.notify_one();
+            match within(shared.limit(how.within), replied).await {
+                Some(Ok(outcome)) => outcome,
+                Some(Err(_)) => Err(shared.ended()),
+                None => Err(shared.give_up(number)),
+            }
+        })
+    }
+
+    /// Makes another lane where all that there are carry a group. False once they were ended.
+    fn make_room(&self) -> bool {
+        let mut tasks = self.tasks.lock();
+        let Some(tasks) = tasks.as_mut() else { return false };
+        if tasks.len() < MOST && self.shared.state.lock().busy == tasks.len() {
+            tasks.push(self.runtime.spawn(keep(Arc::clone(&self.shared))));
+        }
+        true
+    }
+
+    /// Ends them. Their sockets are gone when these tasks are.
+    pub(crate) fn end(&self) -> Vec<JoinHandle<()>> {
+        self.shared.is_ended.store(true, Ordering::Relaxed);
+        let tasks = self.tasks.lock().take().unwrap_or_default();
+        for task in &tasks {
+            task.abort();
+        }
+        // Whoever waits in the queue is told by this.
+        self.shared.state.lock().queue.clear();
+        tasks
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Keeps a lane.
+async fn keep(shared: Arc<Shared>) {
+    let connection = Connection::new(shared.command_timeout);
+    let driving = drive(Arc::clone(&connection), Arc::clone(&shared.dialer), Arc::default(), None);
+    let carrying = async {
+        loop {
+            let (group, _busy) = shared.next_group().await;
+            let naming = if shared.script_cache { Naming::Hash } else { Naming::Source };
+            let unknown = shared.carry(&connection, group, naming).await;
+            if !unknown.is_empty() {
+                shared.carry(&connection, unknown, Naming::Source).await;
+            }
+        }
+    };
+    // One task for both: a reply is read and handed on in one poll.
+    tokio::select! {
+        biased;
+        () = driving => {}
+        () = carrying => {}
+    }
+}
+
+impl Shared {
+    /// How long a group may take.
+    fn limit(&self, within: Duration) -> Duration {
+        self.command_timeout.saturating_add(within)
+    }
+
+    /// The lanes have ended: by the client's end, or with its runtime.
+    fn ended(&self) -> Fault {
+        if self.is_ended.load(Ordering::Relaxed) {
+            return Fault::new(FaultKind::Closed, "the client is shut down");
+        }
+        Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")
+    }
+
+    /// Nobody waits for this call any more.
+    fn give_up(&self, number: u64) -> Fault {
+        let mut state = self.state.lock();
+        let before = state.queue.len();
+        state.queue.retain(|queued| queued.number != number);
+        if state.queue.len() < before {
+            return Fault::new(FaultKind::NotSent, "what was sent before is not acknowledged yet");
+        }
+        Fault::new(FaultKind::TimedOut, "no answer in time")
+    }
+
+    async fn next_group(&self) -> (Vec<Queued>, Busy<'_>) {
+        loop {
+            let came = self.came.notified();
+            let group = {
+                let mut state = self.state.lock();
+                let group = state.take_group();
+                state.busy += usize::from(!group.is_empty());
+                group
+            };
+            if !group.is_empty() {
+                return (group, Busy(self));
+            }
+            came.await;
+        }
+    }
+
+    /// Sends a group and hands on what it comes to. Returns those whose script the server does not know by its hash.
+    async fn carry(&self, connection: &Connection, group: Vec<Queued>, naming: Naming) -> Vec<Queued> {
+        let replicas = group.iter().map(|queued| queued.how.replicas).max().unwrap_or(0);
+        let span = group.iter().map(|queued| queued.how.within).max().unwrap_or_default();
+        let now = Instant::now();
+        let deadline = now.checked_add(self.limit(span)).unwrap_or(now);
+        let commands: usize = group.iter().map(|queued| 1 + usize::from(queued.how.asking)).sum();
+        let write = |out: &mut Vec<u8>| {
+            for queued in &group {
+                queued.write(out, naming);
+            }
+            let words = [replicas.to_string(), millis(span).to_string()];
+            write_words(out, &[b"WAIT", words[0].as_bytes(), words[1].as_bytes()]);
+        };
+        let mut write = Some(write);
+        let sent = poll_fn(|context| {
+            let sent = write.take().map(|write| connection.send_together(deadline, context, commands + 1, write));
+            Poll::Ready(sent.unwrap_or_else(|| Err(self.ended())))
+        });
+        let mut tickets = match sent.await {
+            Ok(tickets) => Tickets { connection, left: tickets.into() },
+            Err(fault) => {
+                for queued in group {
+                    let _ = queued.answer.send(Err(fault.clone()));
+                }
+                return Vec::new();
+            }
+        };
+        let (mut unknown, mut waiting) = (Vec::new(), Vec::new());
+        for queued in group {
+            if queued.how.asking {
+                // Where that is refused, the call behind it is as well.
+                let _ = tickets.next().await;
+            }
+            let outcome = match tickets.next().await {
+                Ok(Err(error)) if naming == Naming::Hash && error.starts_with("NOSCRIPT") => {
+                    unknown.push(queued);
+                    continue;
+                }
+                outcome => outcome.and_then(|answer| answer.map_err(refusal)),
+            };
+            waiting.extend(queued.hand_on(outcome));
+        }
+        let acknowledged = match tickets.next().await {
+            Ok(Ok(Reply::Int(got))) => Ok(usize::try_from(got).unwrap_or(0)),
+            Ok(Ok(odd)) => Err(Fault::new(FaultKind::Refused, format!("ERR unexpected reply of WAIT: {odd:?}"))),
+            Ok(Err(error)) => Err(Fault::new(FaultKind::Refused, error)),
+            Err(fault) => Err(fault),
+        };
+        for one in waiting {
+            // Refused where nobody waits any more.
+            let _ = one.send(acknowledged.clone());
+        }
+        unknown
+    }
+}
+
+impl State {
+    /// What goes out next. Calls whose callers went away before they were sent never are.
+    fn take_group(&mut self) -> Vec<Queued> {
+        let (mut group, mut bytes): (Vec<Queued>, usize) = (Vec::new(), 0);
+        while group.len() < CALLS && bytes < BYTES {
+            let Some(queued) = self.queue.pop_front() else { break };
+            if !queued.answer.is_closed() {
+                bytes += queued.call.size();
+                group.push(queued);
+            }
+        }
+        group
+    }
+}
+
+impl Queued {
+    fn write(&self, out: &mut Vec<u8>, naming: Naming) {
+        let (call, script) = (&self.call, self.call.script);
+        if self.how.asking {
+            write_words(out, &[b"ASKING"]);
+        }
+        match (script.command, naming) {
+            (Some(command), _) => write_call(out, command, None, call),
+            (None, Naming::Hash) => write_call(out, "EVALSHA", Some(&script.sha()), call),
+            (None, Naming::Source) => write_call(out, "EVAL", Some(script.source.as_bytes()), call),
+        }
+    }
+
+    /// Hands on what the call came to. Returns who is to hear of the acknowledgement.
+    fn hand_on(self, outcome: Result<Reply, Fault>) -> Option<oneshot::Sender<Result<usize, Fault>>> {
+        let gains = self.call.script.gains.unwrap_or(|_| false);
+        let (replied, waiting) = match outcome {
+            Ok(reply) if gains(&reply) => {
+                let (done, acknowledged) = oneshot::channel();
+                let lost = || Fault::new(FaultKind::Lost, "the connection is gone");
+                let acknowledged = acknowledged.map(move |outcome| outcome.unwrap_or_else(|_| Err(lost())));
+                (Ok(Replied { reply, acknowledged: Some(acknowledged.boxed()) }), Some(done))
+            }
+            outcome => (outcome.map(|reply| Replied { reply, acknowledged: None }), None),
+        };
+        // Refused where nobody waits any more.
+        let _ = self.answer.send(replied);
+        waiting
+    }
+}
+
+/// The commands of a group that have no answer yet. Dropped, they go on without anybody who hears of them.
+struct Tickets<'a> {
+    connection: &'a Connection,
+    left: VecDeque<Ticket>,
+}
+
+impl Tickets<'_> {
+    async fn next(&mut self) -> Outcome {
+        let Some(ticket) = self.left.front().copied() else {
+            return Err(Fault::new(FaultKind::Lost, "asked for twice"));
+        };
+        let outcome = poll_fn(|context| self.connection.poll_answer(ticket, context)).await;
+        self.left.pop_front();
+        outcome
+    }
+}
+
+impl Drop for Tickets<'_> {
+    fn drop(&mut self) {
+        for ticket in self.left.drain(..) {
+            self.connection.abandon(ticket);
+        }
+    }
+}

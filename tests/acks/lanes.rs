@@ -1,0 +1,150 @@
+//! The connections that acknowledged calls go by.
+
+use std::time::Instant;
+
+use distlock::{Acks, Acquire, Error, Flavour};
+use distlock_support::{Action, Matcher, Proxy};
+
+use crate::{FLAVOURS, client, end, granted, in_step, ms, nothing_left, over, secs, servers};
+
+/// A `WAIT` on another connection than its command's counts the replicas that have what *that* connection wrote, which is nothing:
+/// all of them, at once.
+#[tokio::test]
+async fn a_wait_behind_a_reconnect_vouches_for_nothing() {
+    let servers = servers(1).await;
+    for action in [Action::CloseBefore, Action::CloseAfter, Action::Rst, Action::SwallowReplyClose] {
+        let proxy = Proxy::start(servers.node(0).server().addr());
+        let strict = over(&proxy.url(), Acks::AtLeast(1)).command_timeout(ms(500)).connect().await.unwrap();
+        // The lane is there, and works.
+        for flavour in FLAVOURS {
+            granted(&strict, flavour).await;
+        }
+        servers.node(1).stop();
+        for flavour in FLAVOURS {
+            let broken = proxy.on_request(Matcher::command("WAIT"), action);
+            let outcome = strict.lock(flavour, "behind").try_lock().await;
+            assert!(outcome.is_err(), "{action:?} {flavour}: {outcome:?}");
+            broken.fired().await;
+            bed::idle(&strict).await;
+            nothing_left(&servers).await;
+        }
+        servers.node(1).cont();
+        in_step(&servers).await;
+        granted(&strict, FLAVOURS[0]).await;
+        end(strict).await;
+    }
+}
+
+/// Coming in again with a lease that is shorter changes nothing there; nor does a renewal of such. All the same it is written, and
+/// acknowledged or not.
+#[tokio::test]
+async fn what_changes_nothing_is_acknowledged_as_well() {
+    let servers = servers(1).await;
+    let strict = client(&servers, Acks::AtLeast(1)).await;
+    for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
+        let (lock, owner) = (strict.lock(flavour, "repeat"), strict.owner());
+        let outer = lock.acquire(Acquire::new().owner(&owner).lease(secs(60))).await.unwrap().unwrap();
+        servers.node(1).stop();
+        let again = lock.acquire(Acquire::new().owner(&owner).lease(secs(10)).wait(ms(0))).await;
+        assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {again:?}");
+        // One that makes no lease longer.
+        let extended = outer.extend(secs(20)).await;
+        assert!(matches!(extended, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {extended:?}");
+        servers.node(1).cont();
+        in_step(&servers).await;
+        let undone = async || strict.stats().under_way == 0;
+        bed::eventually("what was refused is undone", secs(5), undone).await;
+        assert!(outer.is_held(), "{flavour}");
+        outer.unlock().await.unwrap();
+    }
+    nothing_left(&servers).await;
+    end(strict).await;
+}
+
+/// The first `WAIT` says nothing of a script that is sent again.
+#[tokio::test]
+async fn a_script_that_the_server_does_not_know_has_a_wait_of_its_own() {
+    let servers = servers(1).await;
+    let admin = servers.node(0).admin();
+    let strict = client(&servers, Acks::AtLeast(1)).await;
+    for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
+        granted(&strict, flavour).await;
+        admin.script_flush().await;
+        admin.reset_stats().await;
+        let guard = strict.lock(flavour, "unknown").lock().await.unwrap();
+        assert_eq!((admin.calls("eval").await, admin.calls("wait").await), (1, 2), "{flavour}");
+        guard.unlock().await.unwrap();
+        // The lane knows another replica's state, and is asked again.
+        servers.node(1).stop();
+        admin.script_flush().await;
+        let refused = strict.lock(flavour, "unknown").try_lock().await;
+        assert!(matches!(refused, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {refused:?}");
+        servers.node(1).cont();
+        in_step(&servers).await;
+        bed::idle(&strict).await;
+    }
+    nothing_left(&servers).await;
+    end(strict).await;
+}
+
+/// Neither a busy answer nor what others ask waits behind a `WAIT`.
+#[tokio::test]
+async fn who_gains_nothing_waits_for_no_replica() {
+    let servers = servers(1).await;
+    let strict = over(servers.node(0).admin_url(), Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
+    let held: Vec<_> = futures::future::join_all(
+        FLAVOURS.map(async |flavour| strict.lock(flavour, &format!("busy:{flavour}")).lock().await.unwrap()),
+    )
+    .await;
+    servers.node(1).stop();
+    // All at once, as a group: behind its WAIT the next one would wait.
+    let began = Instant::now();
+    futures::future::join_all(FLAVOURS.map(async |flavour| {
+        let name = format!("busy:{flavour}");
+        let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+        assert!(strict.lock(rival, &name).try_lock().await.unwrap().is_none());
+        strict.lock(flavour, &name).state().await.unwrap();
+    }))
+    .await;
+    distlock_support::must(began.elapsed() < secs(4), "answered before their WAIT");
+    let began = Instant::now();
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    distlock_support::must(began.elapsed() < secs(4), "releases wait for nobody");
+    servers.node(1).cont();
+    end(strict).await;
+}
+
+/// A copy of an acquire, and a renewal, that find a longer lease there: over a connection that has written nothing, so that a `WAIT`
+/// behind what writes nothing would count every replica.
+#[tokio::test]
+async fn a_repeat_that_changes_nothing_vouches_for_nothing() {
+    let servers = servers(1).await;
+    let proxy = Proxy::start(servers.node(0).server().addr());
+    let strict = over(&proxy.url(), Acks::AtLeast(1)).retry_attempts(4).connect().await.unwrap();
+    for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
+        let (lock, owner) = (strict.lock(flavour, "copy"), strict.owner());
+        let how = || Acquire::new().owner(&owner).wait(secs(1));
+        let outer = lock.acquire(how().lease(secs(60))).await.unwrap().unwrap();
+        let watched = lock.acquire(how()).await.unwrap().unwrap();
+        servers.node(1).stop();
+        // Carried out, and its answer lost: it is sent again, by the next connection.
+        let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
+        let again = lock.acquire(how().lease(secs(10))).await;
+        lost.fired().await;
+        assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {again:?}");
+        let undone = async || strict.stats().under_way == 0;
+        bed::eventually("what was refused is undone", secs(20), undone).await;
+        proxy.close_all();
+        let renewed = async || strict.renew_now().await;
+        let outcome = renewed().await;
+        assert_eq!((outcome.renewed, outcome.lost), (0, 0), "{flavour}: over a new connection");
+        servers.node(1).cont();
+        in_step(&servers).await;
+        bed::eventually("it is renewed", secs(20), async || renewed().await.renewed > 0).await;
+        watched.unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+    }
+    end(strict).await;
+}
