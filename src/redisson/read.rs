@@ -292,7 +292,7 @@ impl Reading<'_> {
                 builder = set(builder, word.0);
             }
         }
-        Ok(acknowledged(builder, taken.check_synced, taken.sync_timeout))
+        Ok(builder)
     }
 }
 
@@ -301,12 +301,6 @@ const PATH: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS.add(b' ').
 
 /// The same of a name between slashes.
 const NAME: &percent_encoding::AsciiSet = &PATH.add(b'/').add(b',').add(b':');
-
-/// How acquires wait for replicas.
-// Branch `lanes`: check_synced false -> Acks::Off, true -> Acks::Redisson; sync_timeout -> Builder::ack_timeout.
-fn acknowledged(builder: Builder, _check_synced: Option<bool>, _sync_timeout: Option<std::time::Duration>) -> Builder {
-    builder
-}
 
 fn is_null(node: &Node) -> bool {
     matches!(&node.kind, Kind::Scalar { text, is_plain: true } if node.tag.is_none() && super::value::is_null(text))

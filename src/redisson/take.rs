@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::address::{self, Place, Server};
 use super::tree::{Kind, Node};
 use super::value;
-use crate::config::{Options, Secret, Sharded};
+use crate::config::{Acks, Options, Secret, Sharded};
 
 /// Why an option is not taken over.
 pub(super) enum Why {
@@ -45,8 +45,6 @@ pub(super) struct Taken {
     pub(super) master_name: Option<String>,
     pub(super) database: Option<u8>,
     pub(super) address_map: HashMap<String, String>,
-    pub(super) check_synced: Option<bool>,
-    pub(super) sync_timeout: Option<Duration>,
     /// Where the time for a command stands, which has to fit into the watchdog.
     pub(super) timeout_at: Option<usize>,
     /// A mapper of names stands there, and what it does was told.
@@ -96,12 +94,12 @@ pub(super) fn java_fair_wait(taken: &mut Taken, node: &Node) -> Taking {
 }
 
 pub(super) fn check_synced(taken: &mut Taken, node: &Node) -> Taking {
-    taken.check_synced = Some(value::truth(node)?);
+    taken.options.acks = if value::truth(node)? { Acks::Redisson } else { Acks::Off };
     Ok(())
 }
 
 pub(super) fn sync_timeout(taken: &mut Taken, node: &Node) -> Taking {
-    taken.sync_timeout = Some(span(node, MS)?);
+    taken.options.ack_timeout = span(node, MS)?;
     Ok(())
 }
 

@@ -82,6 +82,8 @@ lockWatchdogTimeout: 20_000
 lockWatchdogBatchSize: 0x20
 fairLockWaitTimeout: 60000
 useScriptCache: no
+checkLockSyncedSlaves: 'no'
+slavesSyncTimeout: 250
 clusterServersConfig:
   nodeAddresses: [redis://a:1]
   timeout: 1500
@@ -111,6 +113,7 @@ codec: !<org.redisson.codec.JsonJacksonCodec> {}
         (ms(30_000), 0, (ms(500), ms(4_000)))
     );
     assert_eq!((options.scan_interval, options.sharded, options.script_cache), (ms(700), crate::Sharded::Off, false));
+    assert_eq!((options.acks, options.ack_timeout), (crate::Acks::Off, ms(250)));
     for (delay, taken) in [
         ("retryInterval: 1500", (ms(1_500), ms(1_500))),
         ("retryDelay: !<org.redisson.config.ConstantDelay> {delay: PT2S}", (ms(2_000), ms(2_000))),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::value::{Field, Map, Plain, Span, Spans};
+use super::value::{Field, Map, Plain, Replicas, Span, Spans};
 use super::{Settings, without_password};
 use crate::config::{Options, Prefer, Secret, Sharded, Tls};
 use crate::error::{Error, Result};
@@ -35,6 +35,8 @@ macro_rules! with_options {
             client_name: String,
             script_cache: Plain<bool>,
             coalesce: Plain<bool>,
+            acks: Replicas,
+            ack_timeout: Span,
             scan_interval: Span,
             sharded: Sharded,
             preflight: Plain<bool>,

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Prefer, Sharded};
+use crate::config::{Acks, Prefer, Sharded};
 
 const TOML: &str = r#"
 url = "redis-sentinel://app:secret@s1,s2:26380/locks"
@@ -18,6 +18,8 @@ name_prefix = "app:"
 prefer = "writers"
 sharded = "off"
 coalesce = false
+acks = 2
+ack_timeout = "250ms"
 
 [address_map]
 "10.0.0.1:6379" = "localhost:7000"
@@ -38,6 +40,8 @@ name_prefix: "app:"
 prefer: writers
 sharded: "off"
 coalesce: false
+acks: {at-least: 2}
+ack_timeout: 250
 address_map: {"10.0.0.1:6379": "localhost:7000"}
 "#;
 
@@ -56,6 +60,8 @@ const VARIABLES: &[(&str, &str)] = &[
     ("APP_PREFER", "writers"),
     ("APP_SHARDED", "off"),
     ("APP_COALESCE", "false"),
+    ("APP_ACKS", "2"),
+    ("APP_ACK_TIMEOUT", "250ms"),
     ("APP_ADDRESS_MAP", "10.0.0.1:6379=localhost:7000"),
     ("APP_PASSWORD", ""),
     // As Kubernetes has it for a service `app`.
@@ -98,6 +104,8 @@ fn toml_yaml_json_and_the_environment_say_the_same() {
             prefer: Prefer::Writers,
             sharded: Sharded::Off,
             coalesce: false,
+            acks: Acks::AtLeast(2),
+            ack_timeout: Duration::from_millis(250),
             ..Options::default()
         };
         assert_eq!(said(options), said(&written));
@@ -128,6 +136,10 @@ fn what_is_written_is_read_again_without_secrets() {
     let options = Options { hold_back: Duration::from_micros(1_500), ..settings.options };
     let text = serde_json::to_string(&options).unwrap();
     assert_eq!(said(&serde_json::from_str(&text).unwrap()), said(&options), "{text}");
+    for acks in [Acks::Off, Acks::Redisson, Acks::All, Acks::AtLeast(1)] {
+        let text = toml::to_string(&Options { acks, ..Options::default() }).unwrap();
+        assert_eq!(toml::from_str::<Options>(&text).unwrap().acks, acks, "{text}");
+    }
     assert_eq!(said(&toml::from_str("").unwrap()), said(&Options::default()));
 }
 
@@ -158,6 +170,9 @@ fn what_is_wrong_is_named_and_never_repeated() {
         ("prefer = 'both'", "unknown variant"),
         ("coalesce = 'perhaps'", "not the kind of value"),
         ("database = 256", "out of its bounds"),
+        ("acks = 'most'", "a number of replicas"),
+        ("acks = 0", "use Acks::Off"),
+        ("acks = -1", "a number of replicas"),
         ("tls_client_key = 'k'", "go together"),
         ("password = ['secret']", "a text"),
         ("password = 2.5", "fraction"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::config::Secret;
+use crate::config::{Acks, Secret};
 
 /// A value that stands for one of another type.
 pub(super) trait Field {
@@ -225,6 +225,67 @@ impl<T: FromStr<Err = &'static str>> Visitor<'_> for Text<T> {
 
     fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<T, E> {
         Err(E::custom(format_args!("a number with a fraction, expected {}", self.expected)))
+    }
+}
+
+/// How many replicas have to acknowledge: `"off"`, `"redisson"`, `"all"`, or at least so many, as a number. As `Acks` itself is read, too.
+#[derive(Clone, Copy)]
+pub(super) struct Replicas(Acks);
+
+impl Field for Replicas {
+    type Of = Acks;
+    fn value(self) -> Acks {
+        self.0
+    }
+    fn of(value: &Acks) -> Self {
+        Self(*value)
+    }
+}
+
+impl Serialize for Replicas {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Acks::AtLeast(n) => n.serialize(serializer),
+            acks => acks.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Replicas {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Replicas;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("off, redisson, all, or a number of replicas")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Replicas, E> {
+                match text.trim() {
+                    "off" => Ok(Replicas(Acks::Off)),
+                    "redisson" => Ok(Replicas(Acks::Redisson)),
+                    "all" => Ok(Replicas(Acks::All)),
+                    text => text
+                        .parse()
+                        .map(|n| Replicas(Acks::AtLeast(n)))
+                        .map_err(|_| E::custom("off, redisson, all, or a number of replicas is expected")),
+                }
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Replicas, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Replicas, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Replicas, A::Error> {
+                Acks::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Replicas)
+            }
+        }
+        deserializer.deserialize_any(Any)
     }
 }
 

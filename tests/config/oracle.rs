@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Options, RedissonYaml, Sharded};
+use distlock::{Acks, Client, Options, RedissonYaml, Sharded};
 use distlock_support::agent::{Configs, VERSIONS};
 use serde_json::Value;
 
@@ -54,6 +54,8 @@ fn same(what: &str, read: &Value, options: &Options) {
         ("lockWatchdogTimeout", ms(&read["lockWatchdogTimeout"]) == options.watchdog),
         ("lockWatchdogBatchSize", read["lockWatchdogBatchSize"] == options.watchdog_batch),
         ("fairLockWaitTimeout", ms(&read["fairLockWaitTimeout"]) == options.java_fair_wait),
+        ("checkLockSyncedSlaves", read["checkLockSyncedSlaves"] == (options.acks == Acks::Redisson)),
+        ("slavesSyncTimeout", ms(&read["slavesSyncTimeout"]) == options.ack_timeout),
         ("useScriptCache", read["useScriptCache"] == options.script_cache),
         ("timeout", ms(&servers["timeout"]) == options.command_timeout),
         ("connectTimeout", ms(&servers["connectTimeout"]) == options.connect_timeout),
