@@ -24,6 +24,8 @@ use crate::world::{Machine, World};
 
 mod secure;
 mod servers;
+#[cfg(all(test, feature = "config"))]
+mod told;
 
 /// A connection to one Redis or Valkey server, to a cluster, or to a primary that can be replaced, and all that its locks share: the
 /// connections, the renewal scheduler, the registry of waiters. Cheap to clone.
@@ -370,27 +372,6 @@ impl Builder {
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
-    }
-
-    #[cfg(all(test, feature = "config"))]
-    pub(crate) const fn in_force(&self) -> &Options {
-        &self.options
-    }
-
-    /// The URL, and behind it the login, the database and the login of sentinels, where they are set.
-    #[cfg(all(test, feature = "config"))]
-    pub(crate) fn told(&self) -> String {
-        let login = |username: &Option<Secret>, password: &Option<Secret>| match (username, password) {
-            (None, None) => String::new(),
-            (username, password) => {
-                let word = |word: &Option<Secret>| word.as_ref().map_or("", |word| word.0.as_str()).to_owned();
-                format!(" {}:{}", word(username), word(password))
-            }
-        };
-        let Endpoint { url, username, password, database, .. } = &self.target;
-        let database = database.map(|database| format!(" /{database}")).unwrap_or_default();
-        let of_sentinels = login(&self.sentinel_login.username, &self.sentinel_login.password);
-        format!("{}{}{database}{of_sentinels}", url.0, login(username, password))
     }
 
     async fn transport(&self, lazily: bool) -> Result<Arc<dyn Transport>> {
