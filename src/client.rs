@@ -24,6 +24,8 @@ use crate::world::{Machine, World};
 
 mod secure;
 mod servers;
+#[cfg(all(test, feature = "config"))]
+mod told;
 
 /// A connection to one Redis or Valkey server, to a cluster, or to a primary that can be replaced, and all that its locks share: the
 /// connections, the renewal scheduler, the registry of waiters. Cheap to clone.
@@ -308,6 +310,15 @@ impl Builder {
         ack_timeout: Duration,
         /// Probe at connect what this login may do. Defaults to true.
         preflight: bool,
+    }
+
+    /// All options at once, as [`Options`] read from a file has them. What it says of
+    /// [`scan_interval`](Options::scan_interval) counts where that is another than its default.
+    pub fn options(mut self, options: Options) -> Self {
+        let is_set = options.scan_interval != Options::default().scan_interval;
+        self.scan_interval = is_set.then_some(options.scan_interval);
+        self.options = options;
+        self
     }
 
     /// Several servers: how often they are asked which of them has which slot, or is the primary, beside when there is a reason.

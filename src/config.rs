@@ -23,33 +23,36 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(3);
 const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 
 /// The shortest watchdog that is accepted.
-const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
+pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
 /// Every option of a [`Client`](crate::Client), as it is in force. Set them on the [`Builder`](crate::Builder).
 ///
-/// Where Redisson has the same option, the default is the same.
+/// Where Redisson has the same option, the default is the same. Values out of the bounds told here are
+/// [`Error::Config`](crate::Error::Config) when a client connects. With the feature `serde` they are read and written by the names of
+/// these fields, as `Settings` tells.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Lease of locks without an explicit lease; renewed at a third of it. 30 s. (Redisson: `lockWatchdogTimeout`)
+    /// Lease of locks without an explicit lease; renewed at a third of it. 30 s; 100 ms to ten years, and at least three times
+    /// the [`command_timeout`](Self::command_timeout). (Redisson: `lockWatchdogTimeout`)
     pub watchdog: Duration,
-    /// Locks renewed by one command. 100. (Redisson: `lockWatchdogBatchSize`)
+    /// Locks renewed by one command. 100; 1 to 5000. (Redisson: `lockWatchdogBatchSize`)
     pub watchdog_batch: usize,
-    /// How long a command may take. 3 s. (Redisson: `timeout`)
+    /// How long a command may take. 3 s; 1 ms to a third of the watchdog. (Redisson: `timeout`)
     pub command_timeout: Duration,
-    /// How long connecting may take. 10 s. (Redisson: `connectTimeout`)
+    /// How long connecting may take. 10 s; at least 1 ms. (Redisson: `connectTimeout`)
     pub connect_timeout: Duration,
     /// How often an operation is tried again after errors that pass. 4. (Redisson: `retryAttempts`)
     pub retry_attempts: u32,
-    /// Shortest and longest pause before such a retry, half of it random. 1 s and 2 s. (Redisson: `retryDelay`)
+    /// Shortest and longest pause before such a retry, half of it random. 1 s and 2 s; at least 1 ms, and in this order. (Redisson: `retryDelay`)
     pub retry_delay: (Duration, Duration),
-    /// How long a subscription may take before waiters poll instead. 7.5 s. (Redisson: `subscriptionTimeout`)
+    /// How long a subscription may take before waiters poll instead. 7.5 s; at least 1 ms. (Redisson: `subscriptionTimeout`)
     pub subscribe_timeout: Duration,
     /// How long an unused subscription is kept for the next waiter. 5 s.
     pub subscription_linger: Duration,
-    /// The longest a waiter sleeps without looking for itself, whatever it was told. 5 s.
+    /// The longest a waiter sleeps without looking for itself, whatever it was told. 5 s; at least 10 ms.
     pub poll_cap: Duration,
-    /// How often the connection for messages is checked. 30 s. (Redisson: `pingConnectionInterval`)
+    /// How often the connection for messages is checked. 30 s; at least 10 ms. (Redisson: `pingConnectionInterval`)
     pub ping_interval: Duration,
     /// How many times in a row a lock is handed over inside this process before other processes get a turn. 16; 0 = never.
     pub handoff_limit: u32,
@@ -57,18 +60,18 @@ pub struct Options {
     pub handoff_time: Duration,
     /// Let the processes that a release told have the lock before this one has it again, for 10 ms each at the most. true.
     pub take_turns: bool,
-    /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s.
+    /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s; 100 ms to 5 min.
     pub fair_wait: Duration,
-    /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; where Java has another value,
-    /// this is to be the same. (Redisson: `fairLockWaitTimeout`)
+    /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; 1 ms to ten years. Where Java has
+    /// another value, this is to be the same. (Redisson: `fairLockWaitTimeout`)
     pub java_fair_wait: Duration,
     /// Read-write locks: whom they prefer. Readers, as in Redisson.
     pub prefer: Prefer,
     /// Read-write locks that prefer writers: for how long a reader is held back by writers that wait. 1 s.
     pub hold_back: Duration,
-    /// Connections for commands. 1, beside one for messages.
+    /// Connections for commands. 1, beside one for messages; up to 256.
     pub pool_size: usize,
-    /// Put before every name. Empty. (Redisson: a `NameMapper` that does the same)
+    /// Put before every name. Empty; at most half the longest name. (Redisson: a `NameMapper` that does the same)
     pub name_prefix: String,
     /// The name by which servers list the connections (`CLIENT LIST`): printable ASCII without spaces. `distlock-` and the client's
     /// id. (Redisson: `clientName`)

@@ -27,6 +27,12 @@ pub mod acl {}
 #[doc = include_str!("../docs/faults.md")]
 pub mod faults {}
 
+#[doc = include_str!("../docs/configuration.md")]
+pub mod configuration {}
+
+#[doc = include_str!("../docs/redisson-yaml.md")]
+pub mod redisson_yaml {}
+
 #[doc = include_str!("../docs/sentinel.md")]
 pub mod sentinel {}
 

@@ -69,10 +69,14 @@ mod names;
 mod object;
 mod owner;
 pub mod plain;
+#[cfg(feature = "config")]
+mod redisson;
 pub mod redlock;
 pub mod reentrant;
 mod runtime;
 pub mod rwlock;
+#[cfg(feature = "serde")]
+mod settings;
 mod slim;
 pub mod spin;
 mod state;
@@ -98,9 +102,15 @@ pub use multi::MultiLock;
 pub use object::Lock;
 pub use owner::Owner;
 pub use plain::{PlainLock, PlainValue};
+#[cfg(feature = "config")]
+#[cfg_attr(docsrs, doc(cfg(feature = "config")))]
+pub use redisson::{LeftOut, RedissonConfig, RedissonYaml};
 pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;
 pub use rwlock::{ReadLock, RwLock, WriteLock};
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub use settings::Settings;
 pub use spin::SpinLock;
 pub use state::{Released, State};
 pub use striped::Striped;

@@ -23,6 +23,8 @@ mod secrets;
 mod sentinel;
 #[cfg(not(feature = "native-tls"))]
 mod wrong;
+#[cfg(feature = "config")]
+mod yaml;
 
 use std::net::TcpListener;
 use std::path::Path;

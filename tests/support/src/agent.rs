@@ -14,10 +14,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 mod build;
+mod configs;
 mod lock;
 mod options;
 mod pipes;
 
+pub use configs::Configs;
 pub use lock::JavaLock;
 pub use options::{AgentOptions, Kind};
 

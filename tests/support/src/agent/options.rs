@@ -11,6 +11,10 @@ pub struct AgentOptions {
     /// such as `redis-sentinel://user:password@host:port,host:port/name` says this, the master's name, the user and the password
     /// by itself.
     pub mode: String,
+    /// A file of Redisson's own configuration, which alone counts then.
+    pub yaml: Option<PathBuf>,
+    /// The values of variables in that file.
+    pub variables: Vec<(String, String)>,
     /// The master's name, for `sentinel`.
     pub master: Option<String>,
     /// The user to log in as.
@@ -49,6 +53,8 @@ impl Default for AgentOptions {
         Self {
             version: VERSIONS[0].to_owned(),
             mode: "single".to_owned(),
+            yaml: None,
+            variables: Vec::new(),
             master: None,
             username: None,
             password: None,

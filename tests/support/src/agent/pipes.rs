@@ -64,6 +64,7 @@ pub(super) fn command(classpath: &Classpath, url: &str, options: &AgentOptions) 
     }
     let ms = |time: Option<Duration>| time.map(|time| time.as_millis().to_string());
     let given = [
+        ("--yaml", options.yaml.as_ref().map(|path| path.display().to_string())),
         ("--master", options.master.clone()),
         ("--username", options.username.clone()),
         ("--password", options.password.clone()),
@@ -82,6 +83,7 @@ pub(super) fn command(classpath: &Classpath, url: &str, options: &AgentOptions) 
             command.arg(name).arg(value);
         }
     }
+    command.envs(options.variables.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }

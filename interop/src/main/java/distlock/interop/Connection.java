@@ -1,5 +1,7 @@
 package distlock.interop;
 
+import java.io.File;
+import java.io.IOException;
 import java.io.InputStream;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
@@ -22,7 +24,11 @@ final class Connection {
     private Connection() {}
 
     /** One client; for several servers that know nothing of each other, one for each. */
-    static List<RedissonClient> open(Options options) throws ReflectiveOperationException {
+    static List<RedissonClient> open(Options options) throws ReflectiveOperationException, IOException {
+        if (!options.yaml.isEmpty()) {
+            // Nothing but what stands there.
+            return List.of(Redisson.create(Config.fromYAML(new File(options.yaml))));
+        }
         List<RedissonClient> clients = new ArrayList<>();
         int count = options.mode.equals("single") ? options.urls.size() : 1;
         for (int server = 0; server < count; server++) {

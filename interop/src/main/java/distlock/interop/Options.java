@@ -15,6 +15,7 @@ final class Options {
 
     final List<String> urls = new ArrayList<>();
     String mode = "single";
+    String yaml = "";
     String master = "";
     String username = "";
     String password = "";
@@ -78,6 +79,7 @@ final class Options {
         switch (name) {
             case "--url" -> urls.addAll(List.of(value.split(",")));
             case "--mode" -> mode = value;
+            case "--yaml" -> yaml = value;
             case "--master" -> master = value;
             case "--username" -> username = value;
             case "--password" -> password = value;

@@ -1,0 +1,25 @@
+//! What a builder was told, for tests.
+
+use super::{Builder, Endpoint};
+use crate::config::{Options, Secret};
+
+impl Builder {
+    pub(crate) const fn in_force(&self) -> &Options {
+        &self.options
+    }
+
+    /// The URL, and behind it the login, the database and the login of sentinels, where they are set.
+    pub(crate) fn told(&self) -> String {
+        let login = |username: &Option<Secret>, password: &Option<Secret>| match (username, password) {
+            (None, None) => String::new(),
+            (username, password) => {
+                let word = |word: &Option<Secret>| word.as_ref().map_or("", |word| word.0.as_str()).to_owned();
+                format!(" {}:{}", word(username), word(password))
+            }
+        };
+        let Endpoint { url, username, password, database, .. } = &self.target;
+        let database = database.map(|database| format!(" /{database}")).unwrap_or_default();
+        let of_sentinels = login(&self.sentinel_login.username, &self.sentinel_login.password);
+        format!("{}{}{database}{of_sentinels}", url.0, login(username, password))
+    }
+}

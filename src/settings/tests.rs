@@ -1,0 +1,213 @@
+use std::time::Duration;
+
+use super::*;
+use crate::config::{Acks, Prefer, Sharded};
+
+const TOML: &str = r#"
+url = "redis-sentinel://app:secret@s1,s2:26380/locks"
+database = 3
+sentinel_password = "secret"
+tls_ca_file = "/etc/ca.pem"
+tls_client_certificate = "cert.pem"
+tls_client_key = "key.pem"
+watchdog = "20s"
+watchdog_batch = 50
+command_timeout = 1500
+retry_delay = ["100ms", "1s"]
+name_prefix = "app:"
+prefer = "writers"
+sharded = "off"
+coalesce = false
+acks = 2
+ack_timeout = "250ms"
+
+[address_map]
+"10.0.0.1:6379" = "localhost:7000"
+"#;
+
+const YAML: &str = r#"
+url: redis-sentinel://app:secret@s1,s2:26380/locks
+database: "3"
+sentinel_password: secret
+tls_ca_file: /etc/ca.pem
+tls_client_certificate: cert.pem
+tls_client_key: key.pem
+watchdog: 20s
+watchdog_batch: 50
+command_timeout: 1500
+retry_delay: [100ms, 1s]
+name_prefix: "app:"
+prefer: writers
+sharded: "off"
+coalesce: false
+acks: {at-least: 2}
+ack_timeout: 250
+address_map: {"10.0.0.1:6379": "localhost:7000"}
+"#;
+
+const VARIABLES: &[(&str, &str)] = &[
+    ("APP_URL", "redis-sentinel://app:secret@s1,s2:26380/locks"),
+    ("APP_DATABASE", "3"),
+    ("APP_SENTINEL_PASSWORD", "secret"),
+    ("APP_TLS_CA_FILE", "/etc/ca.pem"),
+    ("APP_TLS_CLIENT_CERTIFICATE", "cert.pem"),
+    ("APP_TLS_CLIENT_KEY", "key.pem"),
+    ("APP_WATCHDOG", "20s"),
+    ("APP_WATCHDOG_BATCH", "50"),
+    ("app_command_timeout", "1500"),
+    ("APP_RETRY_DELAY", "100ms,1s"),
+    ("APP_NAME_PREFIX", "app:"),
+    ("APP_PREFER", "writers"),
+    ("APP_SHARDED", "off"),
+    ("APP_COALESCE", "false"),
+    ("APP_ACKS", "2"),
+    ("APP_ACK_TIMEOUT", "250ms"),
+    ("APP_ADDRESS_MAP", "10.0.0.1:6379=localhost:7000"),
+    ("APP_PASSWORD", ""),
+    // As Kubernetes has it for a service `app`.
+    ("APP_SERVICE_HOST", "10.0.0.1"),
+    ("APP_SERVICE_PORT_REDIS", "6379"),
+    ("APP_PORT", "tcp://10.0.0.1:6379"),
+    ("APP_PORT_6379_TCP_ADDR", "10.0.0.1"),
+    ("APPENDIX_URL", "no"),
+    ("OTHER", "no"),
+];
+
+fn from(variables: &[(&str, &str)]) -> Result<Settings> {
+    Settings::from_variables("APP", variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+}
+
+/// All that an `Options` says.
+fn said(options: &Options) -> String {
+    format!("{options:?}")
+}
+
+#[test]
+fn toml_yaml_json_and_the_environment_say_the_same() {
+    let toml: Settings = toml::from_str(TOML).unwrap();
+    let json = serde_json::to_string(&toml::from_str::<toml::Table>(TOML).unwrap()).unwrap();
+    let all =
+        [toml, serde_saphyr::from_str(YAML).unwrap(), serde_json::from_str(&json).unwrap(), from(VARIABLES).unwrap()];
+    for settings in all {
+        let options = &settings.options;
+        assert_eq!(settings.url.0, "redis-sentinel://app:secret@s1,s2:26380/locks");
+        assert_eq!((settings.database, settings.password.is_some(), settings.direct), (Some(3), false, false));
+        assert_eq!(settings.sentinel_password.as_ref().unwrap().0, "secret");
+        assert_eq!(settings.address_map.get("10.0.0.1:6379").map(String::as_str), Some("localhost:7000"));
+        assert_eq!(settings.tls, Some(Tls::new().ca_file("/etc/ca.pem").client_certificate("cert.pem", "key.pem")));
+        let written = Options {
+            watchdog: Duration::from_secs(20),
+            watchdog_batch: 50,
+            command_timeout: Duration::from_millis(1500),
+            retry_delay: (Duration::from_millis(100), Duration::from_secs(1)),
+            name_prefix: "app:".to_owned(),
+            prefer: Prefer::Writers,
+            sharded: Sharded::Off,
+            coalesce: false,
+            acks: Acks::AtLeast(2),
+            ack_timeout: Duration::from_millis(250),
+            ..Options::default()
+        };
+        assert_eq!(said(options), said(&written));
+        let shown = format!("{settings:?} {:?}", settings.clone().into_builder());
+        assert!(!shown.contains("secret") && shown.contains("app@s1"), "{shown}");
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again_without_secrets() {
+    let settings: Settings = toml::from_str(TOML).unwrap();
+    let written = [
+        toml::to_string(&settings).unwrap(),
+        serde_json::to_string(&settings).unwrap(),
+        serde_saphyr::to_string(&settings).unwrap(),
+    ];
+    let again: [Settings; 3] = [
+        toml::from_str(&written[0]).unwrap(),
+        serde_json::from_str(&written[1]).unwrap(),
+        serde_saphyr::from_str(&written[2]).unwrap(),
+    ];
+    for (text, again) in written.iter().zip(again) {
+        assert!(!text.contains("secret"), "{text}");
+        assert_eq!(again.url.0, "redis-sentinel://app@s1,s2:26380/locks");
+        assert_eq!(said(&again.options), said(&settings.options));
+        assert_eq!((again.address_map, again.tls), (settings.address_map.clone(), settings.tls.clone()));
+    }
+    let options = Options { hold_back: Duration::from_micros(1_500), ..settings.options };
+    let text = serde_json::to_string(&options).unwrap();
+    assert_eq!(said(&serde_json::from_str(&text).unwrap()), said(&options), "{text}");
+    for acks in [Acks::Off, Acks::Redisson, Acks::All, Acks::AtLeast(1)] {
+        let text = toml::to_string(&Options { acks, ..Options::default() }).unwrap();
+        assert_eq!(toml::from_str::<Options>(&text).unwrap().acks, acks, "{text}");
+    }
+    assert_eq!(said(&toml::from_str("").unwrap()), said(&Options::default()));
+}
+
+#[test]
+fn the_password_of_a_url_is_left_out() {
+    for (url, left) in [
+        ("redis://a:1", "redis://a:1"),
+        ("redis://:secret@a:1/2", "redis://a:1/2"),
+        ("redis-cluster://u:se@cret@a:1,b:2", "redis-cluster://u@a:1,b:2"),
+        ("unix://u:secret@/run/r.sock", "unix://u@/run/r.sock"),
+        ("no url, but a secret", ""),
+    ] {
+        assert_eq!(without_password(url), left);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_and_never_repeated() {
+    for (toml, what) in [
+        ("watchdgo = '30s'", "unknown field `watchdgo`"),
+        ("watchdog = '30 parsecs'", "no time"),
+        ("watchdog = 2.5", "fraction"),
+        ("watchdog = -1", "no time"),
+        ("watchdog = '1s'", "too short for the command timeout"),
+        ("pool_size = 0", "the pool size is 0"),
+        ("retry_delay = ['1s']", "two times"),
+        ("retry_delay = ['1s', '2s', '3s']", "two times"),
+        ("prefer = 'both'", "unknown variant"),
+        ("coalesce = 'perhaps'", "not the kind of value"),
+        ("database = 256", "out of its bounds"),
+        ("acks = 'most'", "a number of replicas"),
+        ("acks = 0", "use Acks::Off"),
+        ("acks = -1", "a number of replicas"),
+        ("tls_client_key = 'k'", "go together"),
+        ("password = ['secret']", "a text"),
+        ("password = 2.5", "fraction"),
+        ("address_map = 'secret'", "pairs with an ="),
+        ("watchdog = '20s'\nwatchdog = '30s'", "duplicate"),
+    ] {
+        let error = toml::from_str::<Settings>(&format!("url = 'redis://a:1'\n{toml}")).unwrap_err();
+        // The reader of TOML shows the line, which is the user's own; what serde says is ours.
+        let error = error.message().to_owned();
+        assert!(error.contains(what) && !error.contains("secret"), "{toml}: {error}");
+    }
+    let missing = toml::from_str::<Settings>("watchdog = '30s'").unwrap_err().to_string();
+    assert!(missing.contains("the url is missing"), "{missing}");
+    for (variable, value, what) in [
+        ("APP_WATCHDGO", "secret", "the variable APP_WATCHDGO: unknown field"),
+        ("APP_WATCHDOG", "secret", "the variable APP_WATCHDOG: no time"),
+        ("APP_DATABASE", "secret", "the variable APP_DATABASE: not the kind"),
+        ("APP_POOL_SIZE", "0", "APP_..: the pool size"),
+    ] {
+        let error = from(&[("APP_URL", "redis://a:1"), (variable, value)]).unwrap_err();
+        let Error::Config { what: text } = &error else { panic!("{error:?}") };
+        assert!(text.contains(what) && !text.contains("secret"), "{text}");
+    }
+    assert!(matches!(from(&[]), Err(Error::Config { .. })));
+}
+
+#[test]
+fn numbers_are_passwords_too() {
+    let settings: Settings = serde_saphyr::from_str("url: redis://a:1\npassword: 12345\n").unwrap();
+    assert_eq!(settings.password.unwrap().0, "12345");
+}
+
+#[test]
+fn the_environment_is_that_of_the_process() {
+    // Cargo sets some of these, none of which is an option.
+    let error = Settings::from_env("CARGO_PKG").unwrap_err().to_string();
+    assert!(error.contains("the variable CARGO_PKG_") && error.contains("unknown field"), "{error}");
+}

@@ -1,0 +1,126 @@
+//! Redisson's YAML: files as people have them, read by us and by Redisson, connected to and used by both at once; and broken ones.
+//!
+//! The files' addresses and passwords are variables, which lead to servers that the tests start.
+
+mod broken;
+mod mapper;
+mod oracle;
+mod samples;
+mod servers;
+mod settings;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use distlock::{Client, RedissonYaml};
+use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS};
+
+use samples::Sample;
+
+/// The names and values of variables.
+type Variables = Vec<(String, String)>;
+
+fn variables<const N: usize>(pairs: [(&str, String); N]) -> Variables {
+    pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+fn file(folder: &str, name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder).join(format!("{name}.yaml"))
+}
+
+fn text(folder: &str, name: &str) -> String {
+    let path = file(folder, name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.unwrap_or_else(|_| panic!("{what}: it takes too long"))
+}
+
+/// A sample is read by us and by Redisson, says the same to both, and is used by both to take the same lock in turn.
+async fn used(sample: &Sample, variables: &Variables) -> Client {
+    let Sample { name, .. } = sample;
+    println!("{name}");
+    let read = RedissonYaml::new().variables(variables.clone()).read(&text("redisson", name));
+    let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(read.left_out().is_empty());
+    let client = read.into_builder().connect().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let lock = client.reentrant(name);
+
+    for (version, _) in VERSIONS.into_iter().zip(sample.read_by).filter(|(_, is_read)| *is_read) {
+        let options = AgentOptions {
+            yaml: Some(file("redisson", name)),
+            variables: variables.clone(),
+            ..AgentOptions::version(version)
+        };
+        let agent = Agent::start("the file says it", options).await;
+        let java = agent.at(Kind::Reentrant, name, 1);
+        assert!(java.try_lock().await.expect("an answer"), "{name}, {version}");
+        assert!(lock.try_lock().await.expect("an answer").is_none(), "{name}, {version}: no exclusion");
+        let waiter = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await }
+        });
+        while client.stats().waiting == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        java.unlock().await.expect("held");
+        let guard = soon(name, waiter).await.expect("no panic").expect("the lock");
+        assert!(!java.try_lock().await.expect("an answer"), "{name}, {version}: no exclusion");
+        let theirs = java.start_lock();
+        guard.unlock().await.expect("held");
+        soon(name, theirs).await.expect("the lock");
+        java.unlock().await.expect("held");
+        agent.shutdown().await;
+    }
+    lock.lock().await.expect("free").unlock().await.expect("held");
+    client
+}
+
+/// All samples of a kind: compared with what Redisson reads, and used.
+async fn all(samples: &[Sample], variables: &Variables) {
+    let mut clients = Vec::new();
+    for sample in samples {
+        clients.push(used(sample, variables).await);
+    }
+    oracle::compare(samples, variables, &clients);
+    for client in clients {
+        client.shutdown(Duration::from_secs(10)).await.expect("it ends");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server() {
+    let servers = servers::Single::start().await;
+    all(samples::OPEN, &servers.open()).await;
+    all(samples::CLOSED, &servers.closed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster() {
+    let (_cluster, variables) = servers::cluster().await;
+    all(samples::CLUSTER, &variables).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels() {
+    let (_bed, variables) = servers::sentinels().await;
+    all(samples::SENTINEL, &variables).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicated_servers_and_a_primary_with_replicas() {
+    let (_bed, variables) = servers::replicas().await;
+    all(samples::REPLICATED, &variables).await;
+}
+
+#[test]
+fn no_sample_is_forgotten() {
+    let known: Vec<_> = samples::all().map(|sample| sample.name).collect();
+    let folder = file("redisson", "x").parent().expect("a folder").to_owned();
+    for entry in std::fs::read_dir(folder).expect("the samples") {
+        let name = entry.expect("an entry").file_name().into_string().expect("a name");
+        assert!(known.iter().any(|known| name == format!("{known}.yaml")), "{name} is used by no test");
+    }
+    assert!(known.len() >= 20);
+}

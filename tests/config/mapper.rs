@@ -1,0 +1,28 @@
+//! A name mapper, which is Java code: what it does is told to the reader.
+
+use distlock::RedissonYaml;
+use distlock_support::RedisServer;
+use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS};
+
+/// Once told of the mapper's prefix we exclude the Java client that has the mapper, which a client without would not.
+#[tokio::test(flavor = "multi_thread")]
+async fn told_of_its_prefix_we_have_the_locks_of_java() {
+    let server = RedisServer::start();
+    let yaml = format!(
+        "singleServerConfig:\n  address: {}\nnameMapper: !<com.example.TenantNameMapper> {{tenant: app}}\n",
+        server.url()
+    );
+    assert!(RedissonYaml::new().lenient(true).read(&yaml).is_err(), "without the mapper each lock would be another");
+    let client = RedissonYaml::new().name_prefix("app:").read(&yaml).expect("it is told").into_builder();
+    let client = client.connect().await.expect("the server is there");
+    let options = AgentOptions { prefix: Some("app:".to_owned()), ..AgentOptions::version(VERSIONS[0]) };
+    let agent = Agent::start(&server.url(), options).await;
+    let java = agent.at(Kind::Reentrant, "job", 1);
+    assert!(java.try_lock().await.expect("an answer"));
+    assert!(client.reentrant("job").try_lock().await.expect("an answer").is_none());
+    java.unlock().await.expect("held");
+    let guard = client.reentrant("job").try_lock().await.expect("an answer").expect("free");
+    assert!(!java.try_lock().await.expect("an answer"));
+    guard.unlock().await.expect("held");
+    agent.shutdown().await;
+}

@@ -1,0 +1,53 @@
+//! Settings from files and the environment, connected with.
+
+use std::process::Command;
+use std::time::Duration;
+
+use distlock::{Client, Settings};
+use distlock_support::RedisServer;
+
+const PASSWORD: &str = "a-Secret.1";
+
+/// Takes a lock, and leaves.
+async fn used(client: Client) {
+    assert_eq!((client.options().watchdog, client.options().name_prefix.as_str()), (Duration::from_secs(12), "app:"));
+    client.reentrant("x").lock().await.expect("free").unlock().await.expect("held");
+    client.shutdown(Duration::from_secs(10)).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn a_file_is_all_that_it_takes_to_connect() {
+    let server = RedisServer::builder().password(PASSWORD).start();
+    let port = server.port();
+    let toml = format!(
+        "url = \"redis://127.0.0.1:{port}/2\"\npassword = \"{PASSWORD}\"\nwatchdog = \"12s\"\nname_prefix = \"app:\"\n"
+    );
+    let yaml =
+        format!("url: redis://127.0.0.1:{port}/2\npassword: {PASSWORD}\nwatchdog: 12000\nname_prefix: \"app:\"\n");
+    for settings in
+        [toml::from_str::<Settings>(&toml).expect("settings"), serde_saphyr::from_str(&yaml).expect("settings")]
+    {
+        used(settings.into_builder().connect().await.expect("the server is there")).await;
+    }
+}
+
+/// In a process of its own, whose environment it is.
+#[test]
+fn the_environment_is_all_that_it_takes_to_connect() {
+    let server = RedisServer::builder().password(PASSWORD).start();
+    let ran = Command::new(std::env::current_exe().expect("this program"))
+        .args(["settings::inner_from_the_environment", "--exact", "--ignored", "--nocapture"])
+        .env("LOCKS_URL", format!("redis://127.0.0.1:{}/2", server.port()))
+        .envs([("LOCKS_PASSWORD", PASSWORD), ("LOCKS_WATCHDOG", "12s"), ("LOCKS_NAME_PREFIX", "app:")])
+        .output()
+        .expect("it runs");
+    let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[tokio::test]
+#[ignore = "run by another one"]
+async fn inner_from_the_environment() {
+    let settings = Settings::from_env("LOCKS").expect("settings");
+    used(settings.into_builder().connect().await.expect("the server is there")).await;
+}

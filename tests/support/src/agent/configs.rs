@@ -1,0 +1,55 @@
+//! What Redisson reads of its own configuration.
+
+use std::io::{BufRead as _, Write as _};
+use std::process::{ChildStdin, ChildStdout};
+
+use super::pipes::QUICK;
+use super::*;
+
+/// A Java process that reads texts of YAML by `Config.fromYAML`, and connects to nothing.
+#[derive(Debug)]
+pub struct Configs {
+    child: std::process::Child,
+    input: ChildStdin,
+    output: std::io::BufReader<ChildStdout>,
+}
+
+impl Configs {
+    /// Starts one with this version of Redisson, and these variables beside its environment.
+    ///
+    /// # Panics
+    /// If it cannot be built or started.
+    pub fn start(version: &str, variables: &[(String, String)]) -> Self {
+        let classpath = Agent::build(version);
+        let mut command = Command::new(build::tool("java"));
+        command.args(QUICK).args(["-XX:-UsePerfData", "-cp", classpath.as_str(), "distlock.interop.Configs"]);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
+        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Self { child, input, output: std::io::BufReader::new(output) }
+    }
+
+    /// What it reads of a text: its fields by their names, as deep as they go; or the error and its message.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub fn read(&mut self, yaml: &str) -> Result<Value, String> {
+        writeln!(self.input, "{}", json!(yaml)).expect("the reader takes it");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the reader answers");
+        let answer: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+        if answer["ok"] == true {
+            Ok(answer["value"].clone())
+        } else {
+            Err(format!("{}: {}", answer["error"], answer["message"]))
+        }
+    }
+}
+
+impl Drop for Configs {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

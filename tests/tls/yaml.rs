@@ -1,0 +1,41 @@
+//! Redisson's YAML for a server with TLS.
+
+use distlock::{Error, RedissonYaml, Tls};
+
+use crate::pki::When;
+use crate::rig::{PASSWORD, Secure};
+
+const YAML: &str = "
+singleServerConfig:
+  address: \"rediss://127.0.0.1:${PORT}\"
+  password: \"${PASSWORD}\"
+  sslTruststore: file:/etc/ssl/truststore.jks
+  sslTruststorePassword: \"${PASSWORD}\"
+  sslProtocols: [TLSv1.2, TLSv1.3]
+  sslProvider: JDK
+";
+
+/// Java's store of certificates is refused by name; where the reader is told of PEM files it is left alone, and by these, and no others,
+/// the server is known.
+#[tokio::test]
+async fn pem_files_stand_for_javas_stores() {
+    let server = Secure::start("IP:127.0.0.1", When::Now, "no");
+    let reader =
+        || RedissonYaml::new().variables([("PORT", server.port.to_string()), ("PASSWORD", PASSWORD.to_owned())]);
+    let refused = reader().read(YAML);
+    assert!(
+        matches!(&refused, Err(Error::Config { what }) if what.contains("line 5, column 18: singleServerConfig.sslTruststore")),
+        "{refused:?}"
+    );
+    let client = reader().tls(server.tls()).read(YAML).unwrap().into_builder().connect().await.unwrap();
+    client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
+    // By the platform's authorities it is a stranger: nothing is taken on trust because a store was left out.
+    let lenient = reader().lenient(true).read(YAML).unwrap();
+    assert_eq!(lenient.left_out().len(), 1);
+    let brisk = |builder: distlock::Builder| builder.connect_timeout(std::time::Duration::from_secs(2));
+    assert!(brisk(lenient.into_builder()).connect().await.is_err());
+    let verified = YAML.to_owned() + "  sslVerificationMode: NONE\n";
+    let lenient = reader().lenient(true).tls(Tls::new()).read(&verified).unwrap();
+    assert_eq!(lenient.left_out()[0].path, "singleServerConfig.sslVerificationMode");
+    assert!(brisk(lenient.into_builder()).connect().await.is_err());
+}
