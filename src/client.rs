@@ -80,7 +80,9 @@ impl Client {
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         options.validate()?;
         Home::here()?;
-        Ok(Self(Handle::new(Engine::start(options, node))))
+        let client = Self(Handle::new(Engine::start(options, node)));
+        client.engine().topology.check_lanes()?;
+        Ok(client)
     }
 
     #[cfg(test)]
@@ -117,7 +119,9 @@ impl Client {
         let no_seed = || Error::config("the servers of a cluster are named by host:port");
         let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));
         let seeds: Vec<Address> = seeds.iter().map(read).collect::<Option<_>>().ok_or_else(no_seed)?;
-        Self::start_cluster(client_id(&*world), seeds, connector, world, options).await
+        let client = Self::start_cluster(client_id(&*world), seeds, connector, world, options).await?;
+        client.engine().topology.check_lanes()?;
+        Ok(client)
     }
 
     async fn start_cluster(
@@ -425,11 +429,12 @@ impl Builder {
     /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
     /// nothing is probed. For the nodes of a [`RedLock`](crate::RedLock), some of which may be away.
     ///
-    /// Of a cluster, one of the servers named has to answer all the same: it tells where the others are.
+    /// Of several servers, one of those that are named has to answer all the same, as it tells where the others are; and behind sentinels,
+    /// or of replicated servers, the primary has to be there.
     ///
-    /// *Cost*: none; two connections in the background. *Cancel safety*: never waits, but for a cluster's first answer. *Errors*:
-    /// [`Error::Config`] for a URL or options that cannot work; of a cluster also those of [`connect`](Self::connect). A server that is
-    /// away, or refuses the login, fails what is asked of it.
+    /// *Cost*: none; two connections in the background. *Cancel safety*: never waits, but for the first answer of several servers.
+    /// *Errors*: [`Error::Config`] for a URL or options that cannot work; of several servers also those of [`connect`](Self::connect). A
+    /// server that is away, or refuses the login, fails what is asked of it.
     pub async fn connect_lazily(self) -> Result<Client> {
         self.start(true).await
     }
@@ -451,7 +456,11 @@ impl Builder {
         if self.options.client_name.is_empty() {
             self.options.client_name = format!("distlock-{id}");
         }
-        let client = match ServersUrl::read(&self.target.url.0)? {
+        let url = ServersUrl::read(&self.target.url.0)?;
+        if !matches!(&url, Some(ServersUrl { kind: Kind::Sentinel { .. }, .. })) {
+            self.check_no_sentinels()?;
+        }
+        let client = match url {
             Some(url) => {
                 let provider = self.target.credentials.as_ref();
                 self.several(url, id).await.map_err(|error| secure::with_trouble(error, provider))?
@@ -461,7 +470,10 @@ impl Builder {
                 Client(Handle::new(Engine::start_as(id, self.options, transport)))
             }
         };
-        client.engine().topology.check_acknowledgement(!lazily).await?;
+        client.engine().topology.check_lanes()?;
+        if !lazily {
+            client.engine().topology.check_acknowledgement().await?;
+        }
         tracing::info!(client = client.id(), servers = client.engine().topology.identity(), "connected");
         Ok(client)
     }

@@ -190,9 +190,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How long replicas have to acknowledge something.
+    /// How long replicas have to acknowledge something. A renewal goes out after a third of the watchdog, and is to have time to fail and
+    /// be repeated once before the lease ends: for both, the answer of the server and that of its replicas.
     pub(crate) fn acknowledged_within(&self) -> Duration {
-        self.ack_timeout.min(self.watchdog / 3)
+        let third = self.watchdog / 3;
+        self.ack_timeout.min(third.saturating_sub(self.command_timeout).max(third / 2))
     }
 
     /// How often the places of waiters are refreshed.

@@ -85,10 +85,11 @@ pub enum Error {
         #[source]
         why: Arc<Self>,
     },
-    /// Too few replicas have what was asked for ([`Options::acks`](crate::Options::acks)). It is undone, and may be tried again.
+    /// Too few replicas have what was asked for ([`Options::acks`](crate::Options::acks)). An acquire is undone, and may be tried again; of
+    /// an extension the guard relies on nothing, though the server may keep it.
     #[error(
-        "{got} replicas have it in time, and {wanted} have to: it is being undone, and may be tried again; see whether the replicas \
-         are connected and keep up, or ask for fewer (Builder::acks) or wait longer (Builder::ack_timeout)"
+        "{got} replicas have it in time, and {wanted} have to: it does not count, and may be tried again; see whether the replicas are \
+         connected and keep up, or ask for fewer (Builder::acks) or wait longer (Builder::ack_timeout)"
     )]
     Replicas {
         /// So many have it, as far as is known.

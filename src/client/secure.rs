@@ -2,7 +2,7 @@
 
 use super::Builder;
 use crate::config::{Credentials, Provider, Secret, Tls};
-use crate::error::{Error, Step};
+use crate::error::{Error, Result, Step};
 
 /// What has run out of time over a provider of credentials is told so.
 pub(super) fn with_trouble(error: Error, provider: Option<&Provider>) -> Error {
@@ -71,5 +71,16 @@ impl Builder {
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.sentinel_login.password = Some(Secret(password.into()));
         self
+    }
+
+    /// Refuses what is told of sentinels where there are none.
+    pub(super) fn check_no_sentinels(&self) -> Result<()> {
+        let login = &self.sentinel_login;
+        if login.username.is_none() && login.password.is_none() && self.sentinel_tls.is_none() {
+            return Ok(());
+        }
+        Err(Error::config(
+            "sentinel_username, sentinel_password and sentinel_tls are of use with redis-sentinel:// and rediss-sentinel:// only",
+        ))
     }
 }

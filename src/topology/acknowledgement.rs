@@ -229,9 +229,16 @@ impl Acknowledgement {
         let words = vec![Arg::Int(0), Arg::Int(0)];
         match transport.run(Call { script: &WAIT, keys: 0, words }).await {
             Err(fault) if fault.kind == FaultKind::Refused && is_unsupported(&fault.message) => {
-                Err(cannot(transport, &fault.message))
+                return Err(cannot(transport, &fault.message));
             }
             // It is asked again with every call.
+            _ => {}
+        }
+        match self.rule.acks {
+            Acks::All => match connected(transport).await {
+                Err(fault) if fault.kind == FaultKind::Refused => Err(cannot(transport, &fault.message)),
+                _ => Ok(()),
+            },
             _ => Ok(()),
         }
     }

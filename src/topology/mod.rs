@@ -279,20 +279,29 @@ impl Topology {
         }
     }
 
-    /// Refuses servers whose replicas cannot be asked, where they have to be. `asks`: asks each of them whether it can `WAIT`.
-    ///
-    /// *Errors*: [`Unsupported`](crate::Error::Unsupported).
-    pub(crate) async fn check_acknowledgement(&self, asks: bool) -> Result<()> {
-        let members = match &self.servers {
+    /// The members of now.
+    fn all(&self) -> Vec<Arc<Member>> {
+        match &self.servers {
             Servers::Fixed { members, .. } => members.to_vec(),
             Servers::Cluster(cluster) => cluster.all(),
             Servers::Primary(primary) => vec![primary.member()],
-        };
-        let check = async |member: Arc<Member>| match asks {
-            true => member.acknowledgement().check(&**member.transport()).await,
-            false => member.acknowledgement().check_connection(&**member.transport()),
-        };
-        futures::future::try_join_all(members.into_iter().map(check)).await.map(drop)
+        }
+    }
+
+    /// Refuses connections by which replicas cannot be asked, where they have to be.
+    ///
+    /// *Errors*: [`Unsupported`](crate::Error::Unsupported).
+    pub(crate) fn check_lanes(&self) -> Result<()> {
+        self.all().iter().try_for_each(|member| member.acknowledgement().check_connection(&**member.transport()))
+    }
+
+    /// Refuses servers whose replicas cannot be asked, where they have to be: asks each of them whether it can `WAIT`.
+    ///
+    /// *Errors*: [`Unsupported`](crate::Error::Unsupported).
+    pub(crate) async fn check_acknowledgement(&self) -> Result<()> {
+        let members = self.all();
+        let checks = members.iter().map(|member| member.acknowledgement().check(&**member.transport()));
+        futures::future::try_join_all(checks).await.map(drop)
     }
 
     /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.

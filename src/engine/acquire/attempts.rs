@@ -172,7 +172,11 @@ impl<'a> Attempts<'a> {
                 if spent && matches!(error, Error::Replicas { .. }) {
                     // It is undone by then, and whoever else waits has had its chance. The news of the undoing does not cut it short.
                     let pause = request.engine.pause(self.patience.failures().max(1));
-                    tokio::time::sleep(request.deadline.at_most(pause)).await;
+                    let mut closing = request.engine.closing();
+                    tokio::select! {
+                        () = tokio::time::sleep(request.deadline.at_most(pause)) => {}
+                        _ = closing.wait_for(|closing| *closing) => {}
+                    }
                     self.pause_for = Duration::from_millis(1);
                 }
                 self.failed = Some(error);
