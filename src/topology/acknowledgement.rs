@@ -47,6 +47,11 @@ impl AckRule {
     pub(crate) const fn is_strict(self) -> bool {
         self.acks.is_strict()
     }
+
+    /// True where all replicas have to acknowledge: how many there are has to be known.
+    pub(super) fn is_all(self) -> bool {
+        self.acks == Acks::All
+    }
 }
 
 /// What is known of the replicas of one server.
@@ -80,6 +85,16 @@ impl Acknowledgement {
     /// How many replicas the topology knows the server to have, those included that are away.
     pub(crate) fn knows_of(&self, replicas: usize) {
         self.told.store(replicas, Ordering::Relaxed);
+    }
+
+    /// As `knows_of`, of so many at the least: nobody tells of those that are away.
+    pub(super) fn has_seen(&self, replicas: usize) {
+        self.told.fetch_max(replicas, Ordering::Relaxed);
+    }
+
+    /// How many replicas the topology knows it to have.
+    pub(super) fn known(&self) -> usize {
+        self.told.load(Ordering::Relaxed)
     }
 
     /// True where a call of this script is to be acknowledged.

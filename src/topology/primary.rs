@@ -320,7 +320,10 @@ impl Primary {
                 let mut replicas = self.replicas.write();
                 replicas.insert(current.address.clone());
                 replicas.remove(address);
-                member.acknowledgement().knows_of(replicas.len());
+                // By other names, perhaps, where nobody lists them.
+                let seen = current.member.acknowledgement().known();
+                let least = if self.kind == TopologyKind::Replicated { seen } else { 0 };
+                member.acknowledgement().knows_of(replicas.len().max(least));
             }
             let generation = current.generation + 1;
             let new = Current {

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod cost;
+mod counted;
 mod holders;
 mod lanes;
 mod replicas;

@@ -142,7 +142,8 @@ impl BySaying {
                 primary.leave_candidate();
                 // By other names, perhaps, than those that the client was told.
                 let known = replicas.len().max(primary.settings.seeds.len() - 1);
-                primary.member().acknowledgement().knows_of(known);
+                // Nobody tells of one that is away, where the client was told fewer names.
+                primary.member().acknowledgement().has_seen(known);
                 match other {
                     Some((_, other)) if !self.is_told => {
                         tracing::warn!(%current, %other, "two servers call themselves primary: the one of before is kept");

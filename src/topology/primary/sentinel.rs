@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
-use super::{Known, Primary, watch};
+use super::{Known, Primary, SILENT_WITHIN, watch};
 use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
 use crate::topology::role::{History, Role, history, number, role, text};
@@ -41,6 +41,9 @@ const ALL_EVERY: u32 = 5;
 
 /// How often they are asked which replicas and which other sentinels there are.
 const LISTED_EVERY: Duration = Duration::from_secs(10);
+
+/// So many sentinels, and replicas, are connected to at the most: lists come from servers, and a set has a handful.
+const MOST_LISTED: usize = 64;
 
 /// What a sentinel says of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,6 +155,11 @@ async fn replicas_of(primary: &Address, sentinel: &dyn Transport, name: &str) ->
     (before.address == *primary && after.address == *primary).then_some(replicas)
 }
 
+/// What more than so many of them say.
+fn agreed_upon(answers: &[Told], most: usize) -> Option<&Told> {
+    answers.iter().find(|told| answers.iter().filter(|other| other.address == told.address).count() > most)
+}
+
 /// Those that a sentinel lists.
 async fn listed(sentinel: &dyn Transport, what: &'static str, name: &str) -> Option<Vec<Address>> {
     let Ok(Reply::List(list)) = ask(sentinel, call(what, name), ANSWERS_WITHIN).await else { return None };
@@ -195,9 +203,19 @@ impl Primary {
         let primary = Self::of(settings, connector, world, identity, at, (sentinels, servers)).await?;
         // Set once, here.
         let _ = cell.set(Weak::clone(&primary.this));
-        let mut finder = BySentinels { name, history: (primary.address(), String::new()), looks: 0, listed: None };
+        let mut finder =
+            BySentinels { name, history: (primary.address(), String::new()), looks: 0, doubted: None, listed: None };
         // How many replicas there are is known before the first lock is had.
         finder.list(&primary).await;
+        let limit = Instant::now() + primary.settings.connect_timeout;
+        while primary.settings.acks.is_all() && finder.listed.is_none() {
+            if Instant::now() >= limit {
+                primary.close(OTHERS_WITHIN).await;
+                return Err(Error::Timeout { step: Step::Connect });
+            }
+            tokio::time::sleep(OTHERS_WITHIN).await;
+            finder.list(&primary).await;
+        }
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
         // What was told before there was anybody to hear it.
         primary.suspicion.raise();
@@ -339,6 +357,8 @@ struct BySentinels {
     /// The history of the primary's writes, by its last answer, and of which server that is.
     history: (Address, String),
     looks: u32,
+    /// Since when there has been doubt.
+    doubted: Option<Instant>,
     /// When it was asked last who else there is.
     listed: Option<Instant>,
 }
@@ -349,9 +369,11 @@ impl Finder for BySentinels {
             if !is_doubted {
                 primary.servers.keep(&[]);
                 primary.leave_candidate();
+                self.doubted = None;
                 return self.ask_sentinels(primary, true).await != Some(false);
             }
             self.looks = self.looks.wrapping_add(1);
+            self.doubted.get_or_insert_with(Instant::now);
             let all = self.looks % ALL_EVERY == 1;
             let is_well = self.ask_servers(primary).await;
             let told = self.ask_sentinels(primary, all).await;
@@ -381,15 +403,21 @@ impl BySentinels {
         }
         drop(asking);
         let highest = answers.iter().max_by_key(|told| told.epoch)?.clone();
+        let most = answers.iter().map(|told| told.others).max().unwrap_or(0).div_ceil(2);
+        let agreed = agreed_upon(&answers, most).cloned();
         if all && primary.address() != highest.address {
-            let agreed = answers.iter().filter(|told| told.address == highest.address).count();
-            let others = answers.iter().map(|told| told.others).max().unwrap_or(0);
-            primary.heard(&highest, 2 * agreed > others + 1).await;
+            let is_agreed = agreed.as_ref().is_some_and(|told| told.address == highest.address);
+            primary.heard(&highest, is_agreed).await;
+        }
+        if all && let Some(told) = agreed.as_ref().filter(|told| told.address != highest.address) {
+            // One that was not set up anew with the others has the highest epoch for good: it does not outweigh them.
+            primary.heard(told, true).await;
         }
         if self.listed.is_none_or(|at| at.elapsed() >= LISTED_EVERY) {
             self.list(primary).await;
         }
-        Some(primary.address() == highest.address && !highest.is_down)
+        let told = agreed.filter(|told| all && told.address != highest.address).unwrap_or(highest);
+        Some(primary.address() == told.address && !told.is_down)
     }
 
     /// Asks who else there is.
@@ -400,23 +428,32 @@ impl BySentinels {
             let replicas = replicas_of(&current, &**sentinel, name);
             futures::future::join(listed(&**sentinel, "SENTINELS", name), replicas)
         });
-        let (mut sentinels, mut replicas) = (primary.settings.seeds.clone(), None::<BTreeSet<Address>>);
+        let (mut known, mut replicas) = (Vec::new(), None::<BTreeSet<Address>>);
         for (others, slaves) in futures::future::join_all(asked).await {
-            sentinels.extend(others.unwrap_or_default());
+            known.extend(others.unwrap_or_default());
             if let Some(slaves) = slaves {
                 replicas.get_or_insert_default().extend(slaves);
             }
         }
-        // One that does not answer lists nobody, and is still one of them.
-        sentinels.extend(standing.into_iter().map(|(address, _)| address));
-        sentinels.sort_unstable();
-        sentinels.dedup();
-        primary.sentinels.keep(&sentinels);
+        // One that does not answer lists nobody, and is still one of them. Whatever they list, these come first.
+        let ours = primary.settings.seeds.iter().cloned().chain(standing.into_iter().map(|(address, _)| address));
+        let mut sentinels: BTreeSet<Address> = ours.collect();
+        for one in known {
+            if sentinels.len() < MOST_LISTED {
+                sentinels.insert(one);
+            }
+        }
+        primary.sentinels.keep(&sentinels.into_iter().collect::<Vec<_>>());
         if let Some(replicas) = replicas
             && primary.set_replicas(&current, replicas)
         {
             self.listed = Some(now);
         }
+    }
+
+    /// True for as long as the primary may take to answer by the connection that is made to it since there is doubt.
+    fn is_just_doubted(&self, primary: &Primary, current: &Address) -> bool {
+        primary.servers.is_connecting(current) && self.doubted.is_some_and(|since| since.elapsed() < ANSWERS_WITHIN)
     }
 
     /// Asks the primary and its replicas for their histories: one of these may have been promoted. True where the primary says that it
@@ -426,15 +463,27 @@ impl BySentinels {
         if self.history.0 != current {
             (self.history, self.listed) = ((current.clone(), String::new()), None);
         }
-        let replicas: Vec<Address> = primary.replicas.read().iter().cloned().collect();
-        primary.servers.keep(&replicas);
-        let others = primary.servers.standing();
+        // The primary as well: a connection to it that is broken does not mean that it is away.
+        let mut all: Vec<Address> = primary.replicas.read().iter().take(MOST_LISTED).cloned().collect();
+        all.push(current.clone());
+        primary.servers.keep(&all);
+        let mut others = primary.servers.standing();
+        let again = others.iter().position(|(address, _)| *address == current).map(|at| others.swap_remove(at).1);
         let asked = others.iter().map(async |(address, server)| {
             let reply = ask(&**server, history(), ANSWERS_WITHIN).await;
             Some((address, History::of(&reply.ok()?)))
         });
         let mut asking: FuturesUnordered<_> = asked.collect();
-        let ours = primary.history_of_current().await;
+        let again = async {
+            let Some(again) = &again else { return None };
+            let reply = ask(&**again, history(), SILENT_WITHIN).await;
+            reply.ok().map(|reply| History::of(&reply))
+        };
+        let (ours, again) = futures::future::join(primary.history_of_current(), again).await;
+        let ours = ours.or(again);
+        if ours.is_none() && self.is_just_doubted(primary, &current) {
+            return false;
+        }
         let is_well = ours.as_ref().is_some_and(|ours| ours.is_primary);
         if let Some(ours) = ours.filter(|ours| ours.is_primary) {
             self.history.1 = ours.id;

@@ -508,3 +508,40 @@ async fn of_replicated_servers_ours_stays_until_it_says_no_or_nothing() {
     settle(1_100).await;
     assert_eq!(primary.address(), address(ONE));
 }
+
+#[tokio::test(start_paused = true)]
+async fn most_sentinels_outweigh_one_that_was_not_set_up_anew_with_them() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    for sentinel in &SENTINELS[1..] {
+        net.says(sentinel, |says| says.told = Some((TWO, 0)));
+    }
+    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(ONE), "it says that it is the primary");
+    net.says(ONE, |says| says.is_primary = false);
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    settle(60_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}
+
+/// A broken connection is no answer that does not come.
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_is_well_is_not_left_for_a_replica_that_somebody_promoted() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.promote(TWO);
+    for _ in 0..20 {
+        primary.went_away(primary.member().id());
+        settle(170).await;
+        primary.came_back(primary.member().id());
+        settle(30).await;
+    }
+    assert_eq!(primary.address(), address(ONE));
+    // The control: one that does not answer is.
+    net.says(ONE, |says| says.is_silent = true);
+    primary.went_away(primary.member().id());
+    settle(1_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}

@@ -156,6 +156,11 @@ impl Witnesses {
         standing.collect()
     }
 
+    /// True while the first connection to one is being made.
+    pub(super) fn is_connecting(&self, address: &Address) -> bool {
+        matches!(self.0.state.lock().known.get(address), None | Some(Connection::Connecting))
+    }
+
     /// All that are known.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.0.state.lock().known.keys().cloned().collect()
