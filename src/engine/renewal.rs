@@ -53,6 +53,7 @@ pub(crate) enum Which {
 }
 
 /// A hold, and where its lock lives: read once, because names may move meanwhile.
+#[derive(Clone)]
 struct Placed {
     placement: Placement,
     hold: Arc<Hold>,

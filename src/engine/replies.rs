@@ -31,6 +31,15 @@ pub(crate) fn is_renewed(reply: &Reply) -> bool {
     too_late(reply).is_none() && matches!(reply, Reply::List(entries) if !entries.iter().all(is_none))
 }
 
+/// What a renewal says of holds that are gone, where it has found others as well: who held these is told without waiting for replicas. The
+/// others, Nil, are to be asked for again.
+pub(crate) fn gone_alone(reply: &Reply) -> Option<Reply> {
+    let Reply::List(entries) = reply else { return None };
+    let is_gone = |entry: &Reply| *entry == Reply::Int(0);
+    let alone = |entry: &Reply| if is_gone(entry) { Reply::Int(0) } else { Reply::Nil };
+    entries.iter().any(is_gone).then(|| Reply::List(entries.iter().map(alone).collect()))
+}
+
 /// The server's time, where a reply says so.
 pub(crate) fn too_late(reply: &Reply) -> Option<i64> {
     let Reply::List(parts) = reply else { return None };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::protocol::{Ask, Giving, Nature, Protocol, Renewal};
-use super::replies::is_renewed;
+use super::replies::{gone_alone, is_renewed};
 use crate::config::Backoff;
 use crate::names::LockName;
 use crate::transport::script::Script;
@@ -19,7 +19,8 @@ static RENEW: Script = Script::new(
         include_str!("../../lua/common/renew.lua"),
     ),
 )
-.gaining(is_renewed);
+.gaining(is_renewed)
+.telling(gone_alone);
 static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
 
 /// How holds are renewed whose owners are fields of a hash under the lock's name.

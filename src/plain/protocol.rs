@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::value::{PlainValue, all_of, holder};
 use crate::config::Backoff;
 use crate::engine::protocol::{Ask, Giving, HoldId, Nature, Protocol, Renewal, Renewed};
-use crate::engine::replies::{is_renewed, is_set};
+use crate::engine::replies::{gone_alone, is_renewed, is_set};
 use crate::names::LockName;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
@@ -40,7 +40,8 @@ static SET: Script =
 static ACQUIRE: Script = Script::step("plain/acquire", script!("plain/acquire"), &MANY, 2).gaining(is_set);
 static RELEASE: Script = Script::step("plain/release", script!("plain/release"), &MANY, 3).announcing();
 static FORCE: Script = Script::new("plain/force", script!("plain/force")).announcing();
-static RENEW: Script = Script::new("plain/renew", script!("common/renew/begin", "plain/renew")).gaining(is_renewed);
+static RENEW: Script =
+    Script::new("plain/renew", script!("common/renew/begin", "plain/renew")).gaining(is_renewed).telling(gone_alone);
 static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua"));
 
 /// The nature of locks with values of this form: a renewal names holds by them, so one command renews locks of one form.

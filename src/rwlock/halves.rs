@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::engine::protocol::{About, Ask, Giving, Halves, HoldId, Nature, Protocol, Queueing, Renewal};
-use crate::engine::replies::{is_held, is_renewed};
+use crate::engine::replies::{gone_alone, is_held, is_renewed};
 use crate::names::{Half, LockName};
 use crate::owner::Owner;
 use crate::transport::script::Script;
@@ -63,6 +63,7 @@ static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("sta
 static RENEW: Script =
     Script::new("rwlock/renew", concat!(covers!(), include_str!("../../lua/common/renew/begin.lua"), part!("renew")))
         .gaining(is_renewed)
+        .telling(gone_alone)
         .reaching_beyond();
 
 /// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so

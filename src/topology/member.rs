@@ -225,6 +225,7 @@ impl Member {
         let Some(how) = acknowledgement.how(&**transport, world.now(), asking).await? else {
             return self.run_alone(world, call).await;
         };
+        let at_once = call.script.at_once;
         let replied = {
             let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
             let replied = transport.run_acknowledged(call, how).await;
@@ -234,6 +235,9 @@ impl Member {
             replied?
         };
         if let Some(acknowledged) = replied.acknowledged {
+            if let Some(reply) = at_once.and_then(|at_once| at_once(&replied.reply)) {
+                return Ok(reply);
+            }
             // The server has answered: it is not silent while its replicas are waited for.
             acknowledgement.judge(&**transport, how.replicas, acknowledged.await, world.now()).await?;
         }

@@ -31,6 +31,8 @@ pub struct Script {
     /// Where it may make somebody a holder, or a holder for longer: whether it has, by its reply. It has written then, whatever was
     /// there before, and replicas are to have that.
     pub(crate) gains: Option<fn(&Reply) -> bool>,
+    /// Of a reply about several, what does not have to wait for replicas; None where all of it has to.
+    pub(crate) at_once: Option<fn(&Reply) -> Option<Reply>>,
     sha: OnceLock<Bytes>,
 }
 
@@ -46,6 +48,7 @@ impl Script {
             reaches_beyond: false,
             announces: false,
             gains: None,
+            at_once: None,
             sha: OnceLock::new(),
         }
     }
@@ -61,6 +64,7 @@ impl Script {
             reaches_beyond: false,
             announces: false,
             gains: None,
+            at_once: None,
             sha: OnceLock::new(),
         }
     }
@@ -82,6 +86,7 @@ impl Script {
             reaches_beyond: false,
             announces: false,
             gains: None,
+            at_once: None,
             sha: OnceLock::new(),
         }
     }
@@ -97,6 +102,7 @@ impl Script {
             reaches_beyond: false,
             announces: false,
             gains: None,
+            at_once: None,
             sha: OnceLock::new(),
         }
     }
@@ -116,6 +122,12 @@ impl Script {
     /// The same script, which makes somebody a holder, or a holder for longer, where `gains` says so of its reply.
     pub(crate) const fn gaining(mut self, gains: fn(&Reply) -> bool) -> Self {
         self.gains = Some(gains);
+        self
+    }
+
+    /// The same script, of whose reply that is answered alone, and before replicas are waited for, which `at_once` takes out of it.
+    pub(crate) const fn telling(mut self, at_once: fn(&Reply) -> Option<Reply>) -> Self {
+        self.at_once = Some(at_once);
         self
     }
 

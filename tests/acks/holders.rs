@@ -83,6 +83,41 @@ async fn a_renewal_that_no_replica_has_moves_no_deadline() {
     .await;
 }
 
+/// Of several that are renewed by one command: the answer for the others may wait for replicas, this one need not.
+#[tokio::test]
+async fn a_lock_that_is_gone_is_told_without_waiting_for_replicas() {
+    let servers = servers(1).await;
+    for acks in [Acks::AtLeast(1), Acks::All] {
+        let client = builder(&servers, acks).ack_timeout(secs(5)).command_timeout(secs(9)).connect().await.unwrap();
+        for flavour in [Flavour::Reentrant, Flavour::Write, Flavour::Plain] {
+            let locks = ["kept", "taken"].map(|name| client.lock(flavour, name));
+            let [kept, taken] = [locks[0].lock().await.unwrap(), locks[1].lock().await.unwrap()];
+            servers.node(1).stop();
+            servers.node(0).admin().cmd::<u64>(&["DEL", "taken"]).await;
+            let deadline = kept.deadline();
+            let renewing = tokio::spawn({
+                let client = client.clone();
+                async move { client.renew_now().await }
+            });
+            let lost = tokio::time::timeout(secs(3), taken.lost()).await;
+            let lost = lost
+                .unwrap_or_else(|_| panic!("{acks:?} {flavour}: not told while replicas are waited for: {client:?}"));
+            assert!(matches!(lost, Error::Lost { why: distlock::Lost::Gone, .. }), "{flavour}: {lost:?}");
+            assert!(kept.is_held() && kept.deadline() <= deadline + ms(50), "{flavour}: nobody has acknowledged it");
+            servers.node(1).cont();
+            let renewed = renewing.await.unwrap();
+            assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (1, 0, 1), "{flavour}");
+            assert!(kept.deadline() > deadline, "{flavour}");
+            kept.unlock().await.unwrap();
+            drop(taken);
+            in_step(&servers).await;
+        }
+        undone(&client).await;
+        end(client).await;
+    }
+    nothing_left(&servers).await;
+}
+
 #[tokio::test]
 async fn an_extension_that_no_replica_has_moves_no_deadline() {
     let servers = servers(1).await;

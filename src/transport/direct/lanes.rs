@@ -15,13 +15,14 @@
 //!
 //! A script that the server does not know is sent by its source in a group of its own, with a `WAIT` of its own.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -170,12 +171,13 @@ async fn keep(shared: Arc<Shared>) {
     let connection = Connection::new(shared.command_timeout);
     let driving = drive(Arc::clone(&connection), Arc::clone(&shared.dialer), Arc::default(), None);
     let carrying = async {
+        let mut known = HashSet::new();
         loop {
             let (group, _busy) = shared.next_group().await;
             let naming = if shared.script_cache { Naming::Hash } else { Naming::Source };
-            let unknown = shared.carry(&connection, group, naming).await;
+            let unknown = shared.carry(&connection, group, naming, &mut known).await;
             if !unknown.is_empty() {
-                shared.carry(&connection, unknown, Naming::Source).await;
+                shared.carry(&connection, unknown, Naming::Source, &mut known).await;
             }
         }
     };
@@ -229,15 +231,27 @@ impl Shared {
     }
 
     /// Sends a group and hands on what it comes to. Returns those whose script the server does not know by its hash.
-    async fn carry(&self, connection: &Connection, group: Vec<Queued>, naming: Naming) -> Vec<Queued> {
+    ///
+    /// `known`: the scripts that it has answered here before. Others go by their text: a server that has just become the primary knows
+    /// none, and would refuse them at once, but be asked again only when replicas, of which it has none yet, were waited for in vain.
+    async fn carry(
+        &self,
+        connection: &Connection,
+        group: Vec<Queued>,
+        naming: Naming,
+        known: &mut HashSet<Bytes>,
+    ) -> Vec<Queued> {
         let replicas = group.iter().map(|queued| queued.how.replicas).max().unwrap_or(0);
         let span = group.iter().map(|queued| queued.how.within).max().unwrap_or_default();
         let now = Instant::now();
         let deadline = now.checked_add(self.limit(span)).unwrap_or(now);
         let commands: usize = group.iter().map(|queued| 1 + usize::from(queued.how.asking)).sum();
         let write = |out: &mut Vec<u8>| {
+            let mut known = known.clone();
             for queued in &group {
-                queued.write(out, naming);
+                // The first of a group tells it to those behind it.
+                let is_new = known.insert(queued.script());
+                queued.write(out, if is_new { Naming::Source } else { naming });
             }
             let words = [replicas.to_string(), millis(span).to_string()];
             write_words(out, &[b"WAIT", words[0].as_bytes(), words[1].as_bytes()]);
@@ -269,6 +283,9 @@ impl Shared {
                 }
                 outcome => outcome.and_then(|answer| answer.map_err(refusal)),
             };
+            if outcome.is_ok() {
+                known.insert(queued.script());
+            }
             waiting.extend(queued.hand_on(outcome));
         }
         let acknowledged = match tickets.next().await {
@@ -301,6 +318,11 @@ impl State {
 }
 
 impl Queued {
+    /// What its script is known by.
+    fn script(&self) -> Bytes {
+        self.call.script.sha()
+    }
+
     fn write(&self, out: &mut Vec<u8>, naming: Naming) {
         let (call, script) = (&self.call, self.call.script);
         if self.how.asking {
