@@ -1,7 +1,8 @@
 //! What a builder was told, for tests.
 
-use super::{Builder, Endpoint};
+use super::Builder;
 use crate::config::{Options, Secret};
+use crate::transport::node::connect::Endpoint;
 
 impl Builder {
     pub(crate) const fn in_force(&self) -> &Options {

@@ -27,6 +27,24 @@ async fn sentinels_that_come_and_go_are_followed() {
     end(one).await;
 }
 
+/// One that is gone, and that nobody lists any more, is not looked for for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_is_gone_is_forgotten() {
+    let bed = sentinels().await;
+    let one = client(&bed.url()).await;
+    let known = || one.topology().servers.iter().filter(|server| server.role == ServerRole::Sentinel).count();
+    let added = bed.add_sentinel().await;
+    bed::eventually("it is listened to", secs(30), async || connections(&bed.sentinel(added)).await == 2).await;
+    // Away, but one of them as long as others say so.
+    bed.sentinel(added).stop();
+    tokio::time::sleep(secs(12)).await;
+    assert_eq!(known(), 4);
+    bed.sentinel(added).cont();
+    bed.remove_sentinel(added).await;
+    bed::eventually("it is forgotten", secs(30), async || known() == 3).await;
+    end(one).await;
+}
+
 /// A set whose primary was replaced before the client came, and one sentinel that slept through it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_primary_of_the_moment_is_connected_to_at_the_start() {

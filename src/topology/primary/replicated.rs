@@ -34,8 +34,8 @@ impl Primary {
     ) -> Result<Arc<Self>> {
         let servers = Witnesses::new(Arc::clone(&connector), Purpose::Watch);
         let found = first(&settings, &servers).await;
-        let address = match found {
-            Ok(address) => address,
+        let (replicas, address) = match found {
+            Ok(found) => found,
             Err(error) => {
                 servers.close(settings.connect_timeout).await;
                 return Err(error);
@@ -46,13 +46,14 @@ impl Primary {
         let sentinels = Witnesses::new(Arc::clone(&connector), Purpose::Sentinel);
         let primary = Self::of(settings, connector, world, identity, (address, 0), (sentinels, servers)).await?;
         primary.set_replicas(&primary.address(), primary.settings.seeds.iter().cloned().collect());
+        primary.member().acknowledgement().has_seen(replicas);
         tokio::spawn(watch::run(Weak::clone(&primary.this), BySaying { misses: 0, is_told: false }));
         Ok(primary)
     }
 }
 
-/// The first primary.
-async fn first(settings: &Settings, servers: &Witnesses) -> Result<Address> {
+/// The first primary, and how many replicas are connected to it.
+async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Address)> {
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
         let (servers, seed, send) = (servers.clone(), seed.clone(), send.clone());
@@ -91,7 +92,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<Address> {
         }
     }
     match best {
-        Some((_, address)) => Ok(address),
+        Some(best) => Ok(best),
         None => Err(why.unwrap_or(Error::Timeout { step: Step::Connect })),
     }
 }

@@ -429,15 +429,22 @@ impl BySentinels {
             futures::future::join(listed(&**sentinel, "SENTINELS", name), replicas)
         });
         let (mut known, mut replicas) = (Vec::new(), None::<BTreeSet<Address>>);
-        for (others, slaves) in futures::future::join_all(asked).await {
+        let mut answered = Vec::new();
+        let answers = futures::future::join_all(asked).await;
+        for ((address, _), (others, slaves)) in standing.iter().zip(answers) {
+            if others.is_some() {
+                answered.push(address.clone());
+            }
             known.extend(others.unwrap_or_default());
             if let Some(slaves) = slaves {
                 replicas.get_or_insert_default().extend(slaves);
             }
         }
-        // One that does not answer lists nobody, and is still one of them. Whatever they list, these come first.
-        let ours = primary.settings.seeds.iter().cloned().chain(standing.into_iter().map(|(address, _)| address));
-        let mut sentinels: BTreeSet<Address> = ours.collect();
+        // One that does not answer is still one of them as long as others list it, or nobody is there to say that it is none.
+        if answered.is_empty() {
+            answered = primary.sentinels.addresses();
+        }
+        let mut sentinels: BTreeSet<Address> = primary.settings.seeds.iter().cloned().chain(answered).collect();
         for one in known {
             if sentinels.len() < MOST_LISTED {
                 sentinels.insert(one);
