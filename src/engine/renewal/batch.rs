@@ -99,12 +99,13 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
     };
     let mut round = Round::default();
     let (mut elsewhere, mut again) = (Vec::new(), Vec::new());
+    let is_of_gone_alone = entries.contains(&Reply::Int(0));
     for ((placed, asked), entry) in placed.iter().zip(&asking.asked).zip(entries) {
         match entry {
             Reply::Text(text) if knowledge.is_elsewhere(&String::from_utf8_lossy(&text)) => elsewhere.push(placed),
             // Neither a yes nor a no counts of a server that may have lost the name before it answered.
             _ if engine.topology.placement(placed.hold.name()) != placed.placement => moved(engine, placed, &mut round),
-            Reply::Nil => again.push(placed.clone()),
+            Reply::Nil if is_of_gone_alone => again.push(placed.clone()),
             entry => {
                 knowledge.worked();
                 asked.book_answer(engine, &placed.hold, entry, asking.sent, &mut round);
@@ -114,10 +115,8 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
     if !elsewhere.is_empty() {
         round += declared(engine, elsewhere, knowledge).await;
     }
-    if !again.is_empty() && again.len() < placed.len() {
+    if !again.is_empty() {
         round += Box::pin(over_slots(engine, &again, knowledge)).await;
-    } else {
-        round.failed += again.len();
     }
     round
 }
@@ -145,25 +144,25 @@ async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, E
         odd => return Err(Error::odd_reply(renewal(first).script.name, &odd)),
     };
     let (mut round, mut again) = (Round::default(), Vec::new());
+    let is_of_gone_alone = entries.contains(&Reply::Int(0));
     for ((placed, asked), entry) in placed.iter().zip(&asking.asked).zip(entries) {
         if engine.topology.placement(placed.hold.name()) != asked_at {
             // Neither a yes nor a no counts of a server that may have lost the name before it answered.
             moved(engine, placed, &mut round);
-        } else if entry == Reply::Nil {
+        } else if is_of_gone_alone && entry == Reply::Nil {
             again.push(placed.clone());
         } else {
             asked.book_answer(engine, &placed.hold, entry, asking.sent, &mut round);
         }
     }
-    round += ask_again(engine, &again, placed.len()).await;
+    round += ask_again(engine, &again).await;
     Ok(round)
 }
 
 /// Asks for those anew that were found beside others that are gone: these are told of at once, and the answer says no more than that.
-/// `of`: of how many they are.
-async fn ask_again(engine: &Arc<Engine>, again: &[Placed], of: usize) -> Round {
+async fn ask_again(engine: &Arc<Engine>, again: &[Placed]) -> Round {
     let failed = Round { failed: again.len(), ..Round::default() };
-    if again.is_empty() || again.len() == of {
+    if again.is_empty() {
         return failed;
     }
     let outcome = Box::pin(of_one_slot(engine, again)).await;
