@@ -3,7 +3,7 @@
 use distlock::{Client, Error};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions, SentinelsOptions};
 
-use crate::{Sentinels, client, end, lock, ms, secs, sentinels};
+use crate::{Sentinels, all_connections, client, connections, end, lock, secs, sentinels};
 
 async fn refused(url: &str) -> Error {
     match bed::builder(url).connect_timeout(secs(2)).connect().await {
@@ -38,7 +38,13 @@ async fn sentinels_that_are_away_are_done_without() {
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     // The last one as well: whoever is the primary stays it.
     bed.sentinel(2).kill();
-    tokio::time::sleep(ms(300)).await;
+    // Beyond several looks.
+    tokio::time::sleep(secs(4)).await;
+    assert_eq!(
+        all_connections(bed.servers()).await,
+        connections(bed.server(bed.servers().primary())).await,
+        "replicas are left alone"
+    );
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     end(one).await;
     bed.sentinel(1).restart();

@@ -1,7 +1,7 @@
 //! Servers of which somebody makes another one the primary.
 
 use distlock::{Acquire, Flavour, Guard};
-use distlock_support::{Replicas, ReplicasOptions};
+use distlock_support::{Proxy, Replicas, ReplicasOptions};
 use tokio::time::Instant;
 
 use crate::{TURN, client, end, lock, ms, secs};
@@ -67,5 +67,29 @@ async fn of_two_primaries_that_of_before_is_kept() {
     assert_eq!(servers.node(1).admin().calls("evalsha").await, 0, "asked of the other one");
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
+    end(one).await;
+}
+
+/// One name for whoever is the primary, as managed services have it: it leads to another server from one moment to the next, and
+/// connections that stand lead to the one of before.
+#[tokio::test]
+async fn a_name_that_leads_to_another_server_is_looked_up_anew() {
+    let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
+    let name = Proxy::start(servers.node(0).addr());
+    let one = client(&name.url().replace("redis://", "redis-replicated://")).await;
+    let kept = lock(&one, Flavour::Reentrant, "kept").lock().await.unwrap();
+    servers.synced().await;
+    for new in [1, 0, 1] {
+        name.set_upstream(servers.node(new).addr());
+        let at = servers.promote(new).await;
+        let guard = lock(&one, Flavour::Reentrant, "x").acquire(Acquire::new().wait(secs(60))).await.unwrap().unwrap();
+        println!("had {:.1?} after the promotion", at.elapsed());
+        guard.unlock().await.unwrap();
+        assert!(servers.node(new).admin().calls("evalsha").await > 0, "asked of the new one");
+        bed::eventually("the hold is confirmed", secs(20), async || one.renew_now().await.renewed == 1).await;
+        assert!(kept.is_held());
+        servers.synced().await;
+    }
+    kept.unlock().await.unwrap();
     end(one).await;
 }

@@ -5,36 +5,27 @@
 //! when asked, the highest epoch counts, so that one that was cut off for a while turns nothing back. While there is doubt, the replicas
 //! are asked as well: one is promoted a while before any sentinel says so.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod start;
+mod told;
+
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::watch::{ANSWERS_WITHIN, Finder};
-use super::witnesses::{Witnesses, ask};
-use super::{Known, Primary, SILENT_WITHIN, watch};
-use crate::error::{Error, Result, Step};
+use super::witnesses::ask;
+use super::{Known, Primary, SILENT_WITHIN};
 use crate::topology::address::Address;
-use crate::topology::role::{History, Role, history, number, role, text};
-use crate::topology::{Settings, TopologyKind};
-use crate::transport::connector::{Connector, Purpose};
-use crate::transport::script::Script;
-use crate::transport::{Arg, Call, Listener, Reply, Transport};
-use crate::world::World;
-
-static SENTINEL: Script = Script::bare("topology/sentinel", "SENTINEL");
+use crate::topology::role::{History, history};
+use crate::transport::Listener;
+use told::{Told, agreed_upon, listed, master, replicas_of};
 
 /// What sentinels tell by themselves that may be about a change of the primary.
 const EVENTS: [&str; 6] = ["+switch-master", "+sdown", "+odown", "-role-change", "+sentinel", "+slave"];
-
-/// How long the others have to answer at the start once one has.
-const OTHERS_WITHIN: Duration = Duration::from_millis(100);
 
 /// Every so many looks in doubt all sentinels are asked, and one at the others: what they find out they tell by themselves.
 const ALL_EVERY: u32 = 5;
@@ -44,18 +35,6 @@ const LISTED_EVERY: Duration = Duration::from_secs(10);
 
 /// So many sentinels, and replicas, are connected to at the most: lists come from servers, and a set has a handful.
 const MOST_LISTED: usize = 64;
-
-/// What a sentinel says of the primary.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
-    address: Address,
-    /// How often sentinels had put a server there when they put this one.
-    epoch: u64,
-    /// It is taken to be down, or is being replaced.
-    is_down: bool,
-    /// How many other sentinels it knows.
-    others: usize,
-}
 
 /// What is told by one sentinel by itself.
 struct Ear {
@@ -107,121 +86,7 @@ impl Listener for Ear {
     fn reconnected(&self) {}
 }
 
-fn call(subcommand: &'static str, name: &str) -> Call {
-    let words = [Bytes::from_static(subcommand.as_bytes()), Bytes::copy_from_slice(name.as_bytes())];
-    Call { script: &SENTINEL, keys: 0, words: words.map(Arg::Text).into() }
-}
-
-/// The fields of a reply that is a map, or a list of names and values.
-fn fields(reply: &Reply) -> BTreeMap<&str, &Reply> {
-    let Reply::List(parts) = reply else { return BTreeMap::new() };
-    parts.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, &pair[1]))).collect()
-}
-
-fn address_in(fields: &BTreeMap<&str, &Reply>) -> Option<Address> {
-    let port = fields.get("port").and_then(|port| number(port)).and_then(|port| u16::try_from(port).ok())?;
-    Address::new(fields.get("ip").and_then(|ip| text(ip))?, port)
-}
-
-/// What a sentinel says of the primary. An error in its words.
-async fn master(sentinel: &dyn Transport, name: &str) -> Result<Told, String> {
-    let reply = ask(sentinel, call("MASTER", name), ANSWERS_WITHIN).await?;
-    told(&reply).ok_or_else(|| "its answer to SENTINEL MASTER cannot be read".to_owned())
-}
-
-fn told(reply: &Reply) -> Option<Told> {
-    let fields = fields(reply);
-    let number_of = |field: &str| fields.get(field).and_then(|value| number(value));
-    let flags = fields.get("flags").and_then(|flags| text(flags)).unwrap_or_default();
-    let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
-    let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
-    // The sentinel that leads a failover names the primary of before until all replicas follow the new one, and has the epoch of that
-    // already: those who took this for the old one's would not believe the new one.
-    let is_replacing = has(&["failover_in_progress"]);
-    Some(Told {
-        address: address_in(&fields)?,
-        epoch: epoch.saturating_sub(u64::from(is_replacing)),
-        is_down: is_replacing || has(&["s_down", "o_down"]),
-        others: number_of("num-other-sentinels").and_then(|others| usize::try_from(others).ok()).unwrap_or(0),
-    })
-}
-
-/// The replicas of this primary by a sentinel; None where that has another one. What it names may change in between: then its list
-/// may lack the one that is promoted.
-async fn replicas_of(primary: &Address, sentinel: &dyn Transport, name: &str) -> Option<Vec<Address>> {
-    let before = master(sentinel, name).await.ok()?;
-    let replicas = listed(sentinel, "REPLICAS", name).await?;
-    let after = master(sentinel, name).await.ok()?;
-    (before.address == *primary && after.address == *primary).then_some(replicas)
-}
-
-/// What more than so many of them say.
-fn agreed_upon(answers: &[Told], most: usize) -> Option<&Told> {
-    answers.iter().find(|told| answers.iter().filter(|other| other.address == told.address).count() > most)
-}
-
-/// Those that a sentinel lists.
-async fn listed(sentinel: &dyn Transport, what: &'static str, name: &str) -> Option<Vec<Address>> {
-    let Ok(Reply::List(list)) = ask(sentinel, call(what, name), ANSWERS_WITHIN).await else { return None };
-    Some(list.iter().filter_map(|one| address_in(&fields(one))).collect())
-}
-
 impl Primary {
-    /// The primary that the sentinels of this name it by look after.
-    ///
-    /// *Errors*: [`Error::Config`] where no sentinel that answers knows the name; else why none answers, or why the primary that they
-    /// name cannot be connected to, or is none.
-    pub(crate) async fn by_sentinels(
-        settings: Settings,
-        connector: Arc<dyn Connector>,
-        world: Arc<dyn World>,
-        name: String,
-    ) -> Result<Arc<Self>> {
-        let (name, cell): (Arc<str>, Arc<OnceLock<Weak<Self>>>) = (name.into(), Arc::default());
-        let ears = (Arc::clone(&name), Arc::clone(&cell));
-        let ear = move |of: &Address| {
-            let (name, primary) = (Arc::clone(&ears.0), Arc::clone(&ears.1));
-            Arc::new(Ear { of: of.clone(), name, primary }) as Arc<dyn Listener>
-        };
-        let sentinels = Witnesses::heard(Arc::clone(&connector), Purpose::Sentinel, ear, &EVENTS);
-        let why = Mutex::new(None);
-        let found = first(&settings, &*connector, &sentinels, &name, &why);
-        let found = match tokio::time::timeout(settings.connect_timeout, found).await {
-            Ok(found) => found,
-            Err(_) => Err(why.into_inner().unwrap_or(Error::Timeout { step: Step::Connect })),
-        };
-        let told = match found {
-            Ok(told) => told,
-            Err(error) => {
-                sentinels.close(settings.connect_timeout).await;
-                return Err(error);
-            }
-        };
-        let identity = (TopologyKind::Sentinel, format!("sentinel {name}"));
-        let servers = Witnesses::new(Arc::clone(&connector), Purpose::Watch);
-        let at = (told.address, told.epoch);
-        let primary = Self::of(settings, connector, world, identity, at, (sentinels, servers)).await?;
-        // Set once, here.
-        let _ = cell.set(Weak::clone(&primary.this));
-        let mut finder =
-            BySentinels { name, history: (primary.address(), String::new()), looks: 0, doubted: None, listed: None };
-        // How many replicas there are is known before the first lock is had.
-        finder.list(&primary).await;
-        let limit = Instant::now() + primary.settings.connect_timeout;
-        while primary.settings.acks.is_all() && finder.listed.is_none() {
-            if Instant::now() >= limit {
-                primary.close(OTHERS_WITHIN).await;
-                return Err(Error::Timeout { step: Step::Connect });
-            }
-            tokio::time::sleep(OTHERS_WITHIN).await;
-            finder.list(&primary).await;
-        }
-        tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
-        // What was told before there was anybody to hear it.
-        primary.suspicion.raise();
-        Ok(primary)
-    }
-
     /// Follows what a sentinel says. `is_agreed`: so do most that are known. True where the server named has the place now.
     async fn heard(&self, told: &Told, is_agreed: bool) -> bool {
         self.confirm(&told.address, told.epoch);
@@ -246,109 +111,6 @@ impl Primary {
         }
         self.take_over(&told.address, Known::Told(told.epoch), &mut asked).await
     }
-}
-
-/// The primary that is named by whichever sentinels answer first, once it says that it is one. Why it has not yet is left in `latest`.
-async fn first(
-    settings: &Settings,
-    connector: &dyn Connector,
-    sentinels: &Witnesses,
-    name: &Arc<str>,
-    latest: &Mutex<Option<Error>>,
-) -> Result<Told> {
-    let (send, mut answers) = mpsc::unbounded_channel();
-    for seed in &settings.seeds {
-        let (sentinels, seed, name, send) = (sentinels.clone(), seed.clone(), Arc::clone(name), send.clone());
-        tokio::spawn(async move {
-            let outcome = match sentinels.connect(&seed).await {
-                Some(Ok(sentinel)) => master(&*sentinel, &name).await.map_err(|why| refused(&seed, &name, &why)),
-                Some(Err(error)) => Err(error),
-                None => return,
-            };
-            // Nobody may listen any more.
-            let _ = send.send(outcome);
-        });
-    }
-    drop(send);
-    let (mut best, mut why): (Option<Told>, Option<Error>) = (None, None);
-    loop {
-        let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout };
-        match tokio::time::timeout(limit, answers.recv()).await {
-            Ok(Some(Ok(told))) => {
-                if best.as_ref().is_none_or(|best| told.epoch > best.epoch) {
-                    best = Some(told);
-                }
-            }
-            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
-            Ok(Some(Err(_))) if matches!(why, Some(Error::Server { .. } | Error::Config { .. })) => {}
-            Ok(Some(Err(error))) => why = Some(error),
-            Ok(None) | Err(_) => break,
-        }
-    }
-    let Some(mut best) = best else {
-        return Err(why.unwrap_or(Error::Timeout { step: Step::Connect }));
-    };
-    let mut proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
-    loop {
-        match tokio::time::timeout(OTHERS_WITHIN, &mut proving).await {
-            Ok(Ok(role)) if role.is_primary() => return Ok(best),
-            Ok(Err(error @ (Error::Server { .. } | Error::Config { .. } | Error::Unsupported { .. }))) => {
-                return Err(error);
-            }
-            // It is down, or is just being replaced: the time for all this is the caller's limit.
-            Ok(outcome) => {
-                if let Err(error) = outcome {
-                    *latest.lock() = Some(error);
-                }
-                tokio::time::sleep(OTHERS_WITHIN).await;
-                proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
-            }
-            Err(_) => {}
-        }
-        let before = best.address.clone();
-        for (_, sentinel) in sentinels.standing() {
-            match master(&*sentinel, name).await {
-                Ok(told) if told.epoch >= best.epoch => best = told,
-                Ok(_) | Err(_) => {}
-            }
-        }
-        if best.address != before {
-            proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
-        }
-    }
-}
-
-/// What part the server at an address has, by a connection made for that.
-async fn proven(connector: &dyn Connector, address: Address, limit: Duration) -> Result<Role> {
-    let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
-    let reply = ask(&*transport, role(), limit).await;
-    transport.close(limit).await;
-    match reply {
-        Ok(reply) => Ok(Role::of(&reply)),
-        Err(why) if why.starts_with("NOPERM") || why.contains("unknown command") => Err(Error::Server {
-            message: format!("{address} does not say whether it is the primary, for which ROLE is needed: {why}"),
-        }),
-        Err(why) => {
-            let message = format!("{address}: {why}");
-            Err(Error::Connection { message, outcome_unknown: false, source: None })
-        }
-    }
-}
-
-/// What it means that a sentinel does not tell.
-fn refused(address: &Address, name: &str, why: &str) -> Error {
-    if why.contains("No such master") {
-        return Error::config(format!("the sentinel {address} looks after no primary by the name {name:?}"));
-    }
-    if why.contains("unknown command") || why.contains("Unknown sentinel subcommand") {
-        return Error::config(format!(
-            "{address} is no sentinel: redis-sentinel:// names those, and not the servers that they look after ({why})"
-        ));
-    }
-    if why.starts_with("NOPERM") || why.starts_with("NOAUTH") {
-        return Error::Server { message: format!("the sentinel {address}: {why}") };
-    }
-    Error::Connection { message: format!("the sentinel {address}: {why}"), outcome_unknown: false, source: None }
 }
 
 /// Finds the primary by what sentinels say.

@@ -1,0 +1,183 @@
+//! The start by sentinels: whom they name, once that one says that it is the primary.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::told::{Told, master};
+use super::{BySentinels, EVENTS, Ear};
+use crate::error::{Error, Result, Step};
+use crate::topology::address::Address;
+use crate::topology::primary::witnesses::{Witnesses, ask};
+use crate::topology::primary::{Primary, watch};
+use crate::topology::role::{Role, role};
+use crate::topology::{Settings, TopologyKind};
+use crate::transport::Listener;
+use crate::transport::connector::{Connector, Purpose};
+use crate::world::World;
+
+/// How long the others have to answer at the start once one has.
+const OTHERS_WITHIN: Duration = Duration::from_millis(100);
+
+impl Primary {
+    /// The primary that the sentinels of this name it by look after.
+    ///
+    /// *Errors*: [`Error::Config`] where no sentinel that answers knows the name; else why none answers, or why the primary that they
+    /// name cannot be connected to, or is none.
+    pub(crate) async fn by_sentinels(
+        settings: Settings,
+        connector: Arc<dyn Connector>,
+        world: Arc<dyn World>,
+        name: String,
+    ) -> Result<Arc<Self>> {
+        let (name, cell): (Arc<str>, Arc<OnceLock<Weak<Self>>>) = (name.into(), Arc::default());
+        let ears = (Arc::clone(&name), Arc::clone(&cell));
+        let ear = move |of: &Address| {
+            let (name, primary) = (Arc::clone(&ears.0), Arc::clone(&ears.1));
+            Arc::new(Ear { of: of.clone(), name, primary }) as Arc<dyn Listener>
+        };
+        let sentinels = Witnesses::heard(Arc::clone(&connector), Purpose::Sentinel, ear, &EVENTS);
+        let why = Mutex::new(None);
+        let found = first(&settings, &*connector, &sentinels, &name, &why);
+        let found = match tokio::time::timeout(settings.connect_timeout, found).await {
+            Ok(found) => found,
+            Err(_) => Err(why.into_inner().unwrap_or(Error::Timeout { step: Step::Connect })),
+        };
+        let told = match found {
+            Ok(told) => told,
+            Err(error) => {
+                sentinels.close(settings.connect_timeout).await;
+                return Err(error);
+            }
+        };
+        let identity = (TopologyKind::Sentinel, format!("sentinel {name}"));
+        let servers = Witnesses::new(Arc::clone(&connector), Purpose::Watch);
+        let at = (told.address, told.epoch);
+        let primary = Self::of(settings, connector, world, identity, at, (sentinels, servers)).await?;
+        // Set once, here.
+        let _ = cell.set(Weak::clone(&primary.this));
+        let mut finder =
+            BySentinels { name, history: (primary.address(), String::new()), looks: 0, doubted: None, listed: None };
+        // How many replicas there are is known before the first lock is had.
+        finder.list(&primary).await;
+        let limit = Instant::now() + primary.settings.connect_timeout;
+        while primary.settings.acks.is_all() && finder.listed.is_none() {
+            if Instant::now() >= limit {
+                primary.close(OTHERS_WITHIN).await;
+                return Err(Error::Timeout { step: Step::Connect });
+            }
+            tokio::time::sleep(OTHERS_WITHIN).await;
+            finder.list(&primary).await;
+        }
+        tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
+        // What was told before there was anybody to hear it.
+        primary.suspicion.raise();
+        Ok(primary)
+    }
+}
+
+/// The primary that is named by whichever sentinels answer first, once it says that it is one. Why it has not yet is left in `latest`.
+async fn first(
+    settings: &Settings,
+    connector: &dyn Connector,
+    sentinels: &Witnesses,
+    name: &Arc<str>,
+    latest: &Mutex<Option<Error>>,
+) -> Result<Told> {
+    let (send, mut answers) = mpsc::unbounded_channel();
+    for seed in &settings.seeds {
+        let (sentinels, seed, name, send) = (sentinels.clone(), seed.clone(), Arc::clone(name), send.clone());
+        tokio::spawn(async move {
+            let outcome = match sentinels.connect(&seed).await {
+                Some(Ok(sentinel)) => master(&*sentinel, &name).await.map_err(|why| refused(&seed, &name, &why)),
+                Some(Err(error)) => Err(error),
+                None => return,
+            };
+            // Nobody may listen any more.
+            let _ = send.send(outcome);
+        });
+    }
+    drop(send);
+    let (mut best, mut why): (Option<Told>, Option<Error>) = (None, None);
+    loop {
+        let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout };
+        match tokio::time::timeout(limit, answers.recv()).await {
+            Ok(Some(Ok(told))) => {
+                if best.as_ref().is_none_or(|best| told.epoch > best.epoch) {
+                    best = Some(told);
+                }
+            }
+            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
+            Ok(Some(Err(_))) if matches!(why, Some(Error::Server { .. } | Error::Config { .. })) => {}
+            Ok(Some(Err(error))) => why = Some(error),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let Some(mut best) = best else {
+        return Err(why.unwrap_or(Error::Timeout { step: Step::Connect }));
+    };
+    let mut proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
+    loop {
+        match tokio::time::timeout(OTHERS_WITHIN, &mut proving).await {
+            Ok(Ok(role)) if role.is_primary() => return Ok(best),
+            Ok(Err(error @ (Error::Server { .. } | Error::Config { .. } | Error::Unsupported { .. }))) => {
+                return Err(error);
+            }
+            // It is down, or is just being replaced: the time for all this is the caller's limit.
+            Ok(outcome) => {
+                if let Err(error) = outcome {
+                    *latest.lock() = Some(error);
+                }
+                tokio::time::sleep(OTHERS_WITHIN).await;
+                proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
+            }
+            Err(_) => {}
+        }
+        let before = best.address.clone();
+        for (_, sentinel) in sentinels.standing() {
+            match master(&*sentinel, name).await {
+                Ok(told) if told.epoch >= best.epoch => best = told,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if best.address != before {
+            proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
+        }
+    }
+}
+
+/// What part the server at an address has, by a connection made for that.
+async fn proven(connector: &dyn Connector, address: Address, limit: Duration) -> Result<Role> {
+    let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
+    let reply = ask(&*transport, role(), limit).await;
+    transport.close(limit).await;
+    match reply {
+        Ok(reply) => Ok(Role::of(&reply)),
+        Err(why) if why.starts_with("NOPERM") || why.contains("unknown command") => Err(Error::Server {
+            message: format!("{address} does not say whether it is the primary, for which ROLE is needed: {why}"),
+        }),
+        Err(why) => {
+            let message = format!("{address}: {why}");
+            Err(Error::Connection { message, outcome_unknown: false, source: None })
+        }
+    }
+}
+
+/// What it means that a sentinel does not tell.
+fn refused(address: &Address, name: &str, why: &str) -> Error {
+    if why.contains("No such master") {
+        return Error::config(format!("the sentinel {address} looks after no primary by the name {name:?}"));
+    }
+    if why.contains("unknown command") || why.contains("Unknown sentinel subcommand") {
+        return Error::config(format!(
+            "{address} is no sentinel: redis-sentinel:// names those, and not the servers that they look after ({why})"
+        ));
+    }
+    if why.starts_with("NOPERM") || why.starts_with("NOAUTH") {
+        return Error::Server { message: format!("the sentinel {address}: {why}") };
+    }
+    Error::Connection { message: format!("the sentinel {address}: {why}"), outcome_unknown: false, source: None }
+}

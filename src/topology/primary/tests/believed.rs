@@ -1,0 +1,221 @@
+//! Who is believed to be the primary.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn of_several_answers_that_of_the_highest_epoch_counts() {
+    let net = net();
+    net.promote(TWO);
+    net.says(SENTINELS[1], |says| says.told = Some((TWO, 6)));
+    let primary = net.by_sentinels().await;
+    assert_eq!(primary.address(), address(TWO));
+    // The first one, which was cut off, goes on calling itself primary, and others of old say so.
+    settle(60_000).await;
+    net.0[SENTINELS[0]].each(|listener| listener.message(b"+switch-master", b"locks 10.0.0.1 2 10.0.0.1 1"));
+    settle(1_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    primary.run(&call).await.unwrap();
+    assert_eq!((net.0[ONE].scripts.load(Ordering::SeqCst), net.0[TWO].scripts.load(Ordering::SeqCst)), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_sentinel_that_tells_is_followed_once_the_server_proves_it() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(SENTINELS[2], |says| says.told = Some((TWO, 6)));
+    let tell = || net.0[SENTINELS[2]].each(|of| of.message(b"+switch-master", b"locks 10.0.0.1 1 10.0.0.1 2"));
+    tell();
+    settle(100).await;
+    assert_eq!(primary.address(), address(ONE), "it says that it is a replica");
+    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
+    tell();
+    settle(10).await;
+    assert_eq!(primary.address(), address(TWO));
+    // Of another name.
+    net.0[SENTINELS[2]].each(|of| of.message(b"+switch-master", b"other 10.0.0.1 1 10.0.0.1 3"));
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}
+
+/// Who was found early has to say itself that it is none, whatever sentinels say that have yet to hear of it.
+#[tokio::test(start_paused = true)]
+async fn who_was_found_early_stays_also_while_it_is_silent() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(ONE, |says| says.is_silent = true);
+    net.promote(TWO);
+    primary.suspicion.raise();
+    settle(1_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    net.says(TWO, |says| says.is_silent = true);
+    net.says(ONE, |says| says.is_silent = false);
+    primary.suspicion.raise();
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    // Taken back.
+    net.says(TWO, |says| (says.is_silent, says.is_primary) = (false, false));
+    settle(2_000).await;
+    assert_eq!(primary.address(), address(ONE));
+}
+
+/// A provider of credentials, or TLS over a slow link.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_long_to_connect_to_is_taken_all_the_same() {
+    let net = net();
+    net.says(ONE, |says| says.connects_within = 2_500);
+    let primary = net.by_sentinels().await;
+    net.says(TWO, |says| (says.connects_within, says.is_primary) = (2_500, true));
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| says.told = Some((TWO, 6)));
+    }
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    assert_eq!(net.0[TWO].open.load(Ordering::SeqCst), 1, "one connection for names, and none that was given up");
+}
+
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<Bytes>>);
+
+impl MemberListener for Heard {
+    fn message(&self, _channel: &[u8], payload: &[u8]) {
+        self.0.lock().push(Bytes::copy_from_slice(payload));
+    }
+
+    fn missed(&self, _member: MemberId) {}
+
+    fn reconnected(&self, _member: MemberId) {}
+
+    fn slots_moved(&self, _slots: &[u16]) {}
+
+    fn resubscribed(&self, _channel: &[u8]) {}
+}
+
+/// Whoever takes the place before there is anybody to listen is listened to as well.
+#[tokio::test(start_paused = true)]
+async fn a_new_primary_is_listened_to() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    let listener: Arc<Heard> = Arc::default();
+    let listening: Arc<dyn MemberListener> = Arc::<Heard>::clone(&listener);
+    for (place, at) in [TWO, THREE].into_iter().enumerate() {
+        net.says(at, |says| says.is_primary = true);
+        let epoch = 6 + u64::try_from(place).unwrap();
+        net.says(SENTINELS[0], |says| says.told = Some((at, epoch)));
+        if place == 1 {
+            primary.listen(&Arc::downgrade(&listening));
+        }
+        settle(3_000).await;
+        assert_eq!(primary.address(), address(at));
+        if place == 0 {
+            primary.listen(&Arc::downgrade(&listening));
+        }
+        net.0[at].each(|of| of.message(b"x", at.as_bytes()));
+        assert_eq!(listener.0.lock().pop().as_deref(), Some(at.as_bytes()));
+    }
+}
+
+/// It has the epoch of the next primary before it names that one.
+#[tokio::test(start_paused = true)]
+async fn a_sentinel_that_leads_a_failover_confirms_nothing() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(SENTINELS[0], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    settle(3_000).await;
+    // Nothing that goes on from the first one, so that it is for sentinels to say.
+    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
+    net.says(SENTINELS[1], |says| says.told = Some((TWO, 6)));
+    settle(1_100).await;
+    assert_eq!(primary.address(), address(TWO));
+    // At the start as well.
+    let net = self::net();
+    net.says(ONE, |says| says.is_primary = false);
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    }
+    let starting = tokio::spawn({
+        let net = net.clone();
+        async move { net.by_sentinels().await.address() }
+    });
+    settle(1_000).await;
+    net.promote(TWO);
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| (says.told, says.is_replacing) = (Some((TWO, 6)), false));
+    }
+    assert_eq!(starting.await.unwrap(), address(TWO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sentinel_that_leads_a_failover_has_the_epoch_of_the_new_primary_before_it_names_it() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    net.promote(TWO);
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(ONE), "it says that it is the primary");
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((TWO, 6)), false));
+    net.0[SENTINELS[1]].each(|of| of.message(b"+switch-master", b"locks 10.0.0.1 1 10.0.0.1 2"));
+    settle(10).await;
+    assert_eq!(primary.address(), address(TWO));
+    // Who connects in between asks the one that leads.
+    net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
+    let primary = net.by_sentinels().await;
+    assert_eq!(primary.address(), address(ONE));
+    net.says(SENTINELS[2], |says| says.told = Some((TWO, 6)));
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_emptied_is_not() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(ONE, |says| says.is_silent = true);
+    primary.suspicion.raise();
+    // Restarted, without what it had.
+    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["empty", "none"]));
+    let asked = tokio::spawn({
+        let primary = Arc::clone(&primary);
+        async move { primary.run(&call).await.map(drop) }
+    });
+    settle(2_000).await;
+    assert_eq!(primary.address(), address(ONE));
+    net.promote(THREE);
+    settle(250).await;
+    assert_eq!(primary.address(), address(THREE));
+    // What was under way at the silent one ends at once, in doubt.
+    let fault = asked.await.unwrap().unwrap_err();
+    assert!(fault.in_doubt(), "{fault:?}");
+    // Sentinels that have yet to hear of it turn nothing back, also when the first one goes on.
+    net.says(ONE, |says| says.is_silent = false);
+    settle(20_000).await;
+    assert_eq!(primary.address(), address(THREE));
+    // Nor have they one replica forgotten: the one that they take for the primary yet.
+    assert_eq!(*primary.replicas.read(), [ONE, TWO].map(address).into());
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| says.told = Some((THREE, 6)));
+    }
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(THREE));
+    assert_eq!(net.0[ONE].open.load(Ordering::SeqCst), 0, "nothing leads there any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sentinels_that_begin_anew_are_believed_where_most_agree_and_ours_is_none_any_more() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| says.told = Some((TWO, 0)));
+    }
+    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(ONE), "it says that it is the primary");
+    net.says(SENTINELS[0], |says| says.told = Some((ONE, 5)));
+    net.says(SENTINELS[1], |says| says.told = Some((ONE, 5)));
+    net.says(ONE, |says| says.is_primary = false);
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(ONE), "one of three says so");
+    net.says(SENTINELS[1], |says| says.told = Some((TWO, 5)));
+    net.says(SENTINELS[0], |says| says.told = Some((TWO, 5)));
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}

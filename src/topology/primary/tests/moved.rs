@@ -1,0 +1,102 @@
+//! What comes along to a new primary.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_a_demoted_server_refuses_goes_to_the_next_one() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.says(ONE, |says| (says.is_primary, says.error) = (false, Some("READONLY You can't write against a replica")));
+    let asked = tokio::spawn({
+        let primary = Arc::clone(&primary);
+        async move { primary.run(&call).await.map(|answered| answered.placement) }
+    });
+    settle(500).await;
+    net.promote(TWO);
+    for sentinel in SENTINELS {
+        net.says(sentinel, |says| says.told = Some((TWO, 6)));
+    }
+    let placement = asked.await.unwrap().unwrap();
+    assert_eq!(placement, primary.placement());
+    assert_eq!(primary.address(), address(TWO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_come_along_and_those_that_have_ended_do_not() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    let names = ["a", "b"].map(|name| LockName::new("", name));
+    for name in &names {
+        primary.subscribe(name).await.unwrap();
+    }
+    net.promote(TWO);
+    net.says(SENTINELS[0], |says| says.told = Some((TWO, 6)));
+    net.0[SENTINELS[0]].each(|of| of.message(b"+switch-master", b"locks 10.0.0.1 1 10.0.0.1 2"));
+    while primary.address() != address(TWO) {
+        settle(1).await;
+    }
+    primary.unsubscribe(&names[1]).await;
+    settle(100).await;
+    assert_eq!(*net.0[TWO].channels.lock(), BTreeSet::from([names[0].channel.clone()]));
+    primary.close(Duration::from_secs(1)).await;
+    settle(5_000).await;
+    for (at, server) in &*net.0 {
+        assert_eq!(server.open.load(Ordering::SeqCst), 0, "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_replicated_servers_ours_stays_until_it_says_no_or_nothing() {
+    let net = net();
+    net.says(TWO, |says| says.is_primary = true);
+    let primary = net.replicated().await;
+    assert_eq!(primary.address(), address(ONE), "it has more replicas");
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(ONE));
+    net.says(ONE, |says| says.is_silent = true);
+    settle(2_500).await;
+    assert_eq!(primary.address(), address(TWO));
+    net.says(ONE, |says| says.is_silent = false);
+    settle(10_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    net.says(TWO, |says| says.is_primary = false);
+    settle(1_100).await;
+    assert_eq!(primary.address(), address(ONE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn most_sentinels_outweigh_one_that_was_not_set_up_anew_with_them() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    for sentinel in &SENTINELS[1..] {
+        net.says(sentinel, |says| says.told = Some((TWO, 0)));
+    }
+    net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(ONE), "it says that it is the primary");
+    net.says(ONE, |says| says.is_primary = false);
+    settle(5_000).await;
+    assert_eq!(primary.address(), address(TWO));
+    settle(60_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}
+
+/// A broken connection is no answer that does not come.
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_is_well_is_not_left_for_a_replica_that_somebody_promoted() {
+    let net = net();
+    let primary = net.by_sentinels().await;
+    net.promote(TWO);
+    for _ in 0..20 {
+        primary.went_away(primary.member().id());
+        settle(170).await;
+        primary.came_back(primary.member().id());
+        settle(30).await;
+    }
+    assert_eq!(primary.address(), address(ONE));
+    // The control: one that does not answer is.
+    net.says(ONE, |says| says.is_silent = true);
+    primary.went_away(primary.member().id());
+    settle(1_000).await;
+    assert_eq!(primary.address(), address(TWO));
+}
