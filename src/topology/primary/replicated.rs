@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::{Witnesses, ask};
@@ -22,6 +23,9 @@ const MOST_MISSES: u32 = 3;
 
 /// How long the others have to answer at the start once one has that is a primary.
 const OTHERS_WITHIN: Duration = Duration::from_millis(200);
+
+/// How often a server is asked at the start that is no primary.
+const AGAIN: Duration = Duration::from_millis(100);
 
 impl Primary {
     /// The one of these servers that says it is the primary; of several, the one with the most replicas.
@@ -59,36 +63,44 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
         let (servers, seed, send) = (servers.clone(), seed.clone(), send.clone());
         let limit = settings.connect_timeout;
         tokio::spawn(async move {
-            let outcome = match servers.connect(&seed).await {
-                Some(Ok(server)) => match ask(&*server, role(), limit).await {
-                    Ok(reply) => Ok((seed, Role::of(&reply))),
-                    Err(why) => Err(refused(&seed, &why)),
-                },
-                Some(Err(error)) => Err(error),
+            let server = match servers.connect(&seed).await {
+                Some(Ok(server)) => server,
+                Some(Err(error)) => return drop(send.send(Err(error))),
                 None => return,
             };
-            // Nobody may listen any more.
-            let _ = send.send(outcome);
+            // One of the replicas may just be promoted. Over when nobody listens any more.
+            loop {
+                let reply = ask(&*server, role(), limit).await;
+                let told = reply.map(|reply| (seed.clone(), Role::of(&reply))).map_err(|why| refused(&seed, &why));
+                // This login may not ask that: no waiting heals it.
+                let is_final = matches!(told, Err(Error::Server { .. }));
+                if send.send(told).is_err() || is_final {
+                    return;
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
         });
     }
     drop(send);
     let (mut best, mut why): (Option<(usize, Address)>, Option<Error>) = (None, None);
-    loop {
-        let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout };
-        match tokio::time::timeout(limit, answers.recv()).await {
-            Ok(Some(Ok((address, Role::Primary { replicas })))) => {
+    let mut until = Instant::now() + settings.connect_timeout;
+    while let Ok(Some(told)) = tokio::time::timeout_at(until, answers.recv()).await {
+        match told {
+            Ok((address, Role::Primary { replicas })) => {
+                if best.is_none() {
+                    until = Instant::now() + OTHERS_WITHIN;
+                }
                 if best.as_ref().is_none_or(|(most, _)| replicas.len() > *most) {
                     best = Some((replicas.len(), address));
                 }
             }
-            Ok(Some(Ok((address, _)))) => {
+            Ok((address, _)) => {
                 let message = format!("{address} is no primary, and none of the others that are named is one");
                 why.get_or_insert(Error::Connection { message, outcome_unknown: false, source: None });
             }
             // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
-            Ok(Some(Err(_))) if matches!(why, Some(Error::Server { .. } | Error::Config { .. })) => {}
-            Ok(Some(Err(error))) => why = Some(error),
-            Ok(None) | Err(_) => break,
+            Err(_) if matches!(why, Some(Error::Server { .. } | Error::Config { .. })) => {}
+            Err(error) => why = Some(error),
         }
     }
     match best {
