@@ -438,8 +438,11 @@ mod tests {
         for acks in [Acks::Off, Acks::Redisson, Acks::AtLeast(1), Acks::All] {
             let options = options(acks, Duration::from_secs(3600));
             assert!(options.validate().is_ok());
-            assert_eq!(options.acknowledged_within(), options.watchdog / 3);
+            // With the answer of the server, a third of the watchdog.
+            assert_eq!(options.acknowledged_within() + options.command_timeout, options.watchdog / 3);
         }
+        let short = Options { watchdog: 3 * second, command_timeout: second, ..options(Acks::All, second) };
+        assert_eq!(short.acknowledged_within(), second / 2, "a little is left in any case");
         assert_eq!(Options::default().acknowledged_within(), second);
     }
 

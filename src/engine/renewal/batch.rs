@@ -67,6 +67,10 @@ async fn batch(engine: &Arc<Engine>, placed: &[Placed], undeclared: Option<Arc<U
         // either side.
         return singly(engine, placed.chunks(1)).await;
     }
+    failed(placed, &error)
+}
+
+fn failed(placed: &[Placed], error: &Error) -> Round {
     tracing::debug!(locks = placed.len(), %error, "a renewal failed");
     Round { failed: placed.len(), ..Round::default() }
 }
@@ -161,12 +165,10 @@ async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, E
 
 /// Asks for those anew that were found beside others that are gone: these are told of at once, and the answer says no more than that.
 async fn ask_again(engine: &Arc<Engine>, again: &[Placed]) -> Round {
-    let failed = Round { failed: again.len(), ..Round::default() };
     if again.is_empty() {
-        return failed;
+        return Round::default();
     }
-    let outcome = Box::pin(of_one_slot(engine, again)).await;
-    outcome.inspect_err(|error| tracing::debug!(locks = again.len(), %error, "a renewal failed")).unwrap_or(failed)
+    Box::pin(of_one_slot(engine, again)).await.unwrap_or_else(|error| failed(again, &error))
 }
 
 /// A hold has moved while it was asked for: it is asked for where it is now, at once.
