@@ -137,7 +137,11 @@ async fn others_wait_for_no_replica() {
     servers.node(1).stop();
     let lock = strict.lock(Flavour::Reentrant, "theirs");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    tokio::time::sleep(ms(50)).await;
+    bed::eventually("a WAIT is under way", secs(5), async || {
+        let clients: String = servers.node(0).admin().cmd(&["INFO", "clients"]).await;
+        clients.contains("blocked_clients:1\r")
+    })
+    .await;
     let began = Instant::now();
     for _ in 0..100 {
         strict.reentrant("mine").state().await.unwrap();

@@ -56,7 +56,13 @@ async fn behind_acknowledgements_nobody_is_inside_with_another_when_primaries_st
 async fn failovers(how: How, acks: Acks) -> Outcome {
     let _turn = TURN.lock().await;
     let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
-    run(&Slots { cluster, how }, Rules::of(acks), rounds(3), &format!("cluster, {how:?}")).await
+    run(
+        &Slots { cluster, how },
+        Rules::of(acks),
+        rounds(if acks == Acks::Redisson { 3 } else { 2 }),
+        &format!("cluster, {how:?}"),
+    )
+    .await
 }
 
 impl Scene for Slots {

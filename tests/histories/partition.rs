@@ -28,7 +28,7 @@ struct Split {
 async fn behind_acknowledgements_nobody_is_inside_with_another_when_the_primary_is_cut_off_and_lives_on() {
     let _turn = TURN.lock().await;
     let rules = Rules::of(Acks::AtLeast(1)).watchdog(LEASE);
-    run(&Split::start().await, rules, rounds(2), "sentinels, cut off").await;
+    run(&Split::start().await, rules, rounds(1), "sentinels, cut off").await;
 }
 
 /// The control: without acknowledgements this partition lets many in beside others, so the checks would see it.

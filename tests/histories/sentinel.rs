@@ -59,7 +59,7 @@ async fn failovers(how: How, acks: Acks) {
     // With an acknowledgement by one of two replicas, the other one may be behind.
     let behind = if matches!(rules.acks, Acks::AtLeast(_)) { 1 } else { 2 };
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
-    run(&Set { bed, how, behind }, rules, rounds(2), &format!("sentinels, {how:?}")).await;
+    run(&Set { bed, how, behind }, rules, rounds(1), &format!("sentinels, {how:?}")).await;
 }
 
 impl Scene for Set {
