@@ -299,7 +299,7 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
     }
 }
 
-/// With a primary and two replicas, each side by its own default.
+/// With a primary and two replicas, each side by its own default, which waits for replicas: `cargo test --release`.
 pub async fn sentinel_locks_a_second_are_no_fewer_than_redissons(version: &str) {
     let _alone = alone().await;
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
@@ -318,7 +318,8 @@ pub async fn sentinel_locks_a_second_are_no_fewer_than_redissons(version: &str) 
             );
             all.push(pairs);
         }
-        assert!(all[0] >= 0.9 * all[1], "{tasks} tasks: {all:?}");
+        // Not optimised, our code is compared with Java's that is.
+        assert!(cfg!(debug_assertions) || all[0] >= 0.9 * all[1], "{tasks} tasks: {all:?}");
     }
     replied(java.call(json!({"op": "ping"}))).await;
     ours.shutdown(Duration::from_secs(10)).await.expect("a shutdown in time");

@@ -205,7 +205,11 @@ async fn us_to_java(shared: &Shared, held: Kind, waits: Kind) -> Times {
     let admin = shared.admin().await;
     // The server knows the scripts from here on, so that each question is one command.
     assert!(shared.is_free_for_us(held, &name).await && shared.is_free_for_java(waits, &name).await);
-    for _ in 0..ROUNDS {
+    // A waiter of Java's that goes to sleep just then is not woken by anybody: it is tried again, a few times more.
+    for round in 0..4 * ROUNDS {
+        if round >= ROUNDS && times.count() * 3 >= ROUNDS * 2 {
+            break;
+        }
         let guard = shared.ours.lock(flavour(held), &name).lock_leased(LEASE).await.expect("a free lock");
         let before = admin.calls("evalsha").await;
         let mut waiter = java.start_lock();
