@@ -143,7 +143,7 @@ impl Acknowledgement {
             // Others do without meanwhile, as before.
             self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
         }
-        match connected(transport).await {
+        match online(transport).await {
             Ok(connected) => {
                 self.note(connected, now);
                 Ok(connected > 0)
@@ -208,7 +208,7 @@ impl Acknowledgement {
             return Ok(());
         }
         if self.rule.acks == Acks::Redisson {
-            match connected(transport).await {
+            match online(transport).await {
                 Ok(0) => {
                     self.note(0, now);
                     return Ok(());
@@ -293,14 +293,25 @@ fn is_unsupported(error: &str) -> bool {
             .any(|text| error.contains(text))
 }
 
-/// How many replicas are connected to a server, as Redisson counts them: those that are being brought up to date included.
+/// How many replicas are connected to a server, those that are being brought up to date included.
 async fn connected(transport: &dyn Transport) -> Result<usize, Fault> {
-    let words = vec![Arg::Text(Bytes::from_static(b"replication"))];
-    let reply = transport.run(Call { script: &INFO, keys: 0, words }).await?;
-    let Reply::Text(text) = reply else { return Ok(0) };
-    let text = String::from_utf8_lossy(&text);
+    let text = replication(transport).await?;
     let count = text.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
     Ok(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
+}
+
+/// How many of them are up to date: others can acknowledge nothing, and by Redisson's rule are not waited for.
+async fn online(transport: &dyn Transport) -> Result<usize, Fault> {
+    let text = replication(transport).await?;
+    let is_online = |line: &&str| line.starts_with("slave") && line.contains("state=online");
+    Ok(text.lines().filter(is_online).count())
+}
+
+async fn replication(transport: &dyn Transport) -> Result<String, Fault> {
+    let words = vec![Arg::Text(Bytes::from_static(b"replication"))];
+    let reply = transport.run(Call { script: &INFO, keys: 0, words }).await?;
+    let Reply::Text(text) = reply else { return Ok(String::new()) };
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

@@ -292,7 +292,12 @@ impl Primary {
             }
         };
         let Some(member) = known else { return false };
-        match within(PROVES_WITHIN, member.run(&*self.world, role())).await {
+        let limit = match how {
+            Known::Told(_) => PROVES_WITHIN,
+            // It is asked again with the next look, and nobody else in between.
+            Known::Found => PROVES_WITHIN / 10,
+        };
+        match within(limit, member.run(&*self.world, role())).await {
             Some(Ok(reply)) if Role::of(&reply).is_primary() && !self.is_closed() => {}
             Some(Err(fault)) if !self.is_closed() && fault.kind != FaultKind::Refused => {
                 tracing::debug!(%address, error = fault.message, "a server of the set does not say what part it has");

@@ -1,7 +1,7 @@
 //! Servers of which somebody makes another one the primary.
 
 use distlock::{Acquire, Flavour, Guard};
-use distlock_support::{Proxy, Replicas, ReplicasOptions};
+use distlock_support::{Proxy, Replicas, ReplicasOptions, undisturbed};
 use tokio::time::Instant;
 
 use crate::{TURN, client, end, lock, ms, secs};
@@ -13,12 +13,19 @@ const FIRST: u64 = 1_200;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_lock_is_had_soon_after_a_promotion() {
     let _turn = TURN.lock().await;
+    undisturbed(async || promotions().await).await;
+}
+
+async fn promotions() {
     let servers = Replicas::start(ReplicasOptions::default()).await;
     let one = bed::builder(&servers.url()).command_timeout(secs(1)).connect().await.unwrap();
     let kept = lock(&one, Flavour::Reentrant, "kept").lock().await.unwrap();
     for (round, how) in ["killed", "stopped", "demoted"].into_iter().enumerate() {
         servers.synced().await;
         let (old, new) = (servers.primary(), (servers.primary() + 1) % 3);
+        // One of the two has acknowledged it, and this is perhaps the other one.
+        bed::eventually("it knows of the hold", secs(20), async || servers.node(new).admin().exists("kept").await)
+            .await;
         match how {
             "killed" => servers.node(old).kill(),
             "stopped" => servers.node(old).stop(),
