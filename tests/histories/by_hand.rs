@@ -24,6 +24,13 @@ async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_
     let leader = servers.node(1).addr();
     let (host, port) = (leader.ip().to_string(), leader.port().to_string());
     servers.node(2).admin().cmd::<()>(&["REPLICAOF", &host, &port]).await;
+    // Before that it would not acknowledge in time, and the number be left out.
+    bed::eventually("it follows the new one", secs(20), async || {
+        let told: String = servers.node(2).admin().cmd(&["INFO", "replication"]).await;
+        let here: String = servers.node(1).admin().cmd(&["INFO", "replication"]).await;
+        told.contains("master_link_status:up") && here.contains("state=online")
+    })
+    .await;
     let other = client(1, Acks::AtLeast(1)).await;
     let second = other.fenced("name").lock().await.unwrap();
     assert!(first.is_held() && second.is_held());
