@@ -158,7 +158,10 @@ impl<'a> Attempts<'a> {
                     request.ran_out.store(earlier.is_none(), Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }
-                self.pause_for = if placement() == asked_at {
+                self.pause_for = if matches!(error, Error::Replicas { .. }) {
+                    // It is undone by then, and whoever else waits has had its chance.
+                    request.engine.pause(self.patience.failures().max(1))
+                } else if placement() == asked_at {
                     request.engine.pause(self.patience.failures())
                 } else {
                     // It was asked of a server that has lost the name meanwhile: the other one is there.
@@ -168,16 +171,6 @@ impl<'a> Attempts<'a> {
                 let enough = if error.is_too_late() { self.patience.came_late(now) } else { self.patience.failed(now) };
                 if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
                     return Err(error);
-                }
-                if spent && matches!(error, Error::Replicas { .. }) {
-                    // It is undone by then, and whoever else waits has had its chance. The news of the undoing does not cut it short.
-                    let pause = request.engine.pause(self.patience.failures().max(1));
-                    let mut closing = request.engine.closing();
-                    tokio::select! {
-                        () = tokio::time::sleep(request.deadline.at_most(pause)) => {}
-                        _ = closing.wait_for(|closing| *closing) => {}
-                    }
-                    self.pause_for = Duration::from_millis(1);
                 }
                 self.failed = Some(error);
             }
@@ -192,9 +185,14 @@ impl<'a> Attempts<'a> {
         self.request.protocol.nature().shared.then(left)
     }
 
+    /// What cuts a wait short in which nothing is asked.
+    pub(super) const fn news(&self) -> News {
+        if self.is_failing() { News::Connection } else { News::Announced }
+    }
+
     /// How to wait for the next attempt.
-    pub(super) fn pause(&self) -> Pause {
-        let news = if self.is_failing() { News::Connection } else { News::Announced };
+    pub(super) const fn pause(&self) -> Pause {
+        let news = if matches!(self.failed, Some(Error::Replicas { .. })) { News::Undone } else { self.news() };
         Pause { most: self.pause_for, news }
     }
 
@@ -226,7 +224,7 @@ impl<'a> Attempts<'a> {
         [self.doubt.take(), self.mark.take(), entry].into_iter().flatten().for_each(Undo::disarm);
     }
 
-    pub(super) fn is_failing(&self) -> bool {
+    pub(super) const fn is_failing(&self) -> bool {
         self.failed.is_some()
     }
 

@@ -66,7 +66,7 @@ impl LockWait<'_> {
     /// The pause; where nobody will announce that the lock is free, one that grows.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
-        let unannounced = !self.attempts.announced && pause.news != News::Connection;
+        let unannounced = !self.attempts.announced && !pause.news.is_of_failure();
         let Some(backoff) = request.protocol.backoff().filter(|_| unannounced) else { return pause };
         let looks = self.looks;
         self.looks = looks.saturating_add(1);
@@ -109,7 +109,7 @@ impl Awaited for LockWait<'_> {
         // What this process hands over is not announced: a message means that somebody else changed something.
         let engine = &self.request.engine;
         let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
-        let pause = Pause { most: left.min(engine.options.poll_cap), ..self.attempts.pause() };
+        let pause = Pause { most: left.min(engine.options.poll_cap), news: self.attempts.news() };
         Some(self.backed_off(pause))
     }
 

@@ -9,7 +9,7 @@ use crate::engine::hold::{Grant, valid_until};
 use crate::engine::ledger::Entry as _;
 use crate::engine::protocol::Queueing;
 use crate::engine::registry::{HeldAs, Waiter};
-use crate::engine::wait::{self, Asked, Awaited, Beside, News, Patience, Pause, Waited};
+use crate::engine::wait::{self, Asked, Awaited, Beside, Patience, Pause, Waited};
 use crate::error::Result;
 
 /// The turn in a queue in Redis, as what somebody waits for.
@@ -111,7 +111,7 @@ impl Awaited for QueueWait<'_> {
             // in.
             return (self.attempts.is_queued() && !waiter.is_listening()).then_some(pause);
         }
-        let confirmed = steady && !woken && pause.news != News::Connection && self.is_confirmed();
+        let confirmed = steady && !woken && !pause.news.is_of_failure() && self.is_confirmed();
         confirmed.then_some(pause)
     }
 

@@ -27,7 +27,7 @@ pub(crate) enum Until {
     Way,
     /// A message, or a lock handed over.
     Message,
-    /// A lock handed over; messages are let pass.
+    /// A lock handed over, or the end of the client; messages are let pass.
     Handed,
 }
 
@@ -118,7 +118,7 @@ impl Waiter {
                         Until::Change => state.changed || state.woken,
                         Until::Message => state.woken,
                         Until::Way => state.changed,
-                        Until::Handed => false,
+                        Until::Handed => *self.registry.closing.borrow(),
                     };
                     if come || state.handed.is_some() {
                         return;

@@ -30,6 +30,8 @@ pub(super) enum Fate {
     Slow(Duration),
     /// The reply takes so long.
     Late(Duration),
+    /// The server carries it out, and no replica has it.
+    Unacknowledged,
     /// The server refuses it.
     Refused(&'static str),
     /// The server does nothing and gives this reply.

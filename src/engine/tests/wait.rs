@@ -50,6 +50,34 @@ async fn a_wait_behind_another_task_ends_in_time_and_without_a_word_to_the_serve
     done(client, &fake).await;
 }
 
+/// A lock that too few replicas know of is given back at once, and asked for again after a pause, which the message of that release does not
+/// cut short.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
+    let (client, fake) = client(|_| ());
+    fake.next("acquire", Fate::Unacknowledged);
+    let began = Instant::now();
+    let waits = waiter(&client.reentrant("x"));
+    advance(ms(20)).await;
+    settle().await;
+    assert_eq!((fake.sent("acquire").len(), fake.sent("release").len()), (1, 1));
+    fake.publish("x");
+    let guard = waits.await.unwrap();
+    assert!((secs(1)..=ms(2_100)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    // With the server's time, which the client learns by the second.
+    assert_eq!(fake.sent("acquire").len(), 3);
+    guard.unlock().await.unwrap();
+    // The end of the client does.
+    fake.next("acquire", Fate::Unacknowledged);
+    let lock = client.reentrant("y");
+    let waits = tokio::spawn(async move { lock.lock().await });
+    advance(ms(20)).await;
+    settle().await;
+    client.shutdown(secs(1)).await.unwrap();
+    let outcome = timeout(ms(10), waits).await.expect("it sleeps").unwrap();
+    assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_told_when_the_client_closes_and_asks_no_more() {
     let (client, fake) = client(|_| ());

@@ -52,6 +52,15 @@ pub(crate) enum News {
     Never,
     /// The last attempt failed: the word that a connection is back.
     Connection,
+    /// The last attempt was granted, and is undone: no message. The one that tells of the undoing would have it asked for again at once.
+    Undone,
+}
+
+impl News {
+    /// True behind an attempt that failed.
+    pub(crate) const fn is_of_failure(self) -> bool {
+        matches!(self, Self::Connection | Self::Undone)
+    }
 }
 
 /// What asking beside somebody who has the turn brought.
@@ -164,7 +173,8 @@ async fn contend<A: Awaited>(
             }
             pause.most = due.since(engine.now());
         }
-        woken = waiter.park(deadline.at_most(pause.most), Until::Message).await == Parked::Woken;
+        let until = if pause.news == News::Undone { Until::Handed } else { Until::Message };
+        woken = waiter.park(deadline.at_most(pause.most), until).await == Parked::Woken;
         if woken && !pace.allows(engine.now()) {
             if let Some(output) = awaited.received(waiter) {
                 return Ok(Waited::Done(output));

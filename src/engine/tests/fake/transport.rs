@@ -101,6 +101,12 @@ impl Fake {
         let lost = || Fault::new(FaultKind::Lost, "connection lost");
         let (before, after) = match fate {
             None => (HOP, HOP),
+            Some(Fate::Unacknowledged) => {
+                sleep(HOP).await;
+                let _ = self.carry_out(&call);
+                sleep(HOP).await;
+                return Err(Fault::new(FaultKind::Unacknowledged { got: 0, wanted: 1 }, "WAIT"));
+            }
             Some(Fate::NotSent) => return Err(Fault::new(FaultKind::NotSent, "no connection")),
             Some(Fate::Lost(carried_out)) => {
                 sleep(HOP).await;
