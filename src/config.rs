@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
+mod backoff;
 mod credentials;
 mod tls;
 
+pub use backoff::Backoff;
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;
 pub use tls::Tls;
@@ -15,6 +17,9 @@ pub(crate) use tls::{BUILT_IN, not_built_in};
 
 /// The longest lease that is sent: ten years. Redis itself overflows at some 292 million.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
+const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// The shortest lease of which anything is left to hold: 1 % and 2 ms of it are taken off for drift.
 const SHORTEST_LEASE: Duration = Duration::from_millis(3);
@@ -197,6 +202,11 @@ impl Options {
         self.ack_timeout.min(third.saturating_sub(self.command_timeout).max(third / 2))
     }
 
+    /// For how long what was sent may go without the kernel's acknowledgement.
+    pub(crate) fn user_timeout(&self) -> Duration {
+        (self.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE)
+    }
+
     /// How often the places of waiters are refreshed.
     pub(crate) fn beat(&self) -> Duration {
         (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
@@ -315,62 +325,6 @@ impl Options {
     }
 }
 
-/// How those who wait for a spin lock, or behind another library's holder of a plain one, sleep between two looks. A random part of up to a half is taken off every pause, so
-/// that those who began together do not go on together.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Backoff {
-    first: Duration,
-    times: f64,
-    most: Duration,
-}
-
-impl Backoff {
-    /// Pauses that grow from `first` to `most`, each `times` as long as the one before.
-    ///
-    /// *Errors*: [`Error::Config`] when a pause is shorter than 100 µs or longer than a day, the last shorter than the
-    /// first, or `times` below 1.
-    pub fn exponential(first: Duration, times: f64, most: Duration) -> Result<Self> {
-        if first < Duration::from_micros(100)
-            || most < first
-            || most > Duration::from_secs(86_400)
-            || times.is_nan()
-            || times < 1.0
-        {
-            return Err(Error::config(format!(
-                "a back-off from {first:?} to {most:?} by {times} cannot be: at least 100 µs, not below that, up to a day, \
-                 by a factor of at least 1"
-            )));
-        }
-        Ok(Self { first, times, most })
-    }
-
-    /// As [`exponential`](Self::exponential), of pauses that can be.
-    pub(crate) const fn of(first: Duration, times: f64, most: Duration) -> Self {
-        Self { first, times, most }
-    }
-
-    /// Pauses of one length.
-    ///
-    /// *Errors*: [`Error::Config`] when it is shorter than 100 µs or longer than a day.
-    pub fn constant(pause: Duration) -> Result<Self> {
-        Self::exponential(pause, 1.0, pause)
-    }
-
-    /// The pause after so many looks. `random`: from 0 to 1.
-    pub(crate) fn pause(self, looks: u32, random: f64) -> Duration {
-        let full = self.first.as_secs_f64() * self.times.powi(i32::try_from(looks).unwrap_or(i32::MAX));
-        let full = full.min(self.most.as_secs_f64());
-        Duration::from_secs_f64(full * (1.0 - random / 2.0))
-    }
-}
-
-impl Default for Backoff {
-    /// Redisson's: from 1 ms to 128 ms, doubled each time.
-    fn default() -> Self {
-        Self { first: Duration::from_millis(1), times: 2.0, most: Duration::from_millis(128) }
-    }
-}
-
 /// Text that never shows in `Debug`, errors or logs.
 #[derive(Clone, Default)]
 pub(crate) struct Secret(pub(crate) String);
@@ -454,32 +408,6 @@ mod tests {
         // Redisson issue 2269: a watchdog of 30 ms.
         let options = Options { watchdog: Duration::from_millis(30), ..Options::default() };
         assert!(options.validate().is_err());
-    }
-
-    #[test]
-    fn pauses_grow_up_to_the_longest_and_are_never_all_alike() {
-        let ms = Duration::from_millis;
-        let backoff = Backoff::exponential(ms(10), 3.0, ms(100)).unwrap();
-        // Redisson's testExponentialBackoff: 10, 30, 90, 100, 100.
-        let full: Vec<_> = (0..5).map(|looks| backoff.pause(looks, 0.0)).collect();
-        assert_eq!(full, [10, 30, 90, 100, 100].map(ms));
-        assert_eq!(backoff.pause(u32::MAX, 0.0), ms(100));
-        assert_eq!(backoff.pause(0, 1.0), ms(5));
-        let constant = Backoff::constant(ms(30)).unwrap();
-        assert_eq!(
-            [constant.pause(0, 0.0), constant.pause(9, 0.0), constant.pause(9, 0.5)],
-            [ms(30), ms(30), ms(30) * 3 / 4]
-        );
-        assert_eq!(Backoff::default().pause(20, 0.0), ms(128));
-        for odd in [
-            Backoff::constant(Duration::ZERO),
-            Backoff::constant(Duration::MAX),
-            Backoff::exponential(ms(2), 2.0, ms(1)),
-            Backoff::exponential(ms(1), 0.5, ms(2)),
-            Backoff::exponential(ms(1), f64::NAN, ms(2)),
-        ] {
-            assert!(matches!(odd, Err(Error::Config { .. })), "{odd:?}");
-        }
     }
 
     #[test]

@@ -200,9 +200,10 @@ impl Builder {
         }
         let reaper = Reaper::start();
         let settings = Settings::new(url.seeds, &options, &reaper);
-        let primary = match url.kind {
-            Kind::Sentinel { name } => Primary::by_sentinels(settings, connector, Arc::clone(&world), name).await?,
-            Kind::Replicated | Kind::Cluster => Primary::of_replicated(settings, connector, Arc::clone(&world)).await?,
+        let primary = if let Kind::Sentinel { name } = url.kind {
+            Primary::by_sentinels(settings, connector, Arc::clone(&world), name).await?
+        } else {
+            Primary::of_replicated(settings, connector, Arc::clone(&world)).await?
         };
         let topology = Topology::primary(primary, world);
         Ok(Client(Handle::new(Engine::start_over(id, topology, options, reaper))))

@@ -3,15 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-
+use super::role::{Replication, replication};
 use crate::config::{Acks, Options};
 use crate::error::{Error, Result};
 use crate::transport::script::Script;
-use crate::transport::{Acknowledge, Arg, Call, Fault, FaultKind, Reply, Transport};
+use crate::transport::{Acknowledge, Arg, Call, Fault, FaultKind, Transport};
 use crate::world::Moment;
 
-static INFO: Script = Script::bare("acks/info", "INFO");
 static WAIT: Script = Script::bare("acks/wait", "WAIT");
 
 /// For so long a server without replicas is not asked for their acknowledgement, by Redisson's rule; and so old is what is known of how
@@ -143,10 +141,11 @@ impl Acknowledgement {
             // Others do without meanwhile, as before.
             self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
         }
-        match online(transport).await {
-            Ok(connected) => {
-                self.note(connected, now);
-                Ok(connected > 0)
+        match told(transport).await {
+            // Others can acknowledge nothing yet.
+            Ok(Replication { online, .. }) => {
+                self.note(online, now);
+                Ok(online > 0)
             }
             // It may not be asked for its replicas: nobody knows of any.
             Err(fault) if fault.kind == FaultKind::Refused => {
@@ -169,7 +168,7 @@ impl Acknowledgement {
     async fn all(&self, transport: &dyn Transport, now: Moment) -> Result<usize, Fault> {
         let asked = self.asked.load(Ordering::Relaxed);
         if asked == 0 || now.since(Moment::from_nanos(asked)) >= KNOWN_FOR {
-            let connected = connected(transport).await?;
+            let connected = told(transport).await?.connected;
             if self.rule.is_told {
                 self.connected.store(connected, Ordering::Relaxed);
             } else {
@@ -208,8 +207,8 @@ impl Acknowledgement {
             return Ok(());
         }
         if self.rule.acks == Acks::Redisson {
-            match online(transport).await {
-                Ok(0) => {
+            match told(transport).await {
+                Ok(Replication { online: 0, .. }) => {
                     self.note(0, now);
                     return Ok(());
                 }
@@ -250,7 +249,7 @@ impl Acknowledgement {
             _ => {}
         }
         match self.rule.acks {
-            Acks::All => match connected(transport).await {
+            Acks::All => match told(transport).await {
                 Err(fault) if fault.kind == FaultKind::Refused => Err(cannot(transport, &fault.message)),
                 _ => Ok(()),
             },
@@ -293,25 +292,9 @@ fn is_unsupported(error: &str) -> bool {
             .any(|text| error.contains(text))
 }
 
-/// How many replicas are connected to a server, those that are being brought up to date included.
-async fn connected(transport: &dyn Transport) -> Result<usize, Fault> {
-    let text = replication(transport).await?;
-    let count = text.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
-    Ok(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
-}
-
-/// How many of them are up to date: others can acknowledge nothing, and by Redisson's rule are not waited for.
-async fn online(transport: &dyn Transport) -> Result<usize, Fault> {
-    let text = replication(transport).await?;
-    let is_online = |line: &&str| line.starts_with("slave") && line.contains("state=online");
-    Ok(text.lines().filter(is_online).count())
-}
-
-async fn replication(transport: &dyn Transport) -> Result<String, Fault> {
-    let words = vec![Arg::Text(Bytes::from_static(b"replication"))];
-    let reply = transport.run(Call { script: &INFO, keys: 0, words }).await?;
-    let Reply::Text(text) = reply else { return Ok(String::new()) };
-    Ok(String::from_utf8_lossy(&text).into_owned())
+/// What a server says of its replicas.
+async fn told(transport: &dyn Transport) -> Result<Replication, Fault> {
+    transport.run(replication()).await.map(|reply| Replication::of(&reply))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod info;
 mod liveness;
 mod member;
 mod primary;
+mod reason;
 mod redirect;
 mod role;
 mod settings;

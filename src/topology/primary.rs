@@ -7,6 +7,7 @@
 mod channels;
 mod replicated;
 mod sentinel;
+mod taking;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -28,7 +29,7 @@ use super::clock::ServerClock;
 use super::info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use super::member::{Member, MemberId, MemberListener, Subscriber};
 use super::redirect::Redirect;
-use super::role::{History, Role, history, role};
+use super::role::{Replication, Role, replication, role};
 use super::suspicion::Suspicion;
 use super::{Answered, MemberClock, Placement, Settings};
 use crate::error::Result;
@@ -37,14 +38,12 @@ use crate::transport::coalesce::Coalesced;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::{Call, Fault, FaultKind};
 use crate::world::World;
+use taking::{Candidate, Known};
 use watch::ANSWERS_WITHIN;
 use witnesses::Witnesses;
 
 /// Commands that are under way at a server whose place another one has taken have so long to be answered, unless it is silent.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// How long a server may take to connect and to say what part it has.
-const PROVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long it has that has not answered others in time.
 const SILENT_WITHIN: Duration = Duration::from_millis(50);
@@ -77,18 +76,6 @@ pub(crate) struct Primary {
     identity: String,
     kind: TopologyKind,
     closed: AtomicBool,
-}
-
-/// A server that was asked whether it is the primary, and has not said yet.
-type Candidate = Option<(Address, Arc<Member>)>;
-
-/// How it is known that a server is the primary.
-#[derive(Clone, Copy, Debug)]
-enum Known {
-    /// It was told so, by sentinels at this epoch.
-    Told(u64),
-    /// It was found.
-    Found,
 }
 
 /// The server that has the place.
@@ -245,19 +232,6 @@ impl Primary {
         }
     }
 
-    /// A member for the server at an address, which may become the primary. None where it can never be connected to.
-    async fn candidate(&self, address: &Address) -> Option<Arc<Member>> {
-        let connected = connect(&self.settings, &*self.connector, address).await;
-        let transport = connected
-            .inspect_err(|error| tracing::warn!(%address, %error, "a server of the set cannot be connected to"))
-            .ok()?;
-        let id = MemberId::new(self.next.fetch_add(1, Ordering::Relaxed));
-        let member = Member::new(id, transport, self.settings.acks);
-        let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&self.this);
-        member.report_ends(subscriber);
-        Some(member)
-    }
-
     /// What part the primary says it has; None where it does not say in time.
     async fn role_of_current(&self, limit: Duration) -> Option<Role> {
         let member = self.member();
@@ -266,104 +240,19 @@ impl Primary {
     }
 
     /// The history of the primary's writes; None where it does not say.
-    async fn history_of_current(&self) -> Option<History> {
+    async fn replication_of_current(&self) -> Option<Replication> {
         let member = self.member();
         // One that is silent, or of which a connection is broken, has had its time already.
         let limit = if self.is_doubtful() { SILENT_WITHIN } else { ANSWERS_WITHIN };
-        match within(limit, member.run(&*self.world, history())).await? {
-            Ok(reply) => Some(History::of(&reply)),
+        match within(limit, member.run(&*self.world, replication())).await? {
+            Ok(reply) => Some(Replication::of(&reply)),
             // This login may not ask that: what part it has is enough.
             Err(fault) if fault.kind == FaultKind::Refused => {
                 let is_primary = self.role_of_current(limit).await?.is_primary();
-                Some(History { is_primary, ..History::default() })
+                Some(Replication { is_primary, ..Replication::default() })
             }
             Err(_) => None,
         }
-    }
-
-    /// Has the server at an address take the place, if it says that it is a primary. True where it has the place now. `how`: how it is
-    /// known; `asked`: whoever was asked for that last.
-    async fn take_over(&self, address: &Address, how: Known, asked: &mut Candidate) -> bool {
-        let known = match asked.take() {
-            Some((at, member)) if at == *address => Some(member),
-            other => {
-                leave(other);
-                self.candidate(address).await
-            }
-        };
-        let Some(member) = known else { return false };
-        let limit = match how {
-            Known::Told(_) => PROVES_WITHIN,
-            // It is asked again with the next look, and nobody else in between.
-            Known::Found => PROVES_WITHIN / 10,
-        };
-        match within(limit, member.run(&*self.world, role())).await {
-            Some(Ok(reply)) if Role::of(&reply).is_primary() && !self.is_closed() => {}
-            Some(Err(fault)) if !self.is_closed() && fault.kind != FaultKind::Refused => {
-                tracing::debug!(%address, error = fault.message, "a server of the set does not say what part it has");
-                *asked = Some((address.clone(), member));
-                return false;
-            }
-            // It may take longer to connect to, and goes on doing so.
-            None if !self.is_closed() => {
-                *asked = Some((address.clone(), member));
-                return false;
-            }
-            _ => {
-                member.close(FAREWELL).await;
-                return false;
-            }
-        }
-        let (epoch, is_early) = match how {
-            Known::Told(epoch) => (epoch, false),
-            Known::Found => (self.current.read().epoch, true),
-        };
-        let (old, old_address) = {
-            let mut current = self.current.write();
-            {
-                // The one of before will be its replica, if it comes back.
-                let mut replicas = self.replicas.write();
-                replicas.insert(current.address.clone());
-                replicas.remove(address);
-                // By other names, perhaps, where nobody lists them.
-                let seen = current.member.acknowledgement().known();
-                let least = if self.kind == TopologyKind::Replicated { seen } else { 0 };
-                member.acknowledgement().knows_of(replicas.len().max(least));
-            }
-            let generation = current.generation + 1;
-            let new = Current {
-                member: Arc::clone(&member),
-                address: address.clone(),
-                epoch,
-                generation,
-                since: Instant::now(),
-                is_early,
-                is_away: false,
-            };
-            let old = std::mem::replace(&mut *current, new);
-            (old.member, old.address)
-        };
-        if let Some(listener) = self.listener.get() {
-            // Behind the change: whoever is told of a listener after that finds this one.
-            member.listen(Weak::clone(listener));
-        }
-        if self.is_closed() {
-            // It was closed meanwhile, and does not know of this one.
-            member.close(FAREWELL).await;
-        }
-        tracing::info!(from = %old_address, to = %address, "another server is the primary now");
-        let world = Arc::clone(&self.world);
-        // Nobody waits for it; it ends with the runtime.
-        tokio::spawn(async move {
-            old.answers(&*world, FAREWELL).await;
-            old.leave();
-            old.close(FAREWELL).await;
-        });
-        self.suspicion.changed();
-        self.follow(&member);
-        // What is held is confirmed: only the new primary can say that it is not.
-        self.notify(|listener| listener.reconnected(member.id()));
-        true
     }
 
     /// Notes which replicas the primary at this address has, by those who look after it. False where there is another one by now.
@@ -387,13 +276,6 @@ impl Primary {
         }
     }
 
-    /// Nothing is doubted any more: whoever was asked is left.
-    fn leave_candidate(&self) {
-        if let Ok(mut asked) = self.taking.try_lock() {
-            leave(asked.take());
-        }
-    }
-
     /// True when answers of the primary are due and do not come, or its connection is broken.
     fn is_doubtful(&self) -> bool {
         let current = self.current.read();
@@ -412,14 +294,6 @@ impl Primary {
         };
         let others = futures::future::join3(self.sentinels.close(within), self.servers.close(within), asked);
         futures::future::join(self.member().close(within), others).await;
-    }
-}
-
-/// Ends the connections to whoever was asked.
-fn leave(asked: Candidate) {
-    if let Some((_, member)) = asked {
-        // Nobody waits for it; it ends with the runtime.
-        tokio::spawn(async move { member.close(FAREWELL).await });
     }
 }
 

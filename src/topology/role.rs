@@ -3,6 +3,8 @@
 use bytes::Bytes;
 
 use super::address::Address;
+use super::reason::untold;
+use crate::error::Error;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
@@ -14,8 +16,8 @@ static ROLE: Script = Script::bare("topology/role", "ROLE");
 pub(super) enum Role {
     /// It takes writes.
     Primary {
-        /// The replicas that are connected.
-        replicas: Vec<Address>,
+        /// How many replicas are connected.
+        replicas: usize,
     },
     /// It repeats those of a primary.
     Replica,
@@ -23,37 +25,45 @@ pub(super) enum Role {
     Other,
 }
 
-/// Asks a server for its history of writes.
+/// Asks a server for its history of writes, and for its replicas.
 static INFO: Script = Script::bare("topology/replication", "INFO");
 
-/// The history of a server's writes.
+/// The history of a server's writes, and who repeats them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct History {
+pub(super) struct Replication {
     pub(super) is_primary: bool,
+    /// How many replicas are connected, those that are being brought up to date included.
+    pub(super) connected: usize,
+    /// How many of them are up to date.
+    pub(super) online: usize,
     /// Its id: of a replica that of its primary. It begins anew with a server that has lost its writes, and with one that is promoted.
     pub(super) id: String,
     /// That which it has gone on from when it was promoted.
     pub(super) before: String,
 }
 
-pub(super) fn history() -> Call {
+pub(super) fn replication() -> Call {
     let words = vec![Arg::Text(Bytes::from_static(b"replication"))];
     Call { script: &INFO, keys: 0, words }
 }
 
-impl History {
+impl Replication {
     /// Reads the reply to `INFO replication`.
     pub(super) fn of(reply: &Reply) -> Self {
-        let mut history = Self::default();
+        let mut told = Self::default();
         for line in text(reply).unwrap_or_default().lines() {
             match line.split_once(':') {
-                Some(("role", role)) => history.is_primary = role == "master",
-                Some(("master_replid", id)) => id.clone_into(&mut history.id),
-                Some(("master_replid2", id)) => id.clone_into(&mut history.before),
+                Some(("role", role)) => told.is_primary = role == "master",
+                Some(("master_replid", id)) => id.clone_into(&mut told.id),
+                Some(("master_replid2", id)) => id.clone_into(&mut told.before),
+                Some(("connected_slaves", count)) => told.connected = count.trim().parse().unwrap_or(0),
+                Some((field, replica)) if field.starts_with("slave") => {
+                    told.online += usize::from(replica.split(',').any(|part| part == "state=online"));
+                }
                 _ => {}
             }
         }
-        history
+        told
     }
 
     /// True for a primary that was a replica of the one with this history, and goes on from there.
@@ -72,10 +82,7 @@ impl Role {
         let Reply::List(parts) = reply else { return Self::Other };
         match parts.first().and_then(text) {
             Some("master") => {
-                let replicas = match parts.get(2) {
-                    Some(Reply::List(replicas)) => replicas.iter().filter_map(address).collect(),
-                    _ => Vec::new(),
-                };
+                let replicas = if let Some(Reply::List(replicas)) = parts.get(2) { replicas.len() } else { 0 };
                 Self::Primary { replicas }
             }
             Some("slave") => Self::Replica,
@@ -86,6 +93,11 @@ impl Role {
     pub(super) const fn is_primary(&self) -> bool {
         matches!(self, Self::Primary { .. })
     }
+}
+
+/// What it means that a server does not say what part it has.
+pub(super) fn role_untold(address: &Address, why: &str) -> Error {
+    untold(address, "whether it is the primary", "ROLE", why)
 }
 
 pub(super) fn text(reply: &Reply) -> Option<&str> {
@@ -103,12 +115,6 @@ pub(super) fn number(reply: &Reply) -> Option<i64> {
     }
 }
 
-fn address(replica: &Reply) -> Option<Address> {
-    let Reply::List(parts) = replica else { return None };
-    let port = parts.get(1).and_then(number).and_then(|port| u16::try_from(port).ok())?;
-    Address::new(parts.first().and_then(text)?, port)
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -123,26 +129,25 @@ mod tests {
     fn parts_as_servers_tell_them() {
         let replica = Reply::List(vec![word("10.0.0.2"), word("6379"), word("3129659")]);
         let primary = Reply::List(vec![word("master"), Reply::Int(3_129_659), Reply::List(vec![replica])]);
-        let at = Address::new("10.0.0.2", 6379).unwrap();
-        assert_eq!(Role::of(&primary), Role::Primary { replicas: vec![at] });
+        assert_eq!(Role::of(&primary), Role::Primary { replicas: 1 });
         let words = [word("slave"), word("10.0.0.1"), Reply::Int(6379), word("connect"), Reply::Int(-1)];
         assert_eq!(Role::of(&Reply::List(words.into())), Role::Replica);
         for odd in [Reply::Nil, Reply::List(vec![]), Reply::List(vec![word("sentinel"), Reply::List(vec![])])] {
             assert_eq!(Role::of(&odd), Role::Other, "{odd:?}");
         }
         let strange = Reply::List(vec![word("master"), word("x"), Reply::List(vec![Reply::Nil, word("a")])]);
-        assert_eq!(Role::of(&strange), Role::Primary { replicas: vec![] });
+        assert_eq!(Role::of(&strange), Role::Primary { replicas: 2 });
     }
 
     #[test]
     fn a_replica_that_was_promoted_goes_on_from_its_primary() {
-        let of = |text: &'static str| History::of(&word(text));
+        let of = |text: &'static str| Replication::of(&word(text));
         let promoted = of("# Replication\r\nrole:master\r\nmaster_replid:new\r\nmaster_replid2:old\r\nx:y\r\n");
         assert!(promoted.goes_on_from("old") && !promoted.goes_on_from("new") && !promoted.goes_on_from(""));
         assert!(!of("role:slave\r\nmaster_replid:old\r\nmaster_replid2:old").goes_on_from("old"));
         // One that has lost all that it had; and what tells nothing.
         assert!(!of("role:master\r\nmaster_replid:new\r\nmaster_replid2:0000").goes_on_from("old"));
-        assert_eq!(History::of(&Reply::Nil), History::default());
-        assert!(!History::of(&word("role:master")).goes_on_from(""));
+        assert_eq!(Replication::of(&Reply::Nil), Replication::default());
+        assert!(!Replication::of(&word("role:master")).goes_on_from(""));
     }
 }

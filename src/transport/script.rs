@@ -55,18 +55,9 @@ impl Script {
 
     /// As `new`, for a script that is step `number` of `many`.
     pub(crate) const fn step(name: &'static str, source: &'static str, many: &'static Self, number: i64) -> Self {
-        Self {
-            name,
-            source,
-            command: None,
-            many: Some((many, number)),
-            work: 1,
-            reaches_beyond: false,
-            announces: false,
-            gains: None,
-            at_once: None,
-            sha: OnceLock::new(),
-        }
+        let mut script = Self::new(name, source);
+        script.many = Some((many, number));
+        script
     }
 
     /// As `step`, for a script that does what `command` does with its keys and arguments.
@@ -77,34 +68,16 @@ impl Script {
         many: &'static Self,
         number: i64,
     ) -> Self {
-        Self {
-            name,
-            source,
-            command: Some(command),
-            many: Some((many, number)),
-            work: 1,
-            reaches_beyond: false,
-            announces: false,
-            gains: None,
-            at_once: None,
-            sha: OnceLock::new(),
-        }
+        let mut script = Self::step(name, source, many, number);
+        script.command = Some(command);
+        script
     }
 
     /// No script, but a command alone, for which a transport has to know commands.
     pub(crate) const fn bare(name: &'static str, command: &'static str) -> Self {
-        Self {
-            name,
-            source: "",
-            command: Some(command),
-            many: None,
-            work: 1,
-            reaches_beyond: false,
-            announces: false,
-            gains: None,
-            at_once: None,
-            sha: OnceLock::new(),
-        }
+        let mut script = Self::new(name, "");
+        script.command = Some(command);
+        script
     }
 
     /// The same script, which touches keys that it does not declare.

@@ -1,5 +1,6 @@
 //! In a cluster, whose map tells of replicas; there Redisson's rule is the default.
 
+use bed::connections;
 use distlock::{Acks, Client, Error, Flavour};
 use distlock_support::{Admin, Cluster, ClusterOptions, Node};
 
@@ -150,16 +151,6 @@ async fn renewals_over_slots_are_acknowledged() {
         guard.unlock().await.unwrap();
     }
     end(strict).await;
-}
-
-/// How many connections the nodes have that are no administrator's, no replica's and no other node's.
-async fn connections(cluster: &Cluster) -> usize {
-    let mut all = 0;
-    for node in cluster.nodes() {
-        let others = node.admin().others().await;
-        all += others.iter().filter(|client| !client.flags.contains(['S', 'M'])).count();
-    }
-    all
 }
 
 /// Two connections to each primary, and three for acknowledgement at the most; and none to those that were.

@@ -11,20 +11,9 @@ mod replicas;
 
 use std::time::{Duration, Instant};
 
+use bed::{FLAVOURS, ms, secs};
 use distlock::{Acks, Builder, Client, Error, Flavour};
 use distlock_support::{Replicas, ReplicasOptions};
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-const fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
-
-/// Every flavour that is one lock.
-const FLAVOURS: [Flavour; 7] =
-    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
 /// For what is measured, and wants the machine for itself.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -11,18 +11,11 @@ mod run;
 mod sentinel;
 mod worker;
 
+use bed::{ms, secs};
 use std::time::Duration;
 
 /// The processes want the machine for themselves.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-const fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
 
 /// How a primary loses its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

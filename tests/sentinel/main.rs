@@ -9,23 +9,12 @@ mod watching;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bed::{FLAVOURS, end, ms, secs};
 use distlock::{Client, DistLock, Flavour};
 use distlock_support::{Member, Replicas, Sentinels, SentinelsOptions};
 
 /// For what is measured, and wants the machine for itself.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-const fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
-
-/// Every flavour that is one lock.
-const FLAVOURS: [Flavour; 7] =
-    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
 async fn sentinels() -> Sentinels {
     Sentinels::start(SentinelsOptions::default()).await
@@ -33,11 +22,6 @@ async fn sentinels() -> Sentinels {
 
 async fn client(url: &str) -> Client {
     bed::builder(url).connect().await.expect("the primary is there")
-}
-
-async fn end(client: Client) {
-    bed::idle(&client).await;
-    client.shutdown(secs(10)).await.expect("nothing keeps it");
 }
 
 fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {

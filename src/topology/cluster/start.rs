@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::topology::AckRule;
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId};
+use crate::topology::reason::{Reason, away, untold};
 use crate::topology::slots::view::SlotView;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
@@ -125,19 +126,14 @@ fn refused(address: &Address, why: &str) -> Error {
     if why.contains("cluster support disabled") {
         return Error::config(format!("{address} is a single server, no part of a cluster: use redis:// for it"));
     }
-    if why.starts_with("NOPERM") || why.contains("unknown command") {
-        return Error::Server {
-            message: format!("{address} does not tell its cluster, for which CLUSTER NODES is needed: {why}"),
-        };
-    }
-    Error::Connection { message: format!("{address}: {why}"), outcome_unknown: false, source: None }
+    untold(address, "its cluster", "CLUSTER NODES", why)
 }
 
 /// The first view that any of the servers gives, and whether channels are a slot's own there.
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(SlotView, bool)> {
     let mut asking: FuturesUnordered<_> =
         settings.seeds.iter().map(|seed| asked(seed, connector, settings.connect_timeout)).collect();
-    let mut last = None;
+    let mut reason = Reason::default();
     while let Some(outcome) = asking.next().await {
         match outcome {
             Ok((view, transport)) => {
@@ -148,8 +144,7 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                         Ok(is_sharded) => is_sharded,
                         Err(fault) => {
                             // It went away just now: another one knows as well.
-                            let message = format!("{}: {}", transport.address(), fault.message);
-                            last.get_or_insert(Error::Connection { message, outcome_unknown: false, source: None });
+                            reason.note(away(&transport.address(), &fault.message));
                             transport.close(settings.connect_timeout).await;
                             continue;
                         }
@@ -158,12 +153,10 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                 transport.close(settings.connect_timeout).await;
                 return Ok((view, is_sharded));
             }
-            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
-            Err(error) if matches!(last, Some(Error::Server { .. } | Error::Config { .. })) => drop(error),
-            Err(error) => last = Some(error),
+            Err(error) => reason.note(error),
         }
     }
-    Err(last.unwrap_or_else(|| Error::config("the URL of a cluster names no server")))
+    Err(reason.or(Error::config("the URL of a cluster names no server")))
 }
 
 /// As Redisson finds it out. An error where the server has not said.

@@ -13,7 +13,8 @@ use super::witnesses::{Witnesses, ask};
 use super::{Known, Primary, watch};
 use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
-use crate::topology::role::{Role, role};
+use crate::topology::reason::{Reason, away};
+use crate::topology::role::{Role, role, role_untold};
 use crate::topology::{Settings, TopologyKind};
 use crate::transport::connector::{Connector, Purpose};
 use crate::world::World;
@@ -71,7 +72,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
             // One of the replicas may just be promoted. Over when nobody listens any more.
             loop {
                 let reply = ask(&*server, role(), limit).await;
-                let told = reply.map(|reply| (seed.clone(), Role::of(&reply))).map_err(|why| refused(&seed, &why));
+                let told = reply.map(|reply| (seed.clone(), Role::of(&reply))).map_err(|why| role_untold(&seed, &why));
                 // This login may not ask that: no waiting heals it.
                 let is_final = matches!(told, Err(Error::Server { .. }));
                 if send.send(told).is_err() || is_final {
@@ -82,7 +83,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
         });
     }
     drop(send);
-    let (mut best, mut why): (Option<(usize, Address)>, Option<Error>) = (None, None);
+    let (mut best, mut reason): (Option<(usize, Address)>, Reason) = (None, Reason::default());
     let mut until = Instant::now() + settings.connect_timeout;
     while let Ok(Some(told)) = tokio::time::timeout_at(until, answers.recv()).await {
         match told {
@@ -90,33 +91,20 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
                 if best.is_none() {
                     until = Instant::now() + OTHERS_WITHIN;
                 }
-                if best.as_ref().is_none_or(|(most, _)| replicas.len() > *most) {
-                    best = Some((replicas.len(), address));
+                if best.as_ref().is_none_or(|(most, _)| replicas > *most) {
+                    best = Some((replicas, address));
                 }
             }
             Ok((address, _)) => {
-                let message = format!("{address} is no primary, and none of the others that are named is one");
-                why.get_or_insert(Error::Connection { message, outcome_unknown: false, source: None });
+                reason.note(away(&address, "it is no primary, and none of the others that are named is one"));
             }
-            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
-            Err(_) if matches!(why, Some(Error::Server { .. } | Error::Config { .. })) => {}
-            Err(error) => why = Some(error),
+            Err(error) => reason.note(error),
         }
     }
     match best {
         Some(best) => Ok(best),
-        None => Err(why.unwrap_or(Error::Timeout { step: Step::Connect })),
+        None => Err(reason.or(Error::Timeout { step: Step::Connect })),
     }
-}
-
-/// What it means that a server does not say what part it has.
-fn refused(address: &Address, why: &str) -> Error {
-    if why.starts_with("NOPERM") || why.contains("unknown command") {
-        return Error::Server {
-            message: format!("{address} does not say whether it is the primary, for which ROLE is needed: {why}"),
-        };
-    }
-    Error::Connection { message: format!("{address}: {why}"), outcome_unknown: false, source: None }
 }
 
 /// Finds the primary by what the servers say of themselves.
@@ -145,7 +133,7 @@ impl BySaying {
         let all = futures::future::join_all(roles);
         let (ours, roles) = futures::future::join(primary.role_of_current(ANSWERS_WITHIN), all).await;
         let primaries = roles.into_iter().flatten().filter_map(|(address, role)| match role {
-            Role::Primary { replicas } => Some((replicas.len(), address)),
+            Role::Primary { replicas } => Some((replicas, address)),
             Role::Replica | Role::Other => None,
         });
         let other = primaries.max();
@@ -154,7 +142,7 @@ impl BySaying {
                 self.misses = 0;
                 primary.leave_candidate();
                 // By other names, perhaps, than those that the client was told.
-                let known = replicas.len().max(primary.settings.seeds.len() - 1);
+                let known = replicas.max(primary.settings.seeds.len() - 1);
                 // Nobody tells of one that is away, where the client was told fewer names.
                 primary.member().acknowledgement().has_seen(known);
                 match other {

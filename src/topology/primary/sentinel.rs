@@ -20,7 +20,7 @@ use super::watch::{ANSWERS_WITHIN, Finder};
 use super::witnesses::ask;
 use super::{Known, Primary, SILENT_WITHIN};
 use crate::topology::address::Address;
-use crate::topology::role::{History, history};
+use crate::topology::role::{Replication, replication};
 use crate::transport::Listener;
 use told::{Told, agreed_upon, listed, master, replicas_of};
 
@@ -101,11 +101,14 @@ impl Primary {
         // Of old, or begun anew with lower numbers: not while the one that there is says that it is the primary. One that no sentinel has
         // named yet has to say that it is none.
         if told.epoch <= epoch {
+            if !is_agreed {
+                return false;
+            }
             let may_be_ours = match self.role_of_current(ANSWERS_WITHIN).await {
                 Some(role) => role.is_primary(),
                 None => is_early,
             };
-            if !is_agreed || may_be_ours {
+            if may_be_ours {
                 return false;
             }
         }
@@ -239,16 +242,16 @@ impl BySentinels {
         let mut others = primary.servers.standing();
         let again = others.iter().position(|(address, _)| *address == current).map(|at| others.swap_remove(at).1);
         let asked = others.iter().map(async |(address, server)| {
-            let reply = ask(&**server, history(), ANSWERS_WITHIN).await;
-            Some((address, History::of(&reply.ok()?)))
+            let reply = ask(&**server, replication(), ANSWERS_WITHIN).await;
+            Some((address, Replication::of(&reply.ok()?)))
         });
         let mut asking: FuturesUnordered<_> = asked.collect();
         let again = async {
             let Some(again) = &again else { return None };
-            let reply = ask(&**again, history(), SILENT_WITHIN).await;
-            reply.ok().map(|reply| History::of(&reply))
+            let reply = ask(&**again, replication(), SILENT_WITHIN).await;
+            reply.ok().map(|reply| Replication::of(&reply))
         };
-        let (ours, again) = futures::future::join(primary.history_of_current(), again).await;
+        let (ours, again) = futures::future::join(primary.replication_of_current(), again).await;
         let ours = ours.or(again);
         if ours.is_none() && self.is_just_doubted(primary, &current) {
             return false;

@@ -38,12 +38,9 @@ pub(super) struct Dialer {
     has_stood: AtomicBool,
 }
 
-/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
-const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
-
 impl Dialer {
     pub(super) fn new(target: Target, options: &Options) -> Self {
-        let user_timeout = (options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE);
+        let user_timeout = options.user_timeout();
         let (within, name, has_stood) = (options.connect_timeout, options.client_name.clone(), AtomicBool::new(false));
         Self { target, within, user_timeout, name, has_stood }
     }

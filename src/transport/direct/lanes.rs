@@ -247,11 +247,11 @@ impl Shared {
         let deadline = now.checked_add(self.limit(span)).unwrap_or(now);
         let commands: usize = group.iter().map(|queued| 1 + usize::from(queued.how.asking)).sum();
         let write = |out: &mut Vec<u8>| {
-            let mut known = known.clone();
-            for queued in &group {
+            for (at, queued) in group.iter().enumerate() {
                 // The first of a group tells it to those behind it.
-                let is_new = known.insert(queued.script());
-                queued.write(out, if is_new { Naming::Source } else { naming });
+                let tells = |before: &Queued| before.script() == queued.script();
+                let is_known = known.contains(&queued.script()) || group[..at].iter().any(tells);
+                queued.write(out, if is_known { naming } else { Naming::Source });
             }
             let words = [replicas.to_string(), millis(span).to_string()];
             write_words(out, &[b"WAIT", words[0].as_bytes(), words[1].as_bytes()]);

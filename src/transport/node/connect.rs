@@ -27,9 +27,6 @@ use crate::transport::connector::Login;
 use crate::transport::direct::{Lanes, MessageLine, Place, Target};
 use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
 
-/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
-const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
-
 /// Where to connect, and as whom.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Endpoint {
@@ -195,11 +192,7 @@ impl Node {
                 max_timeout: Some(options.command_timeout * 3 / 2),
                 interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
             },
-            tcp: TcpConfig {
-                nodelay: Some(true),
-                user_timeout: Some((options.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE)),
-                ..TcpConfig::default()
-            },
+            tcp: TcpConfig { nodelay: Some(true), user_timeout: Some(options.user_timeout()), ..TcpConfig::default() },
             // fred would break the connection at the first such reply and give it to every command under way, also to
             // those that the server carries out. Ours go one by one, and heal the connection where that helps.
             reconnect_errors: Vec::new(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
 use distlock_support::cluster::SLOTS;
-use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left, must, undisturbed};
+use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left, must, undisturbed};
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -381,6 +381,26 @@ pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
         Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command }),
         _ => false,
     }
+}
+
+/// Every flavour that is one lock.
+pub const FLAVOURS: [Flavour; 7] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
+
+/// Shuts a client down once it has nothing under way.
+pub async fn end(client: Client) {
+    idle(&client).await;
+    client.shutdown(secs(10)).await.expect("nothing keeps it");
+}
+
+/// How many connections the nodes of a cluster have that are no administrator's, no replica's and no other node's.
+pub async fn connections(cluster: &Cluster) -> usize {
+    let mut all = 0;
+    for node in cluster.nodes() {
+        let others = node.admin().others().await;
+        all += others.iter().filter(|client| !client.flags.contains(['S', 'M'])).count();
+    }
+    all
 }
 
 /// Milliseconds.

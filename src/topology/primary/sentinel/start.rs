@@ -13,7 +13,8 @@ use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
 use crate::topology::primary::witnesses::{Witnesses, ask};
 use crate::topology::primary::{Primary, watch};
-use crate::topology::role::{Role, role};
+use crate::topology::reason::{Reason, away};
+use crate::topology::role::{Role, role, role_untold};
 use crate::topology::{Settings, TopologyKind};
 use crate::transport::Listener;
 use crate::transport::connector::{Connector, Purpose};
@@ -101,7 +102,7 @@ async fn first(
         });
     }
     drop(send);
-    let (mut best, mut why): (Option<Told>, Option<Error>) = (None, None);
+    let (mut best, mut reason): (Option<Told>, Reason) = (None, Reason::default());
     loop {
         let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout };
         match tokio::time::timeout(limit, answers.recv()).await {
@@ -110,14 +111,12 @@ async fn first(
                     best = Some(told);
                 }
             }
-            // Of several reasons the one that says most: what a server has said, rather than that somebody is away.
-            Ok(Some(Err(_))) if matches!(why, Some(Error::Server { .. } | Error::Config { .. })) => {}
-            Ok(Some(Err(error))) => why = Some(error),
+            Ok(Some(Err(error))) => reason.note(error),
             Ok(None) | Err(_) => break,
         }
     }
     let Some(mut best) = best else {
-        return Err(why.unwrap_or(Error::Timeout { step: Step::Connect }));
+        return Err(reason.or(Error::Timeout { step: Step::Connect }));
     };
     let mut proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
     loop {
@@ -154,16 +153,7 @@ async fn proven(connector: &dyn Connector, address: Address, limit: Duration) ->
     let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
     let reply = ask(&*transport, role(), limit).await;
     transport.close(limit).await;
-    match reply {
-        Ok(reply) => Ok(Role::of(&reply)),
-        Err(why) if why.starts_with("NOPERM") || why.contains("unknown command") => Err(Error::Server {
-            message: format!("{address} does not say whether it is the primary, for which ROLE is needed: {why}"),
-        }),
-        Err(why) => {
-            let message = format!("{address}: {why}");
-            Err(Error::Connection { message, outcome_unknown: false, source: None })
-        }
-    }
+    reply.map(|reply| Role::of(&reply)).map_err(|why| role_untold(&address, &why))
 }
 
 /// What it means that a sentinel does not tell.
@@ -179,5 +169,5 @@ fn refused(address: &Address, name: &str, why: &str) -> Error {
     if why.starts_with("NOPERM") || why.starts_with("NOAUTH") {
         return Error::Server { message: format!("the sentinel {address}: {why}") };
     }
-    Error::Connection { message: format!("the sentinel {address}: {why}"), outcome_unknown: false, source: None }
+    away(&format_args!("the sentinel {address}"), why)
 }

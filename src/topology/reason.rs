@@ -1,0 +1,50 @@
+//! Why none of several servers could be used.
+
+use super::address::Address;
+use crate::error::Error;
+
+/// Of several reasons the one that says most: what a server has said, rather than that somebody is away.
+#[derive(Debug, Default)]
+pub(super) struct Reason(Option<Error>);
+
+impl Reason {
+    pub(super) fn note(&mut self, error: Error) {
+        if !matches!(self.0, Some(Error::Server { .. } | Error::Config { .. })) {
+            self.0 = Some(error);
+        }
+    }
+
+    pub(super) fn or(self, otherwise: Error) -> Error {
+        self.0.unwrap_or(otherwise)
+    }
+}
+
+/// What it means that a server does not tell `what`, for which `command` is needed.
+pub(super) fn untold(address: &Address, what: &str, command: &str, why: &str) -> Error {
+    if why.starts_with("NOPERM") || why.contains("unknown command") {
+        return Error::Server {
+            message: format!("{address} does not tell {what}, for which {command} is needed: {why}"),
+        };
+    }
+    away(address, why)
+}
+
+pub(super) fn away(server: &impl std::fmt::Display, why: &str) -> Error {
+    Error::Connection { message: format!("{server}: {why}"), outcome_unknown: false, source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_has_said_counts_for_more_than_that_somebody_is_away() {
+        let (said, gone) = (|| Error::Server { message: "NOPERM".to_owned() }, || away(&"a:1", "refused"));
+        for order in [[said(), gone()], [gone(), said()]] {
+            let mut reason = Reason::default();
+            order.into_iter().for_each(|error| reason.note(error));
+            assert!(matches!(reason.or(Error::Closed), Error::Server { .. }));
+        }
+        assert!(matches!(Reason::default().or(Error::Closed), Error::Closed));
+    }
+}
