@@ -38,7 +38,7 @@ async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
 pub async fn fair_grants_never_go_to_java(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
-    let listener = Listener::open(&rig.server).await;
+    let listener = Listener::open(rig.server.addr()).await;
 
     for how in ["released", "forced"] {
         let lane = Lane::new(&rig, how);
@@ -104,7 +104,7 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
 pub async fn fair_grants_go_to_us(version: &str) {
     let rig = Rig::with(version).await;
     let (client, other) = (rig.client().await, rig.client().await);
-    let listener = Listener::open(&rig.server).await;
+    let listener = Listener::open(rig.server.addr()).await;
     for (name, holder) in [("of its own", &client), ("of another", &other)] {
         let lane = Lane::new(&rig, name);
         let guard = holder.fair(name).lock().await.expect("a free lock");

@@ -119,7 +119,7 @@ const ROWS: [Row; 3] = [
 /// State, lease, messages and counter after every step.
 pub async fn fenced_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
     for (number, row) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));

@@ -1,10 +1,11 @@
 //! A bare connection that hears every message on the server, to compare what is published.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use distlock_support::agent::monotonic_ns;
-use distlock_support::{Admin, RedisServer};
+use distlock_support::Admin;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -33,9 +34,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Subscribes to everything.
-    pub async fn open(server: &RedisServer) -> Self {
-        let mut wire = BufReader::new(TcpStream::connect(server.addr()).await.expect("a connection"));
+    /// Subscribes to everything at this server.
+    pub async fn open(addr: SocketAddr) -> Self {
+        let mut wire = BufReader::new(TcpStream::connect(addr).await.expect("a connection"));
         wire.write_all(b"PSUBSCRIBE *\r\n").await.expect("to subscribe");
         let heard = Heard::default();
         let shared = Arc::clone(&heard);

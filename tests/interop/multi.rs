@@ -31,7 +31,7 @@ pub fn named(prefix: &str, letters: &str) -> Vec<String> {
 /// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent.
 pub async fn multi_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
         let (a, b) = (named(&format!("java:{number}"), "acb"), named(&format!("rust:{number}"), "acb"));

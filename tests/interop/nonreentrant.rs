@@ -14,7 +14,7 @@ const BOTH: [(Kind, Flavour); 2] = [(Kind::NonReentrant, Flavour::Reentrant), (K
 /// `testSameThreadReacquireThrows`). State, lease and messages are the same after every step.
 pub async fn nonreentrant_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     for (kind, flavour) in BOTH {
         let (a, b) = (format!("java:{flavour}:x"), format!("rust:{flavour}:x"));
         let theirs = Theirs::of(&rig, &listener, &a, rig.agents[0].at(kind, &a, 7));

@@ -31,7 +31,7 @@ pub async fn red_states_are_the_same(version: &str) {
     let clients = clients_of(&rig).await;
     let mut listeners = Vec::new();
     for server in rig.servers() {
-        listeners.push(Listener::open(server).await);
+        listeners.push(Listener::open(server.addr()).await);
     }
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {

@@ -219,7 +219,7 @@ impl<'a> Ours<'a> {
 /// State, leases and messages after every step.
 pub async fn states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
     for (number, steps) in SAME.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));

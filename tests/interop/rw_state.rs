@@ -282,7 +282,7 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
 /// Java alone leaves what the table says; every other cast the same.
 pub async fn rw_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     for java in (0..1 << CAST).rev() {
         play(&rig, &client, &listener, &format!("cast:{java}"), java).await;
     }

@@ -27,7 +27,7 @@ const EACH: Duration = Duration::from_secs(5);
 pub async fn java_is_not_starved(version: &str) {
     let rig = Rig::alone_with(version).await;
     let client = rig.builder().take_turns(true).connect().await.expect("the server");
-    let listener = Listener::open(&rig.server).await;
+    let listener = Listener::open(rig.server.addr()).await;
     let (name, taken, enough) = ("busy", Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| tokio::spawn(hammer(client.clone(), name, Arc::clone(&taken), Arc::clone(&enough))))

@@ -90,9 +90,10 @@ impl Sides {
 }
 
 /// What Redisson says of a question that came to nothing: it was closing the connection to an old primary just then, or had a
-/// slot between two primaries, or the old one broke off the WAIT behind a look at what is held.
+/// slot between two primaries, or the old one broke off the WAIT behind a look at what is held, or no replica acknowledged that.
 pub fn came_to_nothing(answer: &CallResult) -> bool {
-    pub const SAID: [&str; 3] = ["RedisClient is shutdown", "hasn't been discovered yet", "UNBLOCKED"];
+    const SAID: [&str; 4] =
+        ["RedisClient is shutdown", "hasn't been discovered yet", "UNBLOCKED", "None of slaves were synced"];
     answer.as_ref().is_err_and(|error| SAID.iter().any(|said| error.message.contains(said)))
 }
 

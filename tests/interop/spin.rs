@@ -26,7 +26,7 @@ fn spin(client: &Client, name: &str) -> Arc<dyn DistLock> {
 /// State and lease after every step, and not one message.
 pub async fn spin_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
@@ -58,7 +58,7 @@ pub async fn spin_states_are_the_same(version: &str) {
 /// Two of Java's and two of ours count, while neither is told of anything.
 pub async fn spin_counts_are_exact(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let (clients, listener) = ([rig.client().await, rig.client().await], Listener::open(&rig.server).await);
+    let (clients, listener) = ([rig.client().await, rig.client().await], Listener::open(rig.server.addr()).await);
     let java = [0, 1].map(|agent| rig.agents[agent].at(Kind::Spin, "till", 5));
     let quick = Backoff::constant(ms(3)).expect("a back-off");
     let ours: Vec<Arc<dyn DistLock>> =

@@ -28,7 +28,7 @@ const ROWS: [Row; 4] = [
 /// Coming in again never takes from what an outer hold was promised.
 pub async fn a_shorter_lease_never_shortens(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     for (number, row) in ROWS.iter().enumerate() {
         let (a, b) = (format!("java:{number}:x"), format!("rust:{number}:x"));
         let (theirs, mut ours) = (Theirs::new(&rig, &listener, &a), Ours::new(&rig, &listener, &client, &b));
@@ -52,7 +52,7 @@ const WATCHDOG: Duration = ms(900);
 pub async fn the_outer_hold_stays_watched(version: &str) {
     let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
     let rig = Rig::start(vec![options]).await;
-    let (client, listener) = (rig.watched_client(WATCHDOG).await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.watched_client(WATCHDOG).await, Listener::open(rig.server.addr()).await);
     let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
     // Long enough to be given back in, and shorter than the look below.
     for step in [Lock, Leased(2_000), Unlock] {
@@ -75,7 +75,7 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
 /// lease is one acquire's.
 pub async fn a_lapsed_lease_does_not_stick(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, listener) = (rig.client().await, Listener::open(&rig.server).await);
+    let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
     theirs.take(Leased(200)).await;
     ours.take(Leased(200)).await;

@@ -73,7 +73,11 @@ final class Answers {
             cause = cause.getCause();
         }
         answer.addProperty("error", cause.getClass().getSimpleName());
-        answer.addProperty("message", String.valueOf(cause.getMessage()));
+        StringBuilder message = new StringBuilder(String.valueOf(cause.getMessage()));
+        for (Throwable beneath = cause.getCause(); beneath != null; beneath = beneath.getCause()) {
+            message.append(", by ").append(beneath.getClass().getSimpleName()).append(": ").append(beneath.getMessage());
+        }
+        answer.addProperty("message", message.toString());
     }
 
     private void write(JsonObject answer) {
