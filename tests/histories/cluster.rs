@@ -67,7 +67,7 @@ async fn failovers(how: How, acks: Acks) -> Outcome {
 
 impl Scene for Slots {
     fn way(&self, _process: usize) -> Way {
-        Way { url: self.cluster.url(), map: [].into() }
+        Way { url: self.cluster.url(), map: [].into(), names: "" }
     }
 
     /// Of the three primaries in turn. Before every other crash its replica is cut off for 0.4 s, so that there is something that it does

@@ -12,7 +12,6 @@ mod sentinel;
 mod worker;
 
 use bed::{ms, secs};
-use std::time::Duration;
 
 /// The processes want the machine for themselves.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -1,5 +1,7 @@
 //! A primary that is cut off from its replicas, its sentinels and half of the processes, and lives on for the others.
 
+mod cluster;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -63,13 +65,13 @@ impl Scene for Split {
     /// Every other process is on the primary's side.
     fn way(&self, process: usize) -> Way {
         if process.is_multiple_of(2) {
-            return Way { url: self.bed.url(), map: HashMap::new() };
+            return Way { url: self.bed.url(), map: HashMap::new(), names: "" };
         }
         let sentinels: Vec<SocketAddr> = self.bed.sentinels().iter().map(|sentinel| sentinel.addr()).collect();
         let called = self.bed.servers().addrs().into_iter().chain(sentinels);
         let reached = self.servers.iter().chain(&self.sentinels).map(Proxy::addr);
         let map = called.zip(reached).map(|(called, reached)| (called.to_string(), reached.to_string())).collect();
-        Way { url: self.bed.url(), map }
+        Way { url: self.bed.url(), map, names: "" }
     }
 
     async fn failover(&self, _round: usize) -> (Failover, Duration) {

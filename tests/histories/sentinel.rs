@@ -64,7 +64,7 @@ async fn failovers(how: How, acks: Acks) {
 
 impl Scene for Set {
     fn way(&self, _process: usize) -> Way {
-        Way { url: self.bed.url(), map: [].into() }
+        Way { url: self.bed.url(), map: [].into(), names: "" }
     }
 
     async fn failover(&self, round: usize) -> (Failover, Duration) {

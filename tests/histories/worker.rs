@@ -32,6 +32,8 @@ pub(crate) struct Way {
     pub(crate) url: String,
     /// Where servers are reached that call themselves otherwise.
     pub(crate) map: HashMap<String, String>,
+    /// How the names of its locks begin: a hash tag where all are to be in one slot.
+    pub(crate) names: &'static str,
 }
 
 /// Starts one, at work.
@@ -41,6 +43,7 @@ pub(crate) async fn start(number: usize, way: &Way, resource: &str, rules: &Rule
         ("NUMBER", &*number.to_string()),
         ("SERVERS", &way.url),
         ("MAP", &map.join(",")),
+        ("NAMES", way.names),
         ("RESOURCE", resource),
         ("ACKS", &text_of(rules.acks)),
         ("WATCHDOG", &rules.watchdog.as_millis().to_string()),
@@ -92,12 +95,14 @@ async fn process_at_work() {
     let builder = bed::builder(&set("SERVERS")).address_map(map).acks(acks_of(&set("ACKS")));
     let client = builder.watchdog(watchdog).command_timeout(secs(1)).connect().await.unwrap();
     let resource = Arc::new(Resource::connect(&set("RESOURCE")).await);
+    let names: Arc<str> = set("NAMES").into();
     let (stopped, sections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let (client, resource, dice) = (client.clone(), Arc::clone(&resource), Numbers::lane(number, task));
+        let names = Arc::clone(&names);
         let (stopped, sections) = (Arc::clone(&stopped), Arc::clone(&sections));
-        tasks.spawn(async move { work(number, &client, &resource, dice, &stopped, &sections).await });
+        tasks.spawn(async move { work(number, &client, &names, &resource, dice, &stopped, &sections).await });
     }
     let (watched, at) = (Arc::clone(&stopped), Arc::clone(&resource));
     tasks.spawn(async move { watch(number, &at, &watched).await });
@@ -116,13 +121,14 @@ async fn process_at_work() {
 async fn work(
     number: u64,
     client: &Client,
+    names: &str,
     resource: &Resource,
     mut dice: Numbers,
     stopped: &AtomicBool,
     sections: &AtomicU64,
 ) {
     while !stopped.load(Ordering::Relaxed) {
-        let name = format!("history:{}", dice.below(NAMES));
+        let name = format!("{names}history:{}", dice.below(NAMES));
         let lock = client.fenced(&name);
         let began = Instant::now();
         let guard = match distlock::DistLock::acquire(&lock, Acquire::new().wait(WAIT)).await {

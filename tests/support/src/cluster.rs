@@ -16,6 +16,7 @@
 //! All waits poll up to a deadline, and panic with what was missing to the last.
 
 mod agree;
+mod bus;
 mod failover;
 mod form;
 mod migrate;
@@ -23,6 +24,10 @@ mod node;
 mod options;
 mod slot;
 mod view;
+
+use std::sync::Arc;
+
+use bus::CutOff;
 
 pub use failover::Promotion;
 pub use form::add_slots;
@@ -35,6 +40,7 @@ pub use view::{Seen, SlotMap, View};
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
+    cut_off: Arc<CutOff>,
 }
 
 impl Cluster {
@@ -43,7 +49,8 @@ impl Cluster {
     /// # Panics
     /// When that fails.
     pub async fn start(options: ClusterOptions) -> Self {
-        let cluster = Self { nodes: form::launch(&options).await };
+        let cut_off = Arc::default();
+        let cluster = Self { nodes: form::launch(&options, &cut_off).await, cut_off };
         form::form(&cluster.nodes, options.primaries).await;
         cluster.whole().await;
         cluster

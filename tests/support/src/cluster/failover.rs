@@ -52,6 +52,22 @@ impl Cluster {
         node.restart();
     }
 
+    /// Cuts a node off from all others of the bus, or connects it again. Nothing is closed: what is sent arrives later. Clients and
+    /// replicas reach it as before, unless its [`Node::proxy`] sees to that.
+    ///
+    /// # Panics
+    /// When the cluster was started without [`super::ClusterOptions::cuttable`].
+    pub fn cut_off(&self, node: &Node, is_off: bool) {
+        assert!(node.is_cuttable(), "the bus of {} has no proxy: see ClusterOptions::cuttable", node.addr());
+        self.cut_off.send_modify(|away| {
+            if is_off {
+                away.insert(node.id().to_owned());
+            } else {
+                away.remove(node.id());
+            }
+        });
+    }
+
     /// Waits until a replica has taken over the slots of a node that is away since [`Cluster::kill`] or [`Cluster::stop`],
     /// and says how long after that it had, if this is called in time. Other nodes may have to hear of it yet: see
     /// [`Cluster::agreed`].

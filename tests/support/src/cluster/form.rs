@@ -1,25 +1,26 @@
 //! How a cluster comes to be, without redis-cli.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 
+use super::bus::CutOff;
 use super::node::Node;
 use super::options::ClusterOptions;
 use super::slot::SLOTS;
 use crate::Admin;
-use crate::ports::BUS_OFFSET;
 use crate::until::until;
 
 /// Nodes forget a handshake that came to nothing about so soon.
 const MEET_AGAIN: Duration = Duration::from_secs(2);
 
 /// Starts the servers, all at once: primaries come first, then the first replicas of each, then the second ones.
-pub(super) async fn launch(options: &ClusterOptions) -> Vec<Node> {
+pub(super) async fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> Vec<Node> {
     let count = options.primaries * (1 + options.replicas);
     let servers: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..count).map(|_| scope.spawn(|| Node::launch(options))).collect();
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(|| Node::launch(options, cut_off))).collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|server| server.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
@@ -71,8 +72,7 @@ async fn meet(nodes: &[Node]) {
             introduced = Some(Instant::now());
             // A handshake makes both known to each other.
             for &(a, b) in &strangers {
-                let port = nodes[b].bus_base();
-                let (port, bus) = (port.to_string(), (port + BUS_OFFSET).to_string());
+                let (port, bus) = (nodes[b].bus_base().to_string(), nodes[b].bus_port().to_string());
                 nodes[a].admin().cmd::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
             }
         }

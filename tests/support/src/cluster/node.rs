@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use super::bus::{Bus, CutOff};
 use super::options::ClusterOptions;
 use super::view::View;
+use crate::ports::BUS_OFFSET;
 use crate::{Admin, Proxy, RedisServer, ports};
 
 /// How a node is.
@@ -32,6 +35,7 @@ pub struct Node {
     id: String,
     // The proxy goes first: it closes what leads to the server.
     proxy: Option<Proxy>,
+    bus: Option<Bus>,
     server: RedisServer,
     tls_port: Option<u16>,
     admin: Admin,
@@ -42,26 +46,32 @@ pub struct Node {
 pub(super) struct Started {
     server: RedisServer,
     proxy: Option<Proxy>,
+    bus: Option<Bus>,
     tls_port: Option<u16>,
 }
 
 impl Node {
-    /// The server of a node, behind a proxy where the options want one. It blocks until it answers.
-    pub(super) fn launch(options: &ClusterOptions) -> Started {
+    /// The server of a node, behind proxies where the options want them. It blocks until it answers.
+    pub(super) fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> Started {
         // A proxy has to be there first, as the server announces its port; nobody connects to it yet.
         let proxy = options.proxies.then(|| Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1))));
         let tls_port = options.is_tls().then(ports::free_for_node);
-        let server = options.server(proxy.as_ref().map(Proxy::port), tls_port).start();
+        let bus = options.cuttable.then(|| Bus::start(Arc::clone(cut_off)));
+        let server = options.server(proxy.as_ref().map(Proxy::port), bus.as_ref().map(Bus::port), tls_port).start();
         if let Some(proxy) = &proxy {
             proxy.set_upstream(server.addr());
         }
-        Started { server, proxy, tls_port }
+        Started { server, proxy, bus, tls_port }
     }
 
-    pub(super) async fn new(Started { server, proxy, tls_port }: Started) -> Self {
+    pub(super) async fn new(Started { server, proxy, bus, tls_port }: Started) -> Self {
         let admin = Admin::connect(&server).await;
         let id = admin.cmd(&["CLUSTER", "MYID"]).await;
-        Self { id, proxy, server, tls_port, admin, state: Mutex::new(State::Running) }
+        let node = Self { id, proxy, bus, server, tls_port, admin, state: Mutex::new(State::Running) };
+        if let Some(bus) = &node.bus {
+            bus.lead_to(&node.id, SocketAddr::from(([127, 0, 0, 1], node.bus_base() + BUS_OFFSET)));
+        }
+        node
     }
 
     /// Its id in the cluster; a node that starts again keeps it.
@@ -88,9 +98,18 @@ impl Node {
         self.tls_port.is_some()
     }
 
-    /// The port by which other nodes know it.
+    /// The port by which other nodes meet it.
     pub(super) fn bus_base(&self) -> u16 {
         self.tls_port.unwrap_or(self.server.port())
+    }
+
+    pub(super) fn is_cuttable(&self) -> bool {
+        self.bus.is_some()
+    }
+
+    /// The port by which they reach its bus.
+    pub(super) fn bus_port(&self) -> u16 {
+        self.bus.as_ref().map_or(self.bus_base() + BUS_OFFSET, Bus::port)
     }
 
     /// `redis://127.0.0.1:port` for clients, or `rediss://`.

@@ -13,6 +13,7 @@ pub struct ClusterOptions {
     pub(super) primaries: usize,
     pub(super) replicas: usize,
     pub(super) proxies: bool,
+    pub(super) cuttable: bool,
     node_timeout: Duration,
     require_full_coverage: bool,
     config: Vec<String>,
@@ -26,6 +27,7 @@ impl Default for ClusterOptions {
             primaries: 3,
             replicas: 1,
             proxies: false,
+            cuttable: false,
             node_timeout: Duration::from_secs(1),
             require_full_coverage: true,
             config: Vec::new(),
@@ -61,9 +63,15 @@ impl ClusterOptions {
     }
 
     /// Whether clients (and replicas) reach every node through a [`crate::Proxy`] of its own: nodes announce its port, so
-    /// redirections lead there as well. Only the bus goes around it.
+    /// redirections lead there as well. The bus goes around it.
     pub fn proxies(mut self, on: bool) -> Self {
         self.proxies = on;
+        self
+    }
+
+    /// Whether nodes can be cut off from each other's bus: see [`super::Cluster::cut_off`].
+    pub fn cuttable(mut self, on: bool) -> Self {
+        self.cuttable = on;
         self
     }
 
@@ -84,8 +92,8 @@ impl ClusterOptions {
         self.certificates.is_some()
     }
 
-    /// The server of one node; with the port for TLS, where there is one.
-    pub(super) fn server(&self, announced: Option<u16>, tls_port: Option<u16>) -> Builder {
+    /// The server of one node, with the ports it announces for clients and for the bus, and that for TLS, where there are such.
+    pub(super) fn server(&self, announced: Option<u16>, bus: Option<u16>, tls_port: Option<u16>) -> Builder {
         let coverage = if self.require_full_coverage { "yes" } else { "no" };
         let mut server = RedisServer::builder()
             .bus(true)
@@ -101,6 +109,9 @@ impl ClusterOptions {
             .arg("--repl-diskless-sync-delay", "0");
         if let Some(port) = announced {
             server = server.arg("--cluster-announce-port", &port.to_string());
+        }
+        if let Some(port) = bus {
+            server = server.arg("--cluster-announce-bus-port", &port.to_string());
         }
         if let (Some(folder), Some(port)) = (&self.certificates, tls_port) {
             server = server.tls(folder, port).arg("--tls-cluster", "yes");

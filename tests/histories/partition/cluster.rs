@@ -1,0 +1,95 @@
+//! A primary of a cluster that is cut off from all other nodes and half of the processes, and lives on for the others until it sees that
+//! it is in the minority.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use distlock::Acks;
+use distlock_support::{Cluster, ClusterOptions, Node, Proxy};
+
+use super::LEASE;
+use crate::check::{Failover, PROMOTED_AFTER};
+use crate::resource::now;
+use crate::run::{Rules, Scene, rounds, run};
+use crate::worker::Way;
+use crate::{TURN, ms, secs};
+
+/// All locks are at the one that is cut off: whoever is on its side comes to nobody else.
+const TAG: &str = "{apart}";
+
+/// As long as the longest stay.
+const LONG: Duration = secs(5);
+
+/// Nodes that other nodes and every second process reach by proxies of their own, and the other processes by `apart`.
+struct Split {
+    cluster: Cluster,
+    apart: Vec<Proxy>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_acknowledgements_nobody_is_inside_with_another_when_a_primary_is_cut_off_and_lives_on() {
+    let _turn = TURN.lock().await;
+    let rules = Rules::of(Acks::AtLeast(1)).watchdog(LEASE);
+    run(&Split::start().await, rules, rounds(1), "cluster, cut off").await;
+}
+
+/// The control: without acknowledgements what the old primary gives out until it stops is given out once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_acknowledgements_numbers_are_given_out_anew_when_a_primary_is_cut_off_and_lives_on() {
+    let _turn = TURN.lock().await;
+    let rules = Rules { acks: Acks::Off, watchdog: LEASE, is_control: true };
+    let outcome = run(&Split::start().await, rules, 1, "cluster, cut off, a control").await;
+    assert!(outcome.repeated > 0);
+}
+
+impl Split {
+    async fn start() -> Self {
+        let options = ClusterOptions::default().require_full_coverage(false).proxies(true).cuttable(true);
+        let cluster = Cluster::start(options).await;
+        let apart = cluster.nodes().iter().map(|node| Proxy::start(node.server().addr())).collect();
+        Self { cluster, apart }
+    }
+
+    /// Whether a primary is cut off.
+    fn cut(&self, primary: &Node, is_off: bool) {
+        self.cluster.cut_off(primary, is_off);
+        primary.proxy().blackhole(is_off);
+        for (node, apart) in self.cluster.nodes().iter().zip(&self.apart) {
+            if node.id() != primary.id() {
+                apart.blackhole(is_off);
+            }
+        }
+    }
+}
+
+impl Scene for Split {
+    /// Every other process is on the primary's side.
+    fn way(&self, process: usize) -> Way {
+        let nodes = self.cluster.nodes().iter().zip(&self.apart);
+        let map = nodes.map(|(node, apart)| (node.addr().to_string(), apart.addr().to_string()));
+        let map = if process.is_multiple_of(2) { HashMap::new() } else { map.collect() };
+        Way { url: self.cluster.url(), map, names: TAG }
+    }
+
+    async fn failover(&self, _round: usize) -> (Failover, Duration) {
+        let primary = self.cluster.primary_of(TAG).await;
+        let slots = primary.view().await.myself().slots.clone();
+        let replica = self.cluster.replicas_of(primary).await[0];
+        // Until those leave who came in first and stay for long, hardly anybody comes in; and the old primary stops after a second.
+        tokio::time::sleep(LONG).await;
+        let (cause, gone) = (Instant::now(), now());
+        self.cut(primary, true);
+        while !replica.is_primary().await {
+            assert!(cause.elapsed() < Duration::from_secs(60), "nobody takes over");
+            tokio::time::sleep(ms(20)).await;
+        }
+        let took = cause.elapsed();
+        assert!(primary.is_primary().await, "it has heard of the other one");
+        // Longer than any lease, and than any stay.
+        tokio::time::sleep(LEASE * 2).await;
+        let resumed = Some(now());
+        self.cut(primary, false);
+        self.cluster.whole().await;
+        (Failover { at: gone, promoted: gone + PROMOTED_AFTER, switched: None, resumed, slots }, took)
+    }
+}
