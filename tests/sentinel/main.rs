@@ -7,7 +7,6 @@ mod replicated;
 mod watching;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bed::{FLAVOURS, end, ms, secs};
 use distlock::{Client, DistLock, Flavour};
