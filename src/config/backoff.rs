@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// How those who wait for a spin lock, or behind another library's holder of a plain one, sleep between two looks. A random part of up to a half is taken off every pause, so
-/// that those who began together do not go on together.
+/// How those who wait for a spin lock, or behind another library's holder of a plain one, sleep between two looks. A random part of up to
+/// a half is taken off every pause, so that those who began together do not go on together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     first: Duration,

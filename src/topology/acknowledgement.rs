@@ -58,7 +58,8 @@ pub(crate) struct Acknowledgement {
     rule: AckRule,
     /// How many replicas it has, as the topology knows; those included that are away.
     told: AtomicUsize,
-    /// How many were connected when it was asked last; over a single server, the most that ever were.
+    /// How many it had when it answered last: by Redisson's rule those that are up to date, for [`Acks::All`] all that are connected; over
+    /// a single server, the most that ever were.
     connected: AtomicUsize,
     /// When that was, in ns of the local clock; 0 = never.
     asked: AtomicU64,
@@ -137,8 +138,8 @@ impl Acknowledgement {
         if self.connected.load(Ordering::Relaxed) > 0 {
             return Ok(true);
         }
-        if self.asked.swap(now.as_nanos().max(1), Ordering::Relaxed) != 0 {
-            // Others do without meanwhile, as before.
+        if self.asked.load(Ordering::Relaxed) != 0 {
+            // It had none: others do without meanwhile, as before. Of one that has never answered they have to know.
             self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
         }
         match told(transport).await {
@@ -156,10 +157,11 @@ impl Acknowledgement {
         }
     }
 
-    /// Notes how many replicas are connected, by Redisson's rule.
-    fn note(&self, connected: usize, now: Moment) {
-        self.connected.store(connected, Ordering::Relaxed);
-        let none_until = if connected == 0 { (now + KNOWN_FOR).as_nanos() } else { 0 };
+    /// Notes how many replicas can acknowledge, by Redisson's rule.
+    fn note(&self, online: usize, now: Moment) {
+        self.connected.store(online, Ordering::Relaxed);
+        self.asked.store(now.as_nanos().max(1), Ordering::Relaxed);
+        let none_until = if online == 0 { (now + KNOWN_FOR).as_nanos() } else { 0 };
         self.none_until.store(none_until, Ordering::Relaxed);
     }
 
@@ -299,7 +301,90 @@ async fn told(transport: &dyn Transport) -> Result<Replication, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Weak};
+
+    use bytes::Bytes;
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use tokio::sync::Notify;
+
     use super::*;
+    use crate::transport::{Listener, Reply};
+    use crate::world::World;
+
+    static TAKE: Script = Script::new("test/take", "").gaining(|_| true);
+
+    /// A server with so many replicas, which says so when it is let.
+    #[derive(Debug)]
+    struct Slow(usize, Arc<Notify>);
+
+    impl Transport for Slow {
+        fn run(&self, _call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
+            let (replicas, answers) = (self.0, Arc::clone(&self.1));
+            Box::pin(async move {
+                answers.notified().await;
+                let each = (0..replicas).map(|n| format!("slave{n}:ip=::1,port=1,state=online,offset=1,lag=0\r\n"));
+                let told = format!("role:master\r\nconnected_slaves:{replicas}\r\n{}", each.collect::<String>());
+                Ok(Reply::Text(told.into()))
+            })
+        }
+
+        fn acknowledges(&self) -> bool {
+            true
+        }
+
+        fn subscribe(&self, _channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+            std::future::ready(Ok(())).boxed()
+        }
+
+        fn unsubscribe(&self, _channel: Bytes) -> BoxFuture<'static, ()> {
+            std::future::ready(()).boxed()
+        }
+
+        fn listen(&self, _listener: Weak<dyn Listener>) {}
+
+        fn address(&self) -> &str {
+            "slow"
+        }
+
+        fn world(&self) -> Arc<dyn World> {
+            unreachable!("nobody asks for it")
+        }
+
+        fn close(&self, _within: Duration) -> BoxFuture<'static, ()> {
+            std::future::ready(()).boxed()
+        }
+    }
+
+    #[test]
+    fn before_a_server_has_told_of_its_replicas_nobody_goes_without_them() {
+        for replicas in [0, 2] {
+            let server = Slow(replicas, Arc::default());
+            let known = Acknowledgement::new(AckRule::of_several(&Options::default()));
+            known.knows_of(2);
+            let now = Moment::from_nanos(5_000_000_000);
+            let mut first: Vec<_> = (0..3)
+                .map(|_| {
+                    assert!(known.concerns(&TAKE, now), "nobody knows yet that there are none");
+                    let mut how = Box::pin(known.how(&server, now, false));
+                    assert!(how.as_mut().now_or_never().is_none());
+                    how
+                })
+                .collect();
+            server.1.notify_waiters();
+            for how in &mut first {
+                let how = how.as_mut().now_or_never().expect("it has answered").unwrap();
+                assert_eq!(how.map(|how| how.replicas), (replicas > 0).then_some(1));
+            }
+            drop(first);
+            // Once it is known that it has none, one asks from time to time, and the others do without meanwhile.
+            assert_eq!(known.concerns(&TAKE, now), replicas > 0);
+            let later = now + KNOWN_FOR;
+            assert!(known.concerns(&TAKE, later));
+            assert_eq!(known.how(&server, later, false).now_or_never().is_none(), replicas == 0);
+            assert_eq!(known.concerns(&TAKE, later), replicas > 0);
+        }
+    }
 
     #[test]
     fn what_has_no_wait_is_told_from_what_refuses_it_for_now() {

@@ -9,7 +9,7 @@ pub(super) struct Reason(Option<Error>);
 
 impl Reason {
     pub(super) fn note(&mut self, error: Error) {
-        if !matches!(self.0, Some(Error::Server { .. } | Error::Config { .. })) {
+        if !matches!(self.0, Some(Error::Server { .. } | Error::Config { .. } | Error::Unsupported { .. })) {
             self.0 = Some(error);
         }
     }

@@ -16,7 +16,7 @@ static ROLE: Script = Script::bare("topology/role", "ROLE");
 pub(super) enum Role {
     /// It takes writes.
     Primary {
-        /// How many replicas are connected.
+        /// How many replicas are up to date.
         replicas: usize,
     },
     /// It repeats those of a primary.

@@ -22,7 +22,9 @@ struct Slots {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_by_request_let_nobody_in_beside_another() {
     let Outcome { overlaps, lost, repeated, failed, slowest } = failovers(How::Asked, Acks::Redisson).await;
-    if slowest < GIVEN_UP {
+    if slowest >= GIVEN_UP {
+        println!("SKIPPED: one took so long that its primary had gone on");
+    } else {
         assert_eq!((overlaps.len(), lost, repeated), (0, 0, 0));
         assert!(!failed.keys().any(|line| line.contains(worker::EARLY)), "{failed:#?}");
     }

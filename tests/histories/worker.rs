@@ -161,7 +161,8 @@ async fn work(
 fn why(error: &Error) -> Why {
     match error {
         Error::Lost { why: Lost::Gone, .. } => Why::Gone,
-        _ => Why::Expired,
+        Error::Lost { why: Lost::Expired, .. } => Why::Expired,
+        other => panic!("no way to lose a lock here: {other}"),
     }
 }
 

@@ -158,14 +158,14 @@ impl<'a> Attempts<'a> {
                     request.ran_out.store(earlier.is_none(), Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }
-                self.pause_for = if matches!(error, Error::Replicas { .. }) {
-                    // It is undone by then, and whoever else waits has had its chance.
-                    request.engine.pause(self.patience.failures().max(1))
-                } else if placement() == asked_at {
-                    request.engine.pause(self.patience.failures())
-                } else {
+                self.pause_for = if placement() != asked_at {
                     // It was asked of a server that has lost the name meanwhile: the other one is there.
                     ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
+                } else if matches!(error, Error::Replicas { .. }) {
+                    // It is undone by then, and whoever else waits has had its chance.
+                    request.engine.pause(self.patience.failures().max(1))
+                } else {
+                    request.engine.pause(self.patience.failures())
                 };
                 let now = request.deadline.elapsed();
                 let enough = if error.is_too_late() { self.patience.came_late(now) } else { self.patience.failed(now) };

@@ -63,7 +63,7 @@ fn nowhere() -> Fault {
 impl Cluster {
     /// Finds the cluster by whichever of its servers answers first.
     ///
-    /// *Errors*: [`Error::Config`] where that is a single server; else the last error, where none answers.
+    /// *Errors*: [`Error::Config`] where that is a single server; else why none of them could be used.
     pub(crate) async fn start(
         settings: Settings,
         connector: Arc<dyn Connector>,

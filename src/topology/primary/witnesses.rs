@@ -100,7 +100,9 @@ impl Witnesses {
         }
         let is_kept = {
             let mut state = self.0.state.lock();
-            let is_wanted = !state.is_closed && state.known.contains_key(address);
+            // It may have been left meanwhile, and taken up anew: by another connection, which stands by now or will.
+            let is_awaited = matches!(state.known.get(address), Some(Connection::Connecting));
+            let is_wanted = !state.is_closed && is_awaited;
             if is_wanted {
                 let now = match &outcome {
                     Ok(transport) => Connection::Standing(Arc::clone(transport)),

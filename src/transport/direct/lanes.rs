@@ -51,14 +51,15 @@ const BYTES: usize = 64 << 10;
 /// The lanes to one server, made when they are first used.
 pub(crate) struct Lanes {
     shared: Arc<Shared>,
-    tasks: Mutex<Option<Vec<JoinHandle<()>>>>,
-    runtime: Handle,
 }
 
 struct Shared {
     dialer: Arc<Dialer>,
     script_cache: bool,
     command_timeout: Duration,
+    /// Those who keep a lane each. None once they were ended. Taken before `state`.
+    tasks: Mutex<Option<Vec<JoinHandle<()>>>>,
+    runtime: Handle,
     state: Mutex<State>,
     /// Somebody has come into the queue.
     came: Notify,
@@ -104,12 +105,14 @@ impl Lanes {
             dialer,
             script_cache: options.script_cache,
             command_timeout: options.command_timeout,
+            tasks: Mutex::new(Some(Vec::new())),
+            runtime: Handle::current(),
             state: Mutex::default(),
             came: Notify::new(),
             next: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
         };
-        Self { shared: Arc::new(shared), tasks: Mutex::new(Some(Vec::new())), runtime: Handle::current() }
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn to(target: Target, options: &Options) -> Self {
@@ -121,14 +124,10 @@ impl Lanes {
     /// [`Transport::run_acknowledged`]: crate::transport::Transport::run_acknowledged
     pub(crate) fn run(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
         let shared = Arc::clone(&self.shared);
-        if !self.make_room() {
-            return std::future::ready(Err(shared.ended())).boxed();
-        }
         Box::pin(async move {
             let (answer, replied) = oneshot::channel();
             let number = shared.next.fetch_add(1, Ordering::Relaxed);
-            shared.state.lock().queue.push_back(Queued { number, call, how, answer });
-            shared.came.notify_one();
+            shared.queue(Queued { number, call, how, answer })?;
             match within(shared.limit(how.within), replied).await {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) => Err(shared.ended()),
@@ -137,20 +136,10 @@ impl Lanes {
         })
     }
 
-    /// Makes another lane where all that there are carry a group. False once they were ended.
-    fn make_room(&self) -> bool {
-        let mut tasks = self.tasks.lock();
-        let Some(tasks) = tasks.as_mut() else { return false };
-        if tasks.len() < MOST && self.shared.state.lock().busy == tasks.len() {
-            tasks.push(self.runtime.spawn(keep(Arc::clone(&self.shared))));
-        }
-        true
-    }
-
     /// Ends them. Their sockets are gone when these tasks are.
     pub(crate) fn end(&self) -> Vec<JoinHandle<()>> {
         self.shared.is_ended.store(true, Ordering::Relaxed);
-        let tasks = self.tasks.lock().take().unwrap_or_default();
+        let tasks = self.shared.tasks.lock().take().unwrap_or_default();
         for task in &tasks {
             task.abort();
         }
@@ -190,6 +179,21 @@ async fn keep(shared: Arc<Shared>) {
 }
 
 impl Shared {
+    /// Has a lane carry a call, another one where all that there are carry a group.
+    fn queue(self: &Arc<Self>, queued: Queued) -> Result<(), Fault> {
+        let mut tasks = self.tasks.lock();
+        // Who ends them takes these first, and clears the queue then.
+        let Some(tasks) = tasks.as_mut() else { return Err(self.ended()) };
+        let mut state = self.state.lock();
+        if tasks.len() < MOST && state.busy == tasks.len() {
+            tasks.push(self.runtime.spawn(keep(Arc::clone(self))));
+        }
+        state.queue.push_back(queued);
+        drop(state);
+        self.came.notify_one();
+        Ok(())
+    }
+
     /// How long a group may take.
     fn limit(&self, within: Duration) -> Duration {
         self.command_timeout.saturating_add(within)

@@ -1,7 +1,6 @@
 //! Proxies in front of the nodes' bus ports, so that a node can be cut off from the others and yet run.
 //!
-//! Every message on the bus begins with a header that has the id of its sender; by the first one a proxy knows whose link it
-//! carries.
+//! The first message of a link begins with a header that has the id of its sender; by that a proxy knows whose link it carries.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 const HEAD: usize = 80;
 const SENDER: std::ops::Range<usize> = 40..80;
 
-/// Which nodes of a cluster are cut off from all others, by id.
+/// Which nodes of a cluster are cut off from the rest, by id.
 pub(super) type CutOff = watch::Sender<BTreeSet<String>>;
 
 /// What other nodes reach a node by.
@@ -136,7 +135,7 @@ async fn copy(
     }
 }
 
-/// Waits until both are on the same side. `None` when the cluster is gone.
+/// Waits until both are on the same side.
 async fn passes(cut_off: &mut watch::Receiver<BTreeSet<String>>, one: &str, other: &str) -> Option<()> {
     cut_off.wait_for(|away| away.contains(one) == away.contains(other)).await.ok().map(|_| ())
 }

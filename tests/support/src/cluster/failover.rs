@@ -52,7 +52,7 @@ impl Cluster {
         node.restart();
     }
 
-    /// Cuts a node off from all others of the bus, or connects it again. Nothing is closed: what is sent arrives later. Clients and
+    /// Cuts a node off from all others on the bus, or connects it again; several that are cut off hear of each other. Nothing is closed: what is sent arrives later. Clients and
     /// replicas reach it as before, unless its [`Node::proxy`] sees to that.
     ///
     /// # Panics

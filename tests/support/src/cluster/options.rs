@@ -63,7 +63,7 @@ impl ClusterOptions {
     }
 
     /// Whether clients (and replicas) reach every node through a [`crate::Proxy`] of its own: nodes announce its port, so
-    /// redirections lead there as well. The bus goes around it.
+    /// redirections lead there as well. The bus goes around it: see [`ClusterOptions::cuttable`].
     pub fn proxies(mut self, on: bool) -> Self {
         self.proxies = on;
         self

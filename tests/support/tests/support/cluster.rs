@@ -258,6 +258,33 @@ async fn proxies_stand_between_clients_and_nodes_but_not_between_nodes() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_cut_off_runs_on_by_itself_until_it_is_let_back() {
+    undisturbed(async || {
+        let cluster = Cluster::start(ClusterOptions::default().cuttable(true)).await;
+        let primary = cluster.primary_of("k").await;
+        let replica = cluster.replicas_of(primary).await[0];
+        cluster.cut_off(primary, true);
+        set(primary, "k").await;
+        let start = Instant::now();
+        while !replica.is_primary().await {
+            assert!(start.elapsed() < Duration::from_secs(30), "nobody takes over");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // It has not heard of that, and sees that it is in the minority.
+        assert!(primary.is_primary().await);
+        while !answer(primary, &["GET", "k"]).await.to_uppercase().contains("CLUSTERDOWN") {
+            assert!(start.elapsed() < Duration::from_secs(30), "it goes on without the others");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        cluster.cut_off(primary, false);
+        cluster.whole().await;
+        assert_eq!(cluster.primary_of("k").await.id(), replica.id());
+        assert_eq!(cluster.replicas_of(replica).await[0].id(), primary.id());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn child_with_a_cluster() {
     if !child::is_child() {
         return;
