@@ -168,7 +168,11 @@ impl<'a> Attempts<'a> {
                     request.engine.pause(self.patience.failures())
                 };
                 let now = request.deadline.elapsed();
-                let enough = if error.is_too_late() { self.patience.came_late(now) } else { self.patience.failed(now) };
+                let enough = match error {
+                    Error::Replicas { .. } => self.patience.came_undone(now),
+                    _ if error.is_too_late() => self.patience.came_late(now),
+                    _ => self.patience.failed(now),
+                };
                 if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
                     return Err(error);
                 }

@@ -24,14 +24,19 @@ impl Request {
         if !self.holds_nothing {
             // An owner that holds the lock already must not queue behind those who wait for it; an answer says whether it does.
             let attempts = &mut awaited.attempts;
+            let mut closing = self.engine.closing();
             loop {
+                self.engine.check_open()?;
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
                 }
                 if !attempts.is_failing() && attempts.found != Found::Gone {
                     break;
                 }
-                tokio::time::sleep(self.deadline.at_most(attempts.pause().most)).await;
+                tokio::select! {
+                    () = tokio::time::sleep(self.deadline.at_most(attempts.pause().most)) => {}
+                    _ = closing.wait_for(|closing| *closing) => {}
+                }
                 if self.deadline.is_over() {
                     return attempts.give_up();
                 }

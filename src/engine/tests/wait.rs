@@ -8,7 +8,7 @@ use super::fake::Fate;
 use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::names::LockName;
 use crate::transport::Reply;
-use crate::{Error, Result};
+use crate::{Acquire, Error, Result};
 
 /// Nobody hears the message that it is free: the channel is only just being listened to.
 #[tokio::test(start_paused = true)]
@@ -76,6 +76,48 @@ async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
     client.shutdown(secs(1)).await.unwrap();
     let outcome = timeout(ms(10), waits).await.expect("it sleeps").unwrap();
     assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+}
+
+/// Others hold the lock for a moment each, to have it undone: that is no news of the replicas.
+#[tokio::test(start_paused = true)]
+async fn too_few_replicas_are_told_of_whoever_else_tries() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let began = Instant::now();
+    let waits = tokio::spawn(async move { lock.lock().await });
+    let until = async |script: &str, count: usize| {
+        while fake.sent(script).len() < count && !waits.is_finished() {
+            assert!(began.elapsed() < secs(120), "nobody is told");
+            advance(ms(50)).await;
+            settle().await;
+        }
+    };
+    while !waits.is_finished() {
+        fake.next("acquire", Fate::Unacknowledged);
+        until("release", fake.sent("release").len() + 1).await;
+        // Another client has it just then.
+        fake.steal("x", secs(3));
+        until("acquire", fake.sent("acquire").len() + 1).await;
+    }
+    let outcome = waits.await.unwrap();
+    assert!(matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1 })), "{outcome:?}");
+    client.shutdown(secs(1)).await.unwrap();
+}
+
+/// An owner that is given may hold the lock already, and does not queue behind others; the end of the client is its own, too.
+#[tokio::test(start_paused = true)]
+async fn an_owner_is_told_when_the_client_closes_while_replicas_are_away() {
+    let (client, fake) = client(|_| ());
+    fake.next("acquire", Fate::Unacknowledged);
+    let (lock, owner) = (client.reentrant("x"), client.owner());
+    let waits = tokio::spawn(async move { lock.acquire(Acquire::new().owner(&owner)).await });
+    advance(ms(20)).await;
+    settle().await;
+    let sent = fake.sent("acquire").len();
+    client.shutdown(secs(1)).await.unwrap();
+    let outcome = timeout(ms(10), waits).await.expect("it sleeps").unwrap();
+    assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+    assert_eq!(fake.sent("acquire").len(), sent);
 }
 
 #[tokio::test(start_paused = true)]

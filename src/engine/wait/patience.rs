@@ -16,12 +16,14 @@ pub(crate) struct Patience {
     /// When the lock was first granted too late to be of use, and how often it was. Other answers in between are no better
     /// news.
     late: Option<(Duration, u32)>,
+    /// When the lock was first granted without the replicas that have to know of it.
+    undone: Option<Duration>,
 }
 
 impl Patience {
     /// `most`: for how long it goes on.
     pub(crate) const fn new(most: Duration) -> Self {
-        Self { most, failing: None, failures: 0, late: None }
+        Self { most, failing: None, failures: 0, late: None, undone: None }
     }
 
     /// A server has answered.
@@ -48,6 +50,13 @@ impl Patience {
         let often = before >= CHANCE && now.saturating_sub(first) >= self.most;
         self.failed(now) || often
     }
+
+    /// The lock was granted, but not acknowledged, and is undone. True when that is enough. What is answered in between is no better news:
+    /// others who try hold the lock for a moment each.
+    pub(crate) fn came_undone(&mut self, now: Duration) -> bool {
+        let first = *self.undone.get_or_insert(now);
+        self.failed(now) || now.saturating_sub(first) >= self.most
+    }
 }
 
 #[cfg(test)]
@@ -65,6 +74,16 @@ mod tests {
         patience.answered();
         assert!(!patience.failed(s(110)) && patience.failures() == 1);
         assert!(!patience.failed(s(119)) && patience.failed(s(120)));
+    }
+
+    #[test]
+    fn grants_that_are_undone_are_enough_after_its_time_whatever_is_answered_between() {
+        let mut patience = Patience::new(s(10));
+        for at in [1, 5, 10] {
+            assert!(!patience.came_undone(s(at)));
+            patience.answered();
+        }
+        assert!(patience.came_undone(s(11)));
     }
 
     #[test]
