@@ -98,24 +98,26 @@ impl Cluster {
 
     /// What the server at an address says, by a connection made for that.
     pub(super) async fn view_at(&self, address: &Address) -> Option<SlotView> {
-        let (view, transport) = asked(address, &*self.connector, self.settings.connect_timeout).await.ok()?;
-        transport.close(self.settings.connect_timeout).await;
+        let farewell = self.settings.connect_timeout;
+        let (view, transport) = asked(address, &*self.connector, watch::ANSWERS_WITHIN, farewell).await.ok()?;
+        transport.close(farewell).await;
         Some(view)
     }
 }
 
-/// Connects to a server and asks for its view.
+/// Connects to a server and asks for its view. `limit`: how long it may take to answer; `farewell`: how long to be closed.
 async fn asked(
     address: &Address,
     connector: &dyn Connector,
     limit: Duration,
+    farewell: Duration,
 ) -> Result<(SlotView, Arc<dyn Transport>)> {
     // It ends by itself after `connect_timeout`, and then says why.
     let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
-    match watch::view_of(transport.run(watch::nodes()), address.host()).await {
+    match watch::view_of(transport.run(watch::nodes()), address.host(), limit).await {
         Ok(view) => Ok((view, transport)),
         Err(why) => {
-            transport.close(limit).await;
+            transport.close(farewell).await;
             Err(refused(address, &why))
         }
     }
@@ -131,8 +133,10 @@ fn refused(address: &Address, why: &str) -> Error {
 
 /// The first view that any of the servers gives, and whether channels are a slot's own there.
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(SlotView, bool)> {
+    let Settings { seeds, command_timeout, connect_timeout, .. } = settings;
+    // As long as any command: there may be no other server to be asked.
     let mut asking: FuturesUnordered<_> =
-        settings.seeds.iter().map(|seed| asked(seed, connector, settings.connect_timeout)).collect();
+        seeds.iter().map(|seed| asked(seed, connector, *command_timeout, *connect_timeout)).collect();
     let mut reason = Reason::default();
     while let Some(outcome) = asking.next().await {
         match outcome {
@@ -145,12 +149,12 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                         Err(fault) => {
                             // It went away just now: another one knows as well.
                             reason.note(away(&transport.address(), &fault.message));
-                            transport.close(settings.connect_timeout).await;
+                            transport.close(*connect_timeout).await;
                             continue;
                         }
                     },
                 };
-                transport.close(settings.connect_timeout).await;
+                transport.close(*connect_timeout).await;
                 return Ok((view, is_sharded));
             }
             Err(error) => reason.note(error),

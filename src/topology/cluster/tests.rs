@@ -6,7 +6,7 @@ mod watch;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ struct Server {
     nodes: Mutex<String>,
     /// How often it was asked for them.
     asked: Mutex<usize>,
+    /// How many ms it takes to answer that.
+    takes: AtomicU64,
     /// True where it says nothing to that.
     is_stopped: AtomicBool,
     says: Mutex<Option<Result<Reply, String>>>,
@@ -105,6 +107,7 @@ impl Transport for Line {
             }
             if name == "CLUSTER" {
                 *server.asked.lock() += 1;
+                tokio::time::sleep(Duration::from_millis(server.takes.load(Ordering::Relaxed))).await;
                 if server.is_stopped.load(Ordering::Relaxed) {
                     std::future::pending::<()>().await;
                 }

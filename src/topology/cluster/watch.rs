@@ -41,8 +41,8 @@ const LISTENS: Duration = Duration::from_millis(250);
 const ACUTE: Duration = Duration::from_secs(60);
 const CHRONIC: Duration = Duration::from_secs(1);
 
-/// How long a server may take to tell.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+/// How long a server may take to tell, where others can be asked.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long all of those may take that have to be connected to first.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
@@ -58,24 +58,25 @@ pub(super) fn nodes() -> Call {
     Call { script: &NODES, keys: 0, words: vec![Arg::Text(bytes::Bytes::from_static(b"NODES"))] }
 }
 
-/// The picture of a server at `host`, from its answer.
+/// The picture of a server at `host`, from its answer, which has to come within `limit`.
 pub(super) async fn view_of(
     answer: impl Future<Output = Result<Reply, Fault>>,
     host: &str,
+    limit: Duration,
 ) -> Result<SlotView, String> {
-    match within(ANSWERS_WITHIN, answer).await {
+    match within(limit, answer).await {
         Some(Ok(Reply::Text(text))) => {
             SlotView::parse(&String::from_utf8_lossy(&text), host).map_err(|error| error.to_string())
         }
         Some(Ok(_)) => Err("the reply to CLUSTER NODES is no text".to_owned()),
         Some(Err(fault)) => Err(fault.message),
-        None => Err(format!("no answer to CLUSTER NODES within {ANSWERS_WITHIN:?}")),
+        None => Err(format!("no answer to CLUSTER NODES within {limit:?}")),
     }
 }
 
 /// Asks a member for its picture; None where it gives none.
 async fn ask_view(world: &dyn World, address: &Address, member: &Member) -> Option<SlotView> {
-    let view = view_of(member.run(world, nodes()), address.host()).await;
+    let view = view_of(member.run(world, nodes()), address.host(), ANSWERS_WITHIN).await;
     view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
 }
 

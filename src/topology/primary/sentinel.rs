@@ -55,7 +55,7 @@ impl Ear {
         tokio::spawn(async move {
             let standing = primary.sentinels.standing();
             let Some((_, sentinel)) = standing.into_iter().find(|(address, _)| *address == of) else { return };
-            if let Ok(told) = master(&*sentinel, &name).await {
+            if let Ok(told) = master(&*sentinel, &name, ANSWERS_WITHIN).await {
                 primary.heard(&told, false).await;
             }
         });
@@ -155,7 +155,7 @@ impl BySentinels {
             let one = self.looks as usize % standing.len();
             standing = vec![standing.swap_remove(one)];
         }
-        let asked = standing.iter().map(async |(_, sentinel)| master(&**sentinel, &self.name).await);
+        let asked = standing.iter().map(async |(_, sentinel)| master(&**sentinel, &self.name, ANSWERS_WITHIN).await);
         let mut asking: FuturesUnordered<_> = asked.collect();
         let mut answers = Vec::new();
         while let Some(answer) = asking.next().await {

@@ -34,6 +34,8 @@ struct Says {
     history: [&'static str; 2],
     /// How many ms its connections take to stand.
     connects_within: u64,
+    /// How many ms each of its answers takes.
+    answers_within: u64,
     /// It takes commands and answers none.
     is_silent: bool,
     /// What a sentinel says of the primary: its address, and the epoch.
@@ -123,7 +125,8 @@ impl Transport for Line {
         let (server, since) = (Arc::clone(&self.0), self.1);
         Box::pin(async move {
             let stands = since + Duration::from_millis(server.says.lock().connects_within);
-            tokio::time::sleep_until(stands.max(Instant::now() + Duration::from_millis(1))).await;
+            let answers = Duration::from_millis(server.says.lock().answers_within.max(1));
+            tokio::time::sleep_until(stands.max(Instant::now() + answers)).await;
             if server.says.lock().is_silent {
                 std::future::pending::<()>().await;
             }

@@ -65,6 +65,18 @@ fn name() -> Arc<LockName> {
     names.find(|name| name.slot() > 10_000).unwrap()
 }
 
+/// One whose processors have other things to do, say: as long as for a command.
+#[tokio::test(start_paused = true)]
+async fn the_first_server_may_take_its_time_to_tell() {
+    let server = Arc::<Server>::default();
+    "a 10.0.0.1:1@11 myself,master - 0 0 1 connected 0-16383\n".clone_into(&mut server.nodes.lock());
+    server.takes.store(2_500, Ordering::Relaxed);
+    let net = Net(Arc::new([("10.0.0.1:1".to_owned(), server)].into()));
+    let cluster = net.cluster("10.0.0.1").await;
+    assert_eq!(cluster.members().len(), 1);
+    cluster.close(Duration::ZERO).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_news_of_a_promotion_is_heard_within_an_eighth_of_a_second() {
     let mut slowest = Duration::ZERO;

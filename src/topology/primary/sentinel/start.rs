@@ -91,9 +91,11 @@ async fn first(
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
         let (sentinels, seed, name, send) = (sentinels.clone(), seed.clone(), Arc::clone(name), send.clone());
+        // There may be no other sentinel to be asked.
+        let limit = settings.connect_timeout;
         tokio::spawn(async move {
             let outcome = match sentinels.connect(&seed).await {
-                Some(Ok(sentinel)) => master(&*sentinel, &name).await.map_err(|why| refused(&seed, &name, &why)),
+                Some(Ok(sentinel)) => master(&*sentinel, &name, limit).await.map_err(|why| refused(&seed, &name, &why)),
                 Some(Err(error)) => Err(error),
                 None => return,
             };
@@ -136,10 +138,11 @@ async fn first(
             Err(_) => {}
         }
         let before = best.address.clone();
-        for (_, sentinel) in sentinels.standing() {
-            match master(&*sentinel, name).await {
-                Ok(told) if told.epoch >= best.epoch => best = told,
-                Ok(_) | Err(_) => {}
+        let standing = sentinels.standing();
+        let asked = standing.iter().map(|(_, sentinel)| master(&**sentinel, name, watch::ANSWERS_WITHIN));
+        for told in futures::future::join_all(asked).await.into_iter().flatten() {
+            if told.epoch >= best.epoch {
+                best = told;
             }
         }
         if best.address != before {

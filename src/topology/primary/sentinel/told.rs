@@ -1,6 +1,7 @@
 //! What sentinels say when they are asked.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -41,9 +42,9 @@ fn address_in(fields: &BTreeMap<&str, &Reply>) -> Option<Address> {
     Address::new(fields.get("ip").and_then(|ip| text(ip))?, port)
 }
 
-/// What a sentinel says of the primary. An error in its words.
-pub(super) async fn master(sentinel: &dyn Transport, name: &str) -> Result<Told, String> {
-    let reply = ask(sentinel, call("MASTER", name), ANSWERS_WITHIN).await?;
+/// What a sentinel says of the primary within `limit`. An error in its words.
+pub(super) async fn master(sentinel: &dyn Transport, name: &str, limit: Duration) -> Result<Told, String> {
+    let reply = ask(sentinel, call("MASTER", name), limit).await?;
     told(&reply).ok_or_else(|| "its answer to SENTINEL MASTER cannot be read".to_owned())
 }
 
@@ -67,9 +68,9 @@ fn told(reply: &Reply) -> Option<Told> {
 /// The replicas of this primary by a sentinel; None where that has another one. What it names may change in between: then its list
 /// may lack the one that is promoted.
 pub(super) async fn replicas_of(primary: &Address, sentinel: &dyn Transport, name: &str) -> Option<Vec<Address>> {
-    let before = master(sentinel, name).await.ok()?;
+    let before = master(sentinel, name, ANSWERS_WITHIN).await.ok()?;
     let replicas = listed(sentinel, "REPLICAS", name).await?;
-    let after = master(sentinel, name).await.ok()?;
+    let after = master(sentinel, name, ANSWERS_WITHIN).await.ok()?;
     (before.address == *primary && after.address == *primary).then_some(replicas)
 }
 

@@ -64,6 +64,17 @@ async fn of_replicated_servers_ours_stays_until_it_says_no_or_nothing() {
     assert_eq!(primary.address(), address(ONE));
 }
 
+/// Those whose processors have other things to do, say.
+#[tokio::test(start_paused = true)]
+async fn at_the_start_servers_and_sentinels_may_take_their_time() {
+    let net = net();
+    for at in [ONE, TWO, THREE].into_iter().chain(SENTINELS) {
+        net.says(at, |says| says.answers_within = 1_200);
+    }
+    net.by_sentinels().await.close(Duration::ZERO).await;
+    net.replicated().await.close(Duration::ZERO).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn most_sentinels_outweigh_one_that_was_not_set_up_anew_with_them() {
     let net = net();
