@@ -164,6 +164,8 @@ impl Cluster {
             if state.slots.primary(slot) == Some(to) {
                 self.enter(&mut state, to.clone(), member);
             }
+            // Of a replica that was promoted they are to be known before the first command.
+            state.tell_of_replicas();
             state.forget(&changes)
         };
         self.changed(changes);
@@ -303,6 +305,14 @@ impl State {
             if since + GONE_AFTER <= now {
                 self.slots.orphan(&id);
             }
+        }
+    }
+
+    /// Tells each member how many replicas it has.
+    fn tell_of_replicas(&self) {
+        let replicas = self.slots.replicas();
+        for (address, member) in &self.members {
+            member.acknowledgement().knows_of(replicas.get(address).copied().unwrap_or(0));
         }
     }
 

@@ -2,6 +2,7 @@
 //! own map. No I/O, no clock.
 
 pub(super) mod map;
+mod succession;
 pub(super) mod view;
 
 /// How many slots a cluster has.

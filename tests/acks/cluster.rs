@@ -1,5 +1,7 @@
 //! In a cluster, whose map tells of replicas; there Redisson's rule is the default.
 
+use std::time::Instant;
+
 use bed::connections;
 use distlock::{Acks, Client, Error, Flavour};
 use distlock_support::{Admin, Cluster, ClusterOptions, Node};
@@ -100,6 +102,52 @@ async fn all_are_those_of_the_map() {
     }
     end(all).await;
     end(least).await;
+}
+
+/// With `All` that one is missed until it is back, or is told to leave. With `AtLeast(1)` nobody waits for it.
+#[tokio::test]
+async fn the_primary_of_before_is_one_of_all() {
+    let options = ClusterOptions::default().primaries(3).replicas(2).node_timeout(2_000);
+    let cluster = Cluster::start(options).await;
+    let all = over(&cluster.url(), Acks::All).connect().await.unwrap();
+    let least = over(&cluster.url(), Acks::AtLeast(1)).connect().await.unwrap();
+    for leaves in [false, true] {
+        whole(&all).await;
+        let before = cluster.primary_of("a").await;
+        cluster.kill(before).await;
+        let primary = cluster.promotion(before).await.node;
+        connected(primary.admin(), 1).await;
+        let goes_on = async || least.reentrant(NAME).try_lock().await.is_ok();
+        bed::eventually("one is enough", secs(20), goes_on).await;
+        bed::idle(&least).await;
+        let until = Instant::now() + secs(4);
+        while Instant::now() < until {
+            for flavour in FLAVOURS {
+                let outcome = all.lock(flavour, NAME).try_lock().await;
+                assert!(matches!(outcome, Err(Error::Replicas { wanted: 2, .. })), "{flavour}: {outcome:?}");
+                bed::idle(&all).await;
+            }
+        }
+        if leaves {
+            for node in cluster.nodes().iter().filter(|node| node.is_running()) {
+                node.admin().cmd::<()>(&["CLUSTER", "FORGET", before.id()]).await;
+            }
+        } else {
+            cluster.restart(before);
+        }
+    }
+    whole(&all).await;
+    end(all).await;
+    end(least).await;
+}
+
+/// Every replica acknowledges what is acquired.
+async fn whole(all: &Client) {
+    for flavour in FLAVOURS {
+        let granted = async || all.lock(flavour, NAME).try_lock().await.is_ok();
+        bed::eventually("all acknowledge", secs(30), granted).await;
+    }
+    bed::idle(all).await;
 }
 
 /// Commands that are led by an `ASK` to the server that a slot comes to are acknowledged there.

@@ -257,9 +257,7 @@ impl Cluster {
                     self.enter(&mut state, address, member);
                 }
             }
-            for (address, member) in &state.members {
-                member.acknowledgement().knows_of(state.slots.replicas(address));
-            }
+            state.tell_of_replicas();
             state.forget(&changes)
         };
         self.changed(changes);

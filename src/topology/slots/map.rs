@@ -10,10 +10,11 @@
 //! node that it leads to refuses the command and says `MOVED` in its turn; the router follows so many in a row, and then pauses; and
 //! each of them has it ask for a view.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::SLOTS;
+use super::succession::Succession;
 use super::view::{Peer, SlotView};
 use crate::topology::address::Address;
 
@@ -28,6 +29,7 @@ pub(crate) struct SlotMap {
     owners: Vec<Owner>,
     /// All nodes of the last view that was up to date.
     known: Vec<Arc<Peer>>,
+    succession: Succession,
     /// Hearsay gives way to views of a higher epoch only.
     holds_hearsay: bool,
 }
@@ -63,7 +65,8 @@ impl Default for SlotMap {
     fn default() -> Self {
         let slots = usize::from(SLOTS);
         let (owner_of, moves) = (vec![NOBODY; slots].into(), vec![0; slots].into());
-        Self { owner_of, moves, owners: Vec::new(), known: Vec::new(), holds_hearsay: false }
+        let (owners, known, succession) = (Vec::new(), Vec::new(), Succession::default());
+        Self { owner_of, moves, owners, known, succession, holds_hearsay: false }
     }
 }
 
@@ -118,10 +121,12 @@ impl SlotMap {
         &self.known
     }
 
-    /// How many replicas the primary at an address has by the last view that was up to date, those included that have failed.
-    pub(crate) fn replicas(&self, address: &Address) -> usize {
-        let id = self.owners.iter().find(|owner| owner.address == *address).and_then(|owner| owner.id.as_deref());
-        id.map_or(0, |id| self.known.iter().filter(|peer| peer.primary.as_deref() == Some(id)).count())
+    /// The address of each primary that has a slot, with how many replicas it has: those that are away included, and the primary of
+    /// before until it is back.
+    pub(crate) fn replicas(&self) -> HashMap<&Address, usize> {
+        let counts = self.succession.replicas(&self.owner_ids(), &self.known);
+        let count = |owner: &Owner| owner.id.as_ref().and_then(|id| counts.get(id)).copied().unwrap_or(0);
+        self.owners.iter().map(|owner| (&owner.address, count(owner))).collect()
     }
 
     /// An address as views have it, where it is another one of a node that they know.
@@ -152,11 +157,14 @@ impl SlotMap {
                 }
             }
         }
+        slots.sort_unstable();
+        let changes = self.changes(slots, &before);
         if view.epoch() >= self.known.iter().map(|peer| peer.epoch).max().unwrap_or(0) {
+            let owners = self.owner_ids();
+            self.succession.hear(&owners, &self.known, view);
             self.known = view.peers().to_vec();
         }
-        slots.sort_unstable();
-        Some(self.changes(slots, &before))
+        Some(changes)
     }
 
     /// Believes a `MOVED` that answered a command which was sent when the slot was at that generation. Nothing changes where it
@@ -183,15 +191,18 @@ impl SlotMap {
         self.changes(slots, &before)
     }
 
-    /// The ids of those that have slots, and that a view does not list.
+    /// The ids of those that have slots, and that a view does not list; and of the primaries of before that it does not list as away.
     pub(crate) fn missing_in(&self, view: &SlotView) -> HashSet<Arc<str>> {
         let listed: HashSet<_> = view.peers().iter().map(|peer| &peer.id).collect();
-        let owners = self.owners.iter().filter_map(|owner| owner.id.as_ref());
-        owners.filter(|id| !listed.contains(id)).cloned().collect()
+        let owners = self.owner_ids();
+        let missing = owners.iter().filter(|id| !listed.contains(id));
+        missing.chain(self.succession.without_place(view)).cloned().collect()
     }
 
-    /// Takes a node for one that has left the cluster: whoever claims its slots has them, whatever its epoch is.
+    /// Takes a node for one that has left the cluster: whoever claims its slots has them, whatever its epoch is, and it is nobody's
+    /// replica.
     pub(crate) fn orphan(&mut self, id: &str) {
+        self.succession.forget(id);
         for owner in self.owners.iter_mut().filter(|owner| owner.id.as_deref() == Some(id)) {
             (owner.epoch, owner.is_hearsay) = (0, true);
         }
@@ -201,6 +212,10 @@ impl SlotMap {
     pub(crate) fn is_kin(&self, view: &SlotView) -> bool {
         let known: HashSet<_> = self.known.iter().map(|peer| &peer.id).collect();
         known.is_empty() || view.peers().iter().any(|peer| known.contains(&peer.id))
+    }
+
+    fn owner_ids(&self) -> HashSet<Arc<str>> {
+        self.owners.iter().filter_map(|owner| owner.id.clone()).collect()
     }
 
     fn owner(&self, slot: u16) -> Option<&Owner> {

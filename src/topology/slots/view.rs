@@ -38,6 +38,8 @@ pub(crate) struct Peer {
     pub(crate) alias: Option<Address>,
     /// True when the asked node is connected with it, or is it.
     pub(crate) is_linked: bool,
+    /// True when the asked node takes it to be away, or cannot reach it.
+    pub(crate) is_away: bool,
     /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
     pub(crate) epoch: u64,
     /// Of a replica, its primary's id.
@@ -161,7 +163,9 @@ impl Reading<'_> {
             return Err("slots of a replica");
         }
         let primary = if has(&["slave", "replica"]) { self::id(primary).ok() } else { None };
-        let peer = Arc::new(Peer { id, address, alias, is_linked: is_asked || link == "connected", epoch, primary });
+        let is_linked = is_asked || link == "connected";
+        let is_away = !is_linked || has(&["fail", "fail?"]);
+        let peer = Arc::new(Peer { id, address, alias, is_linked, is_away, epoch, primary });
         // Without an address there is nowhere to go for them.
         if !ranges.is_empty() && peer.address.is_some() {
             self.view.claims.push(Claim { peer: Arc::clone(&peer), ranges });

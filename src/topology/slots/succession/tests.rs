@@ -1,0 +1,119 @@
+//! Through the map, which is what asks: a primary `p` with the replicas `q` and `r`, and another shard.
+
+use crate::topology::address::Address;
+use crate::topology::slots::map::SlotMap;
+use crate::topology::slots::view::SlotView;
+
+/// What a node says. Each of `p`, `q` and `r`: what it is, and from where on its line has something else.
+fn view(p: &str, q: &str, r: &str) -> SlotView {
+    let text = format!(
+        "p 10.0.0.1:1@2 {p}\nq 10.0.0.2:1@2 {q}\nr 10.0.0.3:1@2 {r}\n\
+         x 10.0.0.4:1@2 myself,master - 0 0 2 connected 100-16383\ny 10.0.0.5:1@2 slave x 0 0 2 connected\n"
+    );
+    let known: Vec<_> = text.lines().filter(|line| !line.ends_with("gone")).collect();
+    SlotView::parse(&known.join("\n"), "10.0.0.4").unwrap()
+}
+
+const OF_P: &str = "slave p 0 0 1 connected";
+const OF_Q: &str = "slave q 0 0 3 connected";
+const AWAY: &str = "master,fail - 0 0 1 disconnected";
+const PROMOTED: &str = "master - 0 0 3 connected 0-99";
+
+fn address(n: usize) -> Address {
+    Address::new(&format!("10.0.0.{n}"), 1).unwrap()
+}
+
+fn replicas(map: &SlotMap, n: usize) -> Option<usize> {
+    assert_eq!(map.replicas().get(&address(4)), Some(&1), "the other shard is as ever");
+    map.replicas().get(&address(n)).copied()
+}
+
+/// A map of what all were at first, and what it comes to by these views.
+fn after(views: &[SlotView]) -> SlotMap {
+    let mut map = SlotMap::default();
+    map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
+    assert_eq!(replicas(&map, 1), Some(2));
+    for view in views {
+        map.merge(view).unwrap();
+    }
+    map
+}
+
+#[test]
+fn a_primary_that_went_away_is_a_replica_of_its_heir_until_it_is_back() {
+    let mut map = after(&[view(AWAY, PROMOTED, OF_Q)]);
+    assert_eq!((replicas(&map, 1), replicas(&map, 2)), (None, Some(2)));
+    // However often that is heard, and from whoever has yet to hear of it.
+    map.merge(&view(AWAY, PROMOTED, OF_Q)).unwrap();
+    map.merge(&view("master,fail? - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
+    assert_eq!(replicas(&map, 2), Some(2));
+    map.merge(&view(OF_Q, PROMOTED, OF_Q)).unwrap();
+    assert_eq!(replicas(&map, 2), Some(2));
+    // As a replica it is counted by what is told of it, and may be moved away.
+    map.merge(&view("slave x 0 0 2 connected", PROMOTED, OF_Q)).unwrap();
+    assert_eq!(map.replicas().get(&address(2)), Some(&1));
+}
+
+#[test]
+fn whoever_has_yet_to_follow_the_heir_counts_already() {
+    let map = after(&[view(AWAY, PROMOTED, OF_P)]);
+    assert_eq!(replicas(&map, 2), Some(2));
+    // By request: the one of before is a replica at once.
+    let map = after(&[view(OF_Q, PROMOTED, OF_P)]);
+    assert_eq!(replicas(&map, 2), Some(2));
+}
+
+#[test]
+fn a_redirect_to_a_replica_tells_of_its_promotion() {
+    let mut map = after(&[]);
+    map.patch(5, map.generation(5), &address(2));
+    // All of the others, and until more is known both count them.
+    assert_eq!((replicas(&map, 1), replicas(&map, 2)), (Some(2), Some(2)));
+    map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
+    assert_eq!((replicas(&map, 1), replicas(&map, 2)), (Some(2), None), "it was wrong");
+    // Held against those who have yet to hear of it, whichever view comes.
+    map.hold_hearsay(true);
+    map.patch(5, map.generation(5), &address(2));
+    map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
+    assert_eq!(replicas(&map, 2), Some(2));
+    map.merge(&view(AWAY, PROMOTED, OF_P)).unwrap();
+    assert_eq!(replicas(&map, 2), Some(2));
+}
+
+#[test]
+fn promotions_in_a_row_leave_all_of_the_shard_with_the_last() {
+    let third = "master - 0 0 4 connected 0-99";
+    let map = after(&[view(AWAY, PROMOTED, OF_Q), view(AWAY, "master,fail - 0 0 3 disconnected", third)]);
+    assert_eq!(replicas(&map, 3), Some(2));
+    // One after the other they are back.
+    let mut map = after(&[view(AWAY, PROMOTED, OF_Q), view(AWAY, "slave r 0 0 4 connected", third)]);
+    assert_eq!(replicas(&map, 3), Some(2));
+    map.merge(&view("slave r 0 0 4 connected", "slave r 0 0 4 connected", third)).unwrap();
+    assert_eq!(replicas(&map, 3), Some(2));
+    // The first one has its place again.
+    map.merge(&view("master - 0 0 5 connected 0-99", "slave p 0 0 5 connected", "slave p 0 0 5 connected")).unwrap();
+    assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(2), None));
+}
+
+#[test]
+fn slots_that_are_moved_make_nobody_a_replica() {
+    let moved = view("master - 0 0 1 connected", "slave p 0 0 1 connected", "master - 0 0 3 connected 0-99");
+    let map = after(&[view("master - 0 0 1 connected 0-99", OF_P, "master - 0 0 2 connected"), moved]);
+    assert_eq!(replicas(&map, 3), Some(0));
+}
+
+/// Told to leave the cluster, or set up anew without a place: no view lists it as away.
+#[test]
+fn whoever_is_gone_for_good_is_forgotten() {
+    for now in ["gone", "master - 0 0 1 connected"] {
+        let later = view(now, PROMOTED, OF_Q);
+        let mut map = after(&[view(AWAY, PROMOTED, OF_Q), later.clone()]);
+        assert_eq!(replicas(&map, 2), Some(2), "not at once: that may be behind the times");
+        let missing: Vec<_> = map.missing_in(&later).into_iter().collect();
+        assert_eq!(missing.iter().map(|id| &**id).collect::<Vec<_>>(), ["p"]);
+        assert_eq!(map.missing_in(&view(AWAY, PROMOTED, OF_Q)).len(), 0);
+        map.orphan("p");
+        map.merge(&later).unwrap();
+        assert_eq!(replicas(&map, 2), Some(1));
+    }
+}
