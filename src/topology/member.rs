@@ -1,13 +1,13 @@
 //! One server of a topology.
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::acknowledgement::{AckRule, Acknowledgement};
@@ -227,12 +227,18 @@ impl Member {
         };
         let at_once = call.script.at_once;
         let replied = {
-            let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
-            let replied = transport.run_acknowledged(call, how).await;
-            if let Some(pending) = under_way.pending.take() {
-                if is_answer(&replied) { pending.answered(world.now()) } else { pending.failed() }
+            let (tells, sent) = oneshot::channel();
+            let mut replied = transport.run_acknowledged(call, how, tells);
+            let early = tokio::select! {
+                biased;
+                early = &mut replied => Some(early),
+                // No answer is due as long as replicas are waited for that have not acknowledged what was sent before.
+                _ = sent => None,
+            };
+            match early {
+                Some(early) => early?,
+                None => self.noted(world, replied).await?,
             }
-            replied?
         };
         if let Some(acknowledged) = replied.acknowledged {
             if let Some(reply) = at_once.and_then(|at_once| at_once(&replied.reply)) {
@@ -245,8 +251,13 @@ impl Member {
     }
 
     async fn run_alone(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
+        self.noted(world, self.transport.run(call)).await
+    }
+
+    /// Notes whether an answer comes, which is due from now on.
+    async fn noted<T>(&self, world: &dyn World, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
-        let outcome = self.transport.run(call).await;
+        let outcome = answer.await;
         if let Some(pending) = under_way.pending.take() {
             if is_answer(&outcome) { pending.answered(world.now()) } else { pending.failed() }
         }

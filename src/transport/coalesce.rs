@@ -371,8 +371,13 @@ impl Transport for Coalesced {
     }
 
     /// By the groups of the lanes, not by ours.
-    fn run_acknowledged(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
-        self.core.inner.run_acknowledged(call, how)
+    fn run_acknowledged(
+        &self,
+        call: Call,
+        how: Acknowledge,
+        sent: oneshot::Sender<()>,
+    ) -> BoxFuture<'static, Result<Replied, Fault>> {
+        self.core.inner.run_acknowledged(call, how, sent)
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use tokio::sync::oneshot;
 
 pub(crate) mod coalesce;
 pub(crate) mod connector;
@@ -245,8 +246,14 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     }
 
     /// As [`run`](Self::run); with the reply, whether replicas have what the call wrote: by a `WAIT` behind it on the very connection that
-    /// the call went by, since one on another vouches for nothing. What others ask never waits behind that.
-    fn run_acknowledged(&self, _call: Call, _how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+    /// the call went by, since one on another vouches for nothing. What others ask never waits behind that. `sent` is told when the call
+    /// waits for no other call any more: from then on its answer is due.
+    fn run_acknowledged(
+        &self,
+        _call: Call,
+        _how: Acknowledge,
+        _sent: oneshot::Sender<()>,
+    ) -> BoxFuture<'static, Result<Replied, Fault>> {
         let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
         Box::pin(std::future::ready(Err(fault)))
     }

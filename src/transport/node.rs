@@ -15,7 +15,7 @@ use fred::interfaces::ClientLike as _;
 use fred::types::ConnectHandle;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::transport::direct::{Lanes, MessageLine};
@@ -104,9 +104,14 @@ impl Transport for Node {
         self.lanes.is_some()
     }
 
-    fn run_acknowledged(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+    fn run_acknowledged(
+        &self,
+        call: Call,
+        how: Acknowledge,
+        sent: oneshot::Sender<()>,
+    ) -> BoxFuture<'static, Result<Replied, Fault>> {
         match &self.lanes {
-            Some(lanes) => lanes.run(call, how),
+            Some(lanes) => lanes.run(call, how, sent),
             None => {
                 let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
                 Box::pin(std::future::ready(Err(fault)))

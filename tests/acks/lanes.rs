@@ -5,7 +5,7 @@ use std::time::Instant;
 use distlock::{Acks, Acquire, Error, Flavour};
 use distlock_support::{Action, Matcher, Proxy};
 
-use crate::{FLAVOURS, client, end, granted, in_step, ms, nothing_left, over, secs, servers};
+use crate::{FLAVOURS, builder, client, end, granted, in_step, ms, nothing_left, over, secs, servers};
 
 /// A `WAIT` on another connection than its command's counts the replicas that have what *that* connection wrote, which is nothing:
 /// all of them, at once.
@@ -113,6 +113,37 @@ async fn who_gains_nothing_waits_for_no_replica() {
     }
     distlock_support::must(began.elapsed() < secs(4), "releases wait for nobody");
     servers.node(1).cont();
+    end(strict).await;
+}
+
+/// The server answers all others meanwhile: a wait that is over is no sign that it is silent.
+#[tokio::test]
+async fn whoever_waits_for_a_lane_waits_for_no_answer() {
+    let servers = servers(1).await;
+    let admin = servers.node(0).admin();
+    let strict = builder(&servers, Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
+    servers.node(1).stop();
+    let mut waiting = Vec::new();
+    for lane in 1..=3 {
+        let lock = strict.reentrant(&format!("lane:{lane}"));
+        waiting
+            .push(tokio::spawn(async move { lock.lock_for(secs(60)).await.unwrap().unwrap().unlock().await.unwrap() }));
+        let taken = async || {
+            let info: String = admin.cmd(&["INFO", "clients"]).await;
+            info.contains(&format!("blocked_clients:{lane}\r"))
+        };
+        bed::eventually("a lane is taken", secs(5), taken).await;
+    }
+    let late = FLAVOURS.map(async |flavour| {
+        let began = Instant::now();
+        let outcome = strict.lock(flavour, &format!("late:{flavour}")).lock_for(ms(300)).await;
+        assert!(matches!(outcome, Ok(None)), "{flavour}: {outcome:?} after {:?}", began.elapsed());
+    });
+    futures::future::join_all(late).await;
+    servers.node(1).cont();
+    for lane in waiting {
+        lane.await.unwrap();
+    }
     end(strict).await;
 }
 

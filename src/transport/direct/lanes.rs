@@ -79,6 +79,8 @@ struct Queued {
     number: u64,
     call: Call,
     how: Acknowledge,
+    /// Told when a lane takes it.
+    sent: Option<oneshot::Sender<()>>,
     answer: oneshot::Sender<Result<Replied, Fault>>,
 }
 
@@ -122,12 +124,17 @@ impl Lanes {
     /// As [`Transport::run_acknowledged`]: nothing is sent before the first poll.
     ///
     /// [`Transport::run_acknowledged`]: crate::transport::Transport::run_acknowledged
-    pub(crate) fn run(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
+    pub(crate) fn run(
+        &self,
+        call: Call,
+        how: Acknowledge,
+        sent: oneshot::Sender<()>,
+    ) -> BoxFuture<'static, Result<Replied, Fault>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let (answer, replied) = oneshot::channel();
             let number = shared.next.fetch_add(1, Ordering::Relaxed);
-            shared.queue(Queued { number, call, how, answer })?;
+            shared.queue(Queued { number, call, how, sent: Some(sent), answer })?;
             match within(shared.limit(how.within), replied).await {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) => Err(shared.ended()),
@@ -311,8 +318,12 @@ impl State {
     fn take_group(&mut self) -> Vec<Queued> {
         let (mut group, mut bytes): (Vec<Queued>, usize) = (Vec::new(), 0);
         while group.len() < CALLS && bytes < BYTES {
-            let Some(queued) = self.queue.pop_front() else { break };
+            let Some(mut queued) = self.queue.pop_front() else { break };
             if !queued.answer.is_closed() {
+                if let Some(sent) = queued.sent.take() {
+                    // Refused where nobody waits any more.
+                    let _ = sent.send(());
+                }
                 bytes += queued.call.size();
                 group.push(queued);
             }

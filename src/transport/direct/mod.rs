@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::config::Options;
@@ -120,8 +121,13 @@ impl Transport for Direct {
         true
     }
 
-    fn run_acknowledged(&self, call: Call, how: Acknowledge) -> BoxFuture<'static, Result<Replied, Fault>> {
-        self.lanes.run(call, how)
+    fn run_acknowledged(
+        &self,
+        call: Call,
+        how: Acknowledge,
+        sent: oneshot::Sender<()>,
+    ) -> BoxFuture<'static, Result<Replied, Fault>> {
+        self.lanes.run(call, how, sent)
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
