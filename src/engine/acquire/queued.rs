@@ -108,8 +108,9 @@ impl Awaited for QueueWait<'_> {
         let pause = self.attempts.pause();
         if std::mem::take(&mut self.is_first) {
             // The entry was made before anybody listened: what has happened since is found out by asking, once messages come
-            // in.
-            return (self.attempts.is_queued() && !waiter.is_listening()).then_some(pause);
+            // in. An attempt that failed is made again as any other.
+            let is_entered = self.attempts.is_queued() && !waiter.is_listening();
+            return (is_entered || self.attempts.is_failing()).then_some(pause);
         }
         let confirmed = steady && !woken && !pause.news.is_of_failure() && self.is_confirmed();
         confirmed.then_some(pause)

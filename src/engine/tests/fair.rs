@@ -45,6 +45,26 @@ fn tell(fake: &Fake, lease: Option<u32>) {
     fake.listener().message(&LockName::new("", "x").inbox(&last.text(0)).channel, payload.as_bytes());
 }
 
+/// The first attempt is made without a place in any queue, and the next one after the pause that follows every other.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_acknowledged_at_first_is_asked_for_later() {
+    let (client, fake) = client(|_| ());
+    for fate in [Fate::Unacknowledged, HELD] {
+        fake.next("fair/acquire", fate);
+    }
+    let lock = client.fair("x");
+    let waits = tokio::spawn(async move { lock.lock().await });
+    sleep(ms(400)).await;
+    settle().await;
+    assert_eq!((asked(&fake).len(), fake.sent("fair/leave").len()), (1, 1));
+    let guard = waits.await.unwrap().unwrap();
+    assert_eq!(asked(&fake).len(), 2);
+    guard.unlock().await.unwrap();
+    // The server of these tests knows no queue, and does not carry out who leaves it.
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
 /// For as long as the message says, from the last word of the server that the place is there; then the watchdog keeps it.
 #[tokio::test(start_paused = true)]
 async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
