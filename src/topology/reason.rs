@@ -1,7 +1,12 @@
 //! Why none of several servers could be used.
 
+use std::time::Duration;
+
 use super::address::Address;
 use crate::error::Error;
+
+/// A connection that cannot be made says why when its time is up: it is listened to for so much longer.
+pub(super) const SAYS_WHY: Duration = Duration::from_millis(100);
 
 /// Of several reasons the one that says most: what a server has said, rather than that somebody is away.
 #[derive(Debug, Default)]
@@ -31,6 +36,17 @@ pub(super) fn untold(address: &Address, what: &str, command: &str, why: &str) ->
 
 pub(super) fn away(server: &impl std::fmt::Display, why: &str) -> Error {
     Error::Connection { message: format!("{server}: {why}"), outcome_unknown: false, source: None }
+}
+
+/// Why a server cannot be connected to, with its name where the error has none.
+pub(super) fn unreachable(server: &impl std::fmt::Display, error: Error) -> Error {
+    match error {
+        Error::Connection { message, outcome_unknown, source } => {
+            let named = format!("{server}: {message}");
+            Error::Connection { message: named, outcome_unknown, source }
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::topology::AckRule;
 use crate::topology::address::Address;
 use crate::topology::member::{Member, MemberId};
-use crate::topology::reason::{Reason, away, untold};
+use crate::topology::reason::{Reason, away, unreachable, untold};
 use crate::topology::slots::view::SlotView;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
@@ -113,7 +113,8 @@ async fn asked(
     farewell: Duration,
 ) -> Result<(SlotView, Arc<dyn Transport>)> {
     // It ends by itself after `connect_timeout`, and then says why.
-    let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
+    let connected = connector.connect(&address.to_string(), Purpose::Seed).await;
+    let transport = connected.map_err(|error| unreachable(address, error))?;
     match watch::view_of(transport.run(watch::nodes()), address.host(), limit).await {
         Ok(view) => Ok((view, transport)),
         Err(why) => {

@@ -13,7 +13,7 @@ use super::witnesses::{Witnesses, ask};
 use super::{Known, Primary, watch};
 use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
-use crate::topology::reason::{Reason, away};
+use crate::topology::reason::{Reason, SAYS_WHY, away, unreachable};
 use crate::topology::role::{Role, role, role_untold};
 use crate::topology::{Settings, TopologyKind};
 use crate::transport::connector::{Connector, Purpose};
@@ -66,7 +66,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
         tokio::spawn(async move {
             let server = match servers.connect(&seed).await {
                 Some(Ok(server)) => server,
-                Some(Err(error)) => return drop(send.send(Err(error))),
+                Some(Err(error)) => return drop(send.send(Err(unreachable(&seed, error)))),
                 None => return,
             };
             // One of the replicas may just be promoted. Over when nobody listens any more.
@@ -84,7 +84,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
     }
     drop(send);
     let (mut best, mut reason): (Option<(usize, Address)>, Reason) = (None, Reason::default());
-    let mut until = Instant::now() + settings.connect_timeout;
+    let mut until = Instant::now() + settings.connect_timeout + SAYS_WHY;
     while let Ok(Some(told)) = tokio::time::timeout_at(until, answers.recv()).await {
         match told {
             Ok((address, Role::Primary { replicas })) => {

@@ -9,7 +9,14 @@ use crate::transport::{Fault, FaultKind};
 
 /// What an error of fred's says, in words of ours where it is about TLS.
 pub(super) fn told(error: &Error) -> String {
-    trouble_of_tls(error).map_or_else(|| error.details().to_owned(), |meaning| meaning.text)
+    trouble_of_tls(error).map_or_else(|| of_system(error.details()).to_owned(), |meaning| meaning.text)
+}
+
+/// The message of an error of the operating system, or of Rust's library, which fred tells by its `Debug`; any other as it is.
+fn of_system(details: &str) -> &str {
+    let forms = [("Os { ", "message: \""), ("Custom { ", "error: \"")];
+    let message = forms.iter().find_map(|(form, field)| details.strip_prefix(form)?.split_once(field));
+    message.and_then(|(_, message)| message.strip_suffix("\" }")).unwrap_or(details)
 }
 
 /// What is wrong with TLS; None for an error of another kind.
@@ -68,6 +75,15 @@ mod tests {
         ] {
             let fault = fault(Error::new(error, text));
             assert_eq!((fault.kind, fault.in_doubt(), &*fault.message), (FaultKind::Elsewhere, false, text));
+        }
+    }
+
+    #[test]
+    fn errors_of_the_operating_system_are_told_by_their_message() {
+        let (system, library) = (std::io::Error::from_raw_os_error(1), std::io::Error::other("no such host"));
+        for (error, text) in [(system, "Operation not permitted"), (library, "no such host")] {
+            let fault = fault(Error::from(error));
+            assert_eq!((fault.kind, &*fault.message), (FaultKind::Lost, text));
         }
     }
 

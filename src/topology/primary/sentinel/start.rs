@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
 use crate::topology::primary::witnesses::{Witnesses, ask};
 use crate::topology::primary::{Primary, watch};
-use crate::topology::reason::{Reason, away};
+use crate::topology::reason::{Reason, SAYS_WHY, away, unreachable};
 use crate::topology::role::{Role, role, role_untold};
 use crate::topology::{Settings, TopologyKind};
 use crate::transport::Listener;
@@ -43,7 +43,7 @@ impl Primary {
         let sentinels = Witnesses::heard(Arc::clone(&connector), Purpose::Sentinel, ear, &EVENTS);
         let why = Mutex::new(None);
         let found = first(&settings, &*connector, &sentinels, &name, &why);
-        let found = match tokio::time::timeout(settings.connect_timeout, found).await {
+        let found = match tokio::time::timeout(settings.connect_timeout + SAYS_WHY, found).await {
             Ok(found) => found,
             Err(_) => Err(why.into_inner().unwrap_or(Error::Timeout { step: Step::Connect })),
         };
@@ -96,7 +96,7 @@ async fn first(
         tokio::spawn(async move {
             let outcome = match sentinels.connect(&seed).await {
                 Some(Ok(sentinel)) => master(&*sentinel, &name, limit).await.map_err(|why| refused(&seed, &name, &why)),
-                Some(Err(error)) => Err(error),
+                Some(Err(error)) => Err(unreachable(&format_args!("the sentinel {seed}"), error)),
                 None => return,
             };
             // Nobody may listen any more.
@@ -106,7 +106,7 @@ async fn first(
     drop(send);
     let (mut best, mut reason): (Option<Told>, Reason) = (None, Reason::default());
     loop {
-        let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout };
+        let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout + SAYS_WHY };
         match tokio::time::timeout(limit, answers.recv()).await {
             Ok(Some(Ok(told))) => {
                 if best.as_ref().is_none_or(|best| told.epoch > best.epoch) {
