@@ -81,7 +81,7 @@ impl Client {
     /// A client over any transport, on the current runtime.
     #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
-        options.validate()?;
+        let options = options.checked()?;
         Home::here()?;
         let client = Self(Handle::new(Engine::start(options, node)));
         client.engine().topology.check_lanes()?;
@@ -117,7 +117,7 @@ impl Client {
         seeds: &[&str],
         options: Options,
     ) -> Result<Self> {
-        options.validate()?;
+        let options = options.checked()?;
         Home::here()?;
         let no_seed = || Error::config("the servers of a cluster are named by host:port");
         let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));

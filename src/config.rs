@@ -33,7 +33,8 @@ pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 /// Every option of a [`Client`](crate::Client), as it is in force. Set them on the [`Builder`](crate::Builder).
 ///
 /// Where Redisson has the same option, the default is the same. Values out of the bounds told here are
-/// [`Error::Config`](crate::Error::Config) when a client connects. With the feature `serde` they are read and written by the names of
+/// [`Error::Config`](crate::Error::Config) when a client connects; of times without an upper bound, what is longer than ten years is ten
+/// years. With the feature `serde` they are read and written by the names of
 /// these fields, as `Settings` tells.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -229,6 +230,41 @@ impl Options {
         self.entry_life().min(self.watchdog)
     }
 
+    /// Refuses what cannot work, with the reason; of what has no end, it is ten years.
+    pub(crate) fn checked(mut self) -> Result<Self> {
+        self.validate()?;
+        let Self {
+            connect_timeout,
+            retry_delay,
+            subscribe_timeout,
+            subscription_linger,
+            poll_cap,
+            ping_interval,
+            handoff_time,
+            hold_back,
+            scan_interval,
+            ack_timeout,
+            ..
+        } = &mut self;
+        // Times are reckoned with these.
+        for span in [
+            connect_timeout,
+            &mut retry_delay.0,
+            &mut retry_delay.1,
+            subscribe_timeout,
+            subscription_linger,
+            poll_cap,
+            ping_interval,
+            handoff_time,
+            hold_back,
+            scan_interval,
+            ack_timeout,
+        ] {
+            *span = LONGEST_LEASE.min(*span);
+        }
+        Ok(self)
+    }
+
     /// Refuses what cannot work, with the reason.
     pub(crate) fn validate(&self) -> Result<()> {
         // Exhaustive, so that a new option cannot be forgotten here.
@@ -360,66 +396,4 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_are_redissons() {
-        let options = Options::default();
-        assert!(options.validate().is_ok());
-        assert_eq!(options.watchdog, Duration::from_secs(30));
-        assert_eq!(options.watchdog_batch, 100);
-        assert_eq!(options.command_timeout, Duration::from_secs(3));
-        assert_eq!(options.retry_attempts, 4);
-        assert_eq!(options.java_fair_wait, Duration::from_secs(300));
-    }
-
-    #[test]
-    fn a_wait_of_java_that_cannot_be_is_refused() {
-        for java_fair_wait in [Duration::ZERO, Duration::MAX] {
-            let refused = Options { java_fair_wait, ..Options::default() }.validate();
-            assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("Java's wait")), "{refused:?}");
-        }
-    }
-
-    #[test]
-    fn acknowledgement_by_nobody_or_in_no_time_is_refused() {
-        let options = |acks, ack_timeout| Options { acks, ack_timeout, ..Options::default() };
-        let second = Duration::from_secs(1);
-        for odd in [options(Acks::AtLeast(0), second), options(Acks::All, Duration::ZERO)] {
-            assert!(matches!(odd.validate(), Err(Error::Config { .. })), "{odd:?}");
-        }
-        for acks in [Acks::Off, Acks::Redisson, Acks::AtLeast(1), Acks::All] {
-            let options = options(acks, Duration::from_secs(3600));
-            assert!(options.validate().is_ok());
-            // With the answer of the server, a third of the watchdog.
-            assert_eq!(options.acknowledged_within() + options.command_timeout, options.watchdog / 3);
-        }
-        let short = Options { watchdog: 3 * second, command_timeout: second, ..options(Acks::All, second) };
-        assert_eq!(short.acknowledged_within(), second / 2, "a little is left in any case");
-        assert_eq!(Options::default().acknowledged_within(), second);
-    }
-
-    #[test]
-    fn a_watchdog_too_short_for_the_timeouts_is_refused_with_a_reason() {
-        let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
-        let Err(Error::Config { what }) = options.validate() else { panic!("accepted") };
-        assert!(what.contains("too short for the command timeout") && what.contains("at least 9s"), "{what}");
-        // Redisson issue 2269: a watchdog of 30 ms.
-        let options = Options { watchdog: Duration::from_millis(30), ..Options::default() };
-        assert!(options.validate().is_err());
-    }
-
-    #[test]
-    fn leases_that_redis_would_misread_are_refused() {
-        let (short, long) = (Duration::from_micros(2_999), LONGEST_LEASE + Duration::from_nanos(1));
-        for lease in [Duration::ZERO, Duration::from_micros(999), short, long, Duration::MAX] {
-            assert!(check_lease(lease).is_err(), "{lease:?}");
-        }
-        for lease in [SHORTEST_LEASE, LONGEST_LEASE] {
-            assert!(check_lease(lease).is_ok(), "{lease:?}");
-        }
-        assert_eq!(millis(Duration::from_micros(1500)), 2);
-        assert_eq!(millis(Duration::MAX), i64::MAX);
-    }
-}
+mod tests;

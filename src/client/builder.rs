@@ -233,7 +233,7 @@ impl Builder {
     }
 
     async fn start(mut self, lazily: bool) -> Result<Client> {
-        self.options.validate()?;
+        self.options = self.options.checked()?;
         Home::here()?;
         let id = client_id(&Machine);
         if self.options.client_name.is_empty() {

@@ -58,7 +58,7 @@ const EXTREMES: [Duration; 3] = [Duration::ZERO, Duration::from_nanos(1), Durati
 type Set = fn(Builder, Duration) -> Builder;
 
 /// Every option that is a duration.
-const OPTIONS: [(&str, Set); 15] = [
+const OPTIONS: [(&str, Set); 17] = [
     ("watchdog", |builder, span| builder.watchdog(span)),
     ("command_timeout", |builder, span| builder.command_timeout(span)),
     ("command_timeout, with the longest watchdog", |builder, span| {
@@ -77,6 +77,8 @@ const OPTIONS: [(&str, Set); 15] = [
     ("handoff_time", |builder, span| builder.handoff_time(span)),
     ("fair_wait", |builder, span| builder.fair_wait(span)),
     ("hold_back", |builder, span| builder.hold_back(span)),
+    ("scan_interval", |builder, span| builder.scan_interval(span)),
+    ("ack_timeout", |builder, span| builder.ack_timeout(span)),
 ];
 
 /// How many threads that this test runs on have panicked: those in the background are told to nobody else.
@@ -163,6 +165,37 @@ async fn n13_every_duration_option_at_its_extremes_is_refused_or_works() {
         },
     )
     .await;
+    assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
+}
+
+/// 13: the same where servers are looked for, and looked after.
+#[tokio::test]
+async fn n13_every_duration_option_at_its_extremes_over_several_servers() {
+    let count = panics("n13_every_duration_option_at_its_extremes_over_several_servers");
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.addr());
+    let lives =
+        OPTIONS.iter().flat_map(|option| EXTREMES.map(|span| (option, span))).map(async |((what, set), span)| {
+            let builder = |kind: &str, at: &str| set(Client::builder(&format!("{kind}://{at}")), span);
+            let at = proxy.addr().to_string();
+            match tokio::time::timeout(secs(20), builder("redis-replicated", &at).connect()).await {
+                Ok(Ok(client)) => {
+                    let lock = client.reentrant(&format!("{what} of {span:?}"));
+                    lock.lock_for(secs(10)).await.unwrap().unwrap().unlock().await.unwrap();
+                    let shut = tokio::time::timeout(secs(20), client.shutdown(secs(1))).await;
+                    shut.unwrap_or_else(|_| panic!("{what} of {span:?}: the shutdown hangs")).unwrap();
+                }
+                Ok(Err(Error::Config { .. })) => {}
+                outcome => panic!("{what} of {span:?}: {outcome:?}"),
+            }
+            // Nobody is there: it tries for as long as it may.
+            for (kind, path) in [("redis-cluster", ""), ("redis-sentinel", "/locks"), ("redis-replicated", "")] {
+                let connecting = builder(kind, &format!("127.0.0.1:1{path}")).connect();
+                let outcome = tokio::time::timeout(ms(300), connecting).await;
+                assert!(!matches!(outcome, Ok(Ok(_))), "{kind}: {what} of {span:?}");
+            }
+        });
+    futures::future::join_all(lives).await;
     assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
 }
 
