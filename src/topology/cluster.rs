@@ -164,8 +164,10 @@ impl Cluster {
             if state.slots.primary(slot) == Some(to) {
                 self.enter(&mut state, to.clone(), member);
             }
-            // Of a replica that was promoted they are to be known before the first command.
-            state.tell_of_replicas();
+            if !changes.is_empty() {
+                // Of a replica that was promoted they are to be known before the first command.
+                state.tell_of_replicas();
+            }
             state.forget(&changes)
         };
         self.changed(changes);

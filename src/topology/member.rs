@@ -1,5 +1,7 @@
 //! One server of a topology.
 
+mod probe;
+
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -83,6 +85,8 @@ pub(super) struct Member {
     undeclared: Arc<Undeclared>,
     gate: Gate,
     acknowledgement: Acknowledgement,
+    /// Taken by the caller who asks whether it answers, for all who wait to be sent.
+    probing: tokio::sync::Mutex<()>,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
@@ -152,6 +156,7 @@ impl Member {
             undeclared,
             gate: Gate::default(),
             acknowledgement: Acknowledgement::new(rule),
+            probing: tokio::sync::Mutex::default(),
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
             broken: Mutex::default(),
@@ -234,6 +239,7 @@ impl Member {
                 early = &mut replied => Some(early),
                 // No answer is due as long as replicas are waited for that have not acknowledged what was sent before.
                 _ = sent => None,
+                never = self.probe(world) => match never {},
             };
             match early {
                 Some(early) => early?,

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use distlock::{Acks, Acquire, Error, Flavour};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock::{Acks, Acquire, Client, Error, Flavour, Released};
+use distlock_support::{Action, Matcher, Proxy, Replicas};
+use tokio::task::JoinHandle;
 
 use crate::{FLAVOURS, builder, client, end, granted, in_step, ms, nothing_left, over, secs, servers};
 
@@ -120,20 +121,8 @@ async fn who_gains_nothing_waits_for_no_replica() {
 #[tokio::test]
 async fn whoever_waits_for_a_lane_waits_for_no_answer() {
     let servers = servers(1).await;
-    let admin = servers.node(0).admin();
     let strict = builder(&servers, Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
-    servers.node(1).stop();
-    let mut waiting = Vec::new();
-    for lane in 1..=3 {
-        let lock = strict.reentrant(&format!("lane:{lane}"));
-        waiting
-            .push(tokio::spawn(async move { lock.lock_for(secs(60)).await.unwrap().unwrap().unlock().await.unwrap() }));
-        let taken = async || {
-            let info: String = admin.cmd(&["INFO", "clients"]).await;
-            info.contains(&format!("blocked_clients:{lane}\r"))
-        };
-        bed::eventually("a lane is taken", secs(5), taken).await;
-    }
+    let waiting = all_lanes_taken(&servers, &strict).await;
     let late = FLAVOURS.map(async |flavour| {
         let began = Instant::now();
         let outcome = strict.lock(flavour, &format!("late:{flavour}")).lock_for(ms(300)).await;
@@ -145,6 +134,42 @@ async fn whoever_waits_for_a_lane_waits_for_no_answer() {
         lane.await.unwrap();
     }
     end(strict).await;
+}
+
+/// Once the server has fallen silent as well, that is what is told: nobody knows who holds the lock.
+#[tokio::test]
+async fn whoever_waits_for_a_lane_hears_that_the_server_is_silent() {
+    let servers = servers(1).await;
+    let strict = builder(&servers, Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
+    let waiting = all_lanes_taken(&servers, &strict).await;
+    servers.node(0).stop();
+    // A pause of two tenths of a second at the most, then as long as an answer may take.
+    let outcome = strict.reentrant("late").lock_for(secs(1)).await;
+    assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+    servers.node(0).cont();
+    servers.node(1).cont();
+    for lane in waiting {
+        lane.await.unwrap();
+    }
+    end(strict).await;
+}
+
+/// Three calls that no replica acknowledges, one in each lane.
+async fn all_lanes_taken(servers: &Replicas, client: &Client) -> Vec<JoinHandle<Released>> {
+    let admin = servers.node(0).admin();
+    servers.node(1).stop();
+    let mut waiting = Vec::new();
+    for lane in 1..=3 {
+        let lock = client.reentrant(&format!("lane:{lane}"));
+        waiting
+            .push(tokio::spawn(async move { lock.lock_for(secs(60)).await.unwrap().unwrap().unlock().await.unwrap() }));
+        let taken = async || {
+            let info: String = admin.cmd(&["INFO", "clients"]).await;
+            info.contains(&format!("blocked_clients:{lane}\r"))
+        };
+        bed::eventually("a lane is taken", secs(5), taken).await;
+    }
+    waiting
 }
 
 /// A copy of an acquire, and a renewal, that find a longer lease there: over a connection that has written nothing, so that a `WAIT`
