@@ -37,7 +37,7 @@ pub(super) use gate::Gate;
 /// So long views that know no better do not take back what a redirect has told: the news of a promotion goes round among the servers.
 const NEWS_TAKES: Duration = Duration::from_secs(1);
 
-/// After so long a node with slots that no other one lists has left the cluster.
+/// After so long a node with slots that no other one lists has left the cluster, and so has one that went away and is not listed as away.
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// For so long a server without slots is kept after the last command that was led there by an `ASK`.
@@ -75,8 +75,8 @@ struct State {
     redirected: Option<Moment>,
     /// Those of which a connection has broken, until all are back: another one may take their place.
     away: BTreeSet<MemberId>,
-    /// The ids of those that have slots and that no view has listed since that moment.
-    missing: BTreeMap<Arc<str>, Moment>,
+    /// The ids of those that are gone by all views since that moment ([`SlotMap::gone_in`]).
+    gone: BTreeMap<Arc<str>, Moment>,
 }
 
 impl fmt::Debug for Cluster {
@@ -219,7 +219,7 @@ impl Cluster {
             let mut state = self.state.write();
             let addresses = state.slots.addresses();
             let is_guest = |address: &Address, member: &Member| {
-                !addresses.contains(address) && !member.is_asked_since(now - GUEST_STAYS)
+                addresses.binary_search(address).is_err() && !member.is_asked_since(now - GUEST_STAYS)
             };
             state
                 .members
@@ -292,18 +292,18 @@ impl State {
         }
     }
 
-    /// Notes what of a view depends on the time: whether hearsay holds against it, and which nodes it does not list. One that none has
-    /// listed for so long has been told to leave, and its slots are whose the others say. A node that is but behind the times lists all
-    /// but the newest.
+    /// Notes what of a view depends on the time: whether hearsay holds against it, and who is gone. A node with slots that no view has
+    /// listed for so long has been told to leave, and its slots are whose the others say; one that went away, and that none has listed
+    /// as away for so long, will not come back to its shard. A node that is but behind the times lists all but the newest.
     fn prepare(&mut self, view: &SlotView, now: Moment) {
         self.slots.hold_hearsay(self.redirected.is_some_and(|at| now < at + NEWS_TAKES));
         if !self.slots.is_kin(view) {
             return;
         }
-        let missing = self.slots.missing_in(view);
-        self.missing.retain(|id, _| missing.contains(id));
-        for id in missing {
-            let since = *self.missing.entry(Arc::clone(&id)).or_insert(now);
+        let gone = self.slots.gone_in(view);
+        self.gone.retain(|id, _| gone.contains(id));
+        for id in gone {
+            let since = *self.gone.entry(Arc::clone(&id)).or_insert(now);
             if since + GONE_AFTER <= now {
                 self.slots.orphan(&id);
             }

@@ -38,6 +38,16 @@ impl Liveness {
         Pending { liveness: self, sent: now }
     }
 
+    /// An answer has come.
+    pub(super) fn heard(&self, now: Moment) {
+        // Every command comes by here: a plain store, for it does not matter which of two answers in a moment was the last.
+        self.heard.store(now.as_nanos(), Ordering::Relaxed);
+        if self.missed.load(Ordering::Relaxed) != 0 {
+            self.missed.store(0, Ordering::Relaxed);
+            self.known_until.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// True while commands are under way.
     pub(super) fn is_asked(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) > 0
@@ -73,13 +83,8 @@ pub(super) struct Pending<'a> {
 
 impl Pending<'_> {
     pub(super) fn answered(self, now: Moment) {
-        let Liveness { heard, usual, missed, known_until, .. } = self.liveness;
-        // Every command comes by here: a plain store, for it does not matter which of two answers in a moment was the last.
-        heard.store(now.as_nanos(), Ordering::Relaxed);
-        if missed.load(Ordering::Relaxed) != 0 {
-            missed.store(0, Ordering::Relaxed);
-            known_until.store(0, Ordering::Relaxed);
-        }
+        self.liveness.heard(now);
+        let usual = &self.liveness.usual;
         let (took, before) = (nanos(now.since(self.sent)), usual.load(Ordering::Relaxed));
         let mean = if before == 0 { took } else { before - before / 8 + took / 8 };
         usual.store(mean, Ordering::Relaxed);

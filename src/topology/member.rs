@@ -232,17 +232,22 @@ impl Member {
         };
         let at_once = call.script.at_once;
         let replied = {
-            let (tells, sent) = oneshot::channel();
-            let mut replied = transport.run_acknowledged(call, how, tells);
+            let (sent, is_sent) = oneshot::channel();
+            let mut replied = transport.run_acknowledged(call, how, sent);
             let early = tokio::select! {
                 biased;
                 early = &mut replied => Some(early),
                 // No answer is due as long as replicas are waited for that have not acknowledged what was sent before.
-                _ = sent => None,
+                _ = is_sent => None,
                 never = self.probe(world) => match never {},
             };
             match early {
-                Some(early) => early?,
+                Some(early) => {
+                    if is_answer(&early) {
+                        self.liveness.heard(world.now());
+                    }
+                    early?
+                }
                 None => self.noted(world, replied).await?,
             }
         };

@@ -2,7 +2,7 @@
 //! own map. No I/O, no clock.
 
 pub(super) mod map;
-mod succession;
+mod shards;
 pub(super) mod view;
 
 /// How many slots a cluster has.

@@ -120,6 +120,9 @@ async fn the_primary_of_before_is_one_of_all() {
         let goes_on = async || least.reentrant(NAME).try_lock().await.is_ok();
         bed::eventually("one is enough", secs(20), goes_on).await;
         bed::idle(&least).await;
+        let asks = async || matches!(all.reentrant(NAME).try_lock().await, Err(Error::Replicas { .. }));
+        bed::eventually("the other client knows the new primary", secs(20), asks).await;
+        bed::idle(&all).await;
         let until = Instant::now() + secs(4);
         while Instant::now() < until {
             for flavour in FLAVOURS {
@@ -134,6 +137,7 @@ async fn the_primary_of_before_is_one_of_all() {
             }
         } else {
             cluster.restart(before);
+            connected(primary.admin(), 2).await;
         }
     }
     whole(&all).await;

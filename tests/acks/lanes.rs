@@ -92,7 +92,13 @@ async fn a_script_that_the_server_does_not_know_has_a_wait_of_its_own() {
 #[tokio::test]
 async fn who_gains_nothing_waits_for_no_replica() {
     let servers = servers(1).await;
-    let strict = over(servers.node(0).admin_url(), Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
+    let strict = over(servers.node(0).admin_url(), Acks::AtLeast(1))
+        .ack_timeout(secs(30))
+        .watchdog(secs(120))
+        .retry_attempts(9)
+        .connect()
+        .await
+        .unwrap();
     let held: Vec<_> = futures::future::join_all(
         FLAVOURS.map(async |flavour| strict.lock(flavour, &format!("busy:{flavour}")).lock().await.unwrap()),
     )
@@ -121,7 +127,13 @@ async fn who_gains_nothing_waits_for_no_replica() {
 #[tokio::test]
 async fn whoever_waits_for_a_lane_waits_for_no_answer() {
     let servers = servers(1).await;
-    let strict = builder(&servers, Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
+    let strict = builder(&servers, Acks::AtLeast(1))
+        .ack_timeout(secs(30))
+        .watchdog(secs(120))
+        .retry_attempts(9)
+        .connect()
+        .await
+        .unwrap();
     let waiting = all_lanes_taken(&servers, &strict).await;
     let late = FLAVOURS.map(async |flavour| {
         let began = Instant::now();
@@ -140,7 +152,13 @@ async fn whoever_waits_for_a_lane_waits_for_no_answer() {
 #[tokio::test]
 async fn whoever_waits_for_a_lane_hears_that_the_server_is_silent() {
     let servers = servers(1).await;
-    let strict = builder(&servers, Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
+    let strict = builder(&servers, Acks::AtLeast(1))
+        .ack_timeout(secs(30))
+        .watchdog(secs(120))
+        .retry_attempts(9)
+        .connect()
+        .await
+        .unwrap();
     let waiting = all_lanes_taken(&servers, &strict).await;
     servers.node(0).stop();
     // A pause of two tenths of a second at the most, then as long as an answer may take.
@@ -158,16 +176,16 @@ async fn whoever_waits_for_a_lane_hears_that_the_server_is_silent() {
 async fn all_lanes_taken(servers: &Replicas, client: &Client) -> Vec<JoinHandle<Released>> {
     let admin = servers.node(0).admin();
     servers.node(1).stop();
+    let taken = async |lanes: usize| {
+        let info: String = admin.cmd(&["INFO", "clients"]).await;
+        info.contains(&format!("blocked_clients:{lanes}\r"))
+    };
     let mut waiting = Vec::new();
     for lane in 1..=3 {
         let lock = client.reentrant(&format!("lane:{lane}"));
-        waiting
-            .push(tokio::spawn(async move { lock.lock_for(secs(60)).await.unwrap().unwrap().unlock().await.unwrap() }));
-        let taken = async || {
-            let info: String = admin.cmd(&["INFO", "clients"]).await;
-            info.contains(&format!("blocked_clients:{lane}\r"))
-        };
-        bed::eventually("a lane is taken", secs(5), taken).await;
+        let wait = async move { lock.lock_for(secs(60)).await.unwrap().unwrap().unlock().await.unwrap() };
+        waiting.push(tokio::spawn(wait));
+        bed::eventually("a lane is taken", secs(5), async || taken(lane).await).await;
     }
     waiting
 }

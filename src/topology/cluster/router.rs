@@ -146,7 +146,15 @@ impl Cluster {
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
         // It may have no slot yet, and is asked for the next key as well.
-        let member = self.enter(&mut self.state.write(), to.clone(), member);
+        let member = {
+            let mut state = self.state.write();
+            let is_new = !state.members.contains_key(to);
+            let member = self.enter(&mut state, to.clone(), member);
+            if is_new {
+                state.tell_of_replicas();
+            }
+            member
+        };
         match member.ask(world, &*self.connector, to, call(member.clock())).await {
             Ok(reply) => Ok(Some((reply, member))),
             Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),

@@ -100,7 +100,7 @@ impl Cluster {
     pub(super) async fn view_at(&self, address: &Address) -> Option<SlotView> {
         let farewell = self.settings.connect_timeout;
         let (view, transport) = asked(address, &*self.connector, watch::ANSWERS_WITHIN, farewell).await.ok()?;
-        transport.close(farewell).await;
+        leave(transport, farewell);
         Some(view)
     }
 }
@@ -118,10 +118,16 @@ async fn asked(
     match watch::view_of(transport.run(watch::nodes()), address.host(), limit).await {
         Ok(view) => Ok((view, transport)),
         Err(why) => {
-            transport.close(farewell).await;
+            leave(transport, farewell);
             Err(refused(address, &why))
         }
     }
+}
+
+/// Ends a connection that is of no use any more.
+fn leave(transport: Arc<dyn Transport>, farewell: Duration) {
+    // Nobody waits for it; it ends with the runtime.
+    tokio::spawn(async move { transport.close(farewell).await });
 }
 
 /// What it means that a server does not tell its cluster.
@@ -150,12 +156,12 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                         Err(fault) => {
                             // It went away just now: another one knows as well.
                             reason.note(away(&transport.address(), &fault.message));
-                            transport.close(*connect_timeout).await;
+                            leave(transport, *connect_timeout);
                             continue;
                         }
                     },
                 };
-                transport.close(*connect_timeout).await;
+                leave(transport, *connect_timeout);
                 return Ok((view, is_sharded));
             }
             Err(error) => reason.note(error),

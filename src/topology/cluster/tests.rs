@@ -75,6 +75,10 @@ struct Line(Arc<Server>, Purpose);
 impl Net {
     /// The client's side of it, that was told of the server at this host.
     async fn cluster(self, seed: &str) -> Arc<Cluster> {
+        self.cluster_in(seed, Arc::new(Machine)).await
+    }
+
+    async fn cluster_in(self, seed: &str, world: Arc<dyn World>) -> Arc<Cluster> {
         let settings = Settings {
             seeds: vec![Address::new(seed, 1).unwrap()],
             command_timeout: Duration::from_secs(3),
@@ -84,7 +88,7 @@ impl Net {
             acks: AckRule::off(),
             coalesce: None,
         };
-        Cluster::start(settings, Arc::new(self), Arc::new(Machine)).await.unwrap()
+        Cluster::start(settings, Arc::new(self), world).await.unwrap()
     }
 }
 

@@ -250,10 +250,12 @@ impl Cluster {
         }
         let changes = {
             let mut state = self.state.write();
+            // A redirect may have come meanwhile.
+            state.prepare(view, self.nobody.transport().world().now());
             let Some(changes) = state.slots.merge(view) else { return };
             let addresses = state.slots.addresses();
             for (address, member) in members {
-                if addresses.contains(&address) {
+                if addresses.binary_search(&address).is_ok() {
                     self.enter(&mut state, address, member);
                 }
             }

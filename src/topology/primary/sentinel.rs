@@ -179,19 +179,19 @@ impl BySentinels {
             primary.heard(told, true).await;
         }
         if self.listed.is_none_or(|at| at.elapsed() >= LISTED_EVERY) {
-            self.list(primary).await;
+            self.list(primary, ANSWERS_WITHIN).await;
         }
         let told = agreed.filter(|told| all && told.address != highest.address).unwrap_or(highest);
         Some(primary.address() == told.address && !told.is_down)
     }
 
-    /// Asks who else there is.
-    async fn list(&mut self, primary: &Primary) {
+    /// Asks who else there is. `limit`: how long each answer may take.
+    async fn list(&mut self, primary: &Primary, limit: Duration) {
         let (name, now, current) = (&*self.name, Instant::now(), primary.address());
         let standing = primary.sentinels.standing();
         let asked = standing.iter().map(|(_, sentinel)| {
-            let replicas = replicas_of(&current, &**sentinel, name);
-            futures::future::join(listed(&**sentinel, "SENTINELS", name), replicas)
+            let replicas = replicas_of(&current, &**sentinel, name, limit);
+            futures::future::join(listed(&**sentinel, "SENTINELS", name, limit), replicas)
         });
         let (mut known, mut replicas) = (Vec::new(), None::<BTreeSet<Address>>);
         let mut answered = Vec::new();

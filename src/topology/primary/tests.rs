@@ -213,8 +213,12 @@ impl Net {
     }
 
     async fn by_sentinels(&self) -> Arc<Primary> {
+        self.by_sentinels_with(settings(&SENTINELS)).await
+    }
+
+    async fn by_sentinels_with(&self, settings: Settings) -> Arc<Primary> {
         let (connector, name) = (Arc::new(self.clone()), "locks".to_owned());
-        let primary = Primary::by_sentinels(settings(&SENTINELS), connector, Arc::new(Machine), name).await.unwrap();
+        let primary = Primary::by_sentinels(settings, connector, Arc::new(Machine), name).await.unwrap();
         settle(3_000).await;
         primary
     }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::SLOTS;
-use super::succession::Succession;
+use super::shards::Shards;
 use super::view::{Peer, SlotView};
 use crate::topology::address::Address;
 
@@ -29,7 +29,7 @@ pub(crate) struct SlotMap {
     owners: Vec<Owner>,
     /// All nodes of the last view that was up to date.
     known: Vec<Arc<Peer>>,
-    succession: Succession,
+    shards: Shards,
     /// Hearsay gives way to views of a higher epoch only.
     holds_hearsay: bool,
 }
@@ -65,8 +65,8 @@ impl Default for SlotMap {
     fn default() -> Self {
         let slots = usize::from(SLOTS);
         let (owner_of, moves) = (vec![NOBODY; slots].into(), vec![0; slots].into());
-        let (owners, known, succession) = (Vec::new(), Vec::new(), Succession::default());
-        Self { owner_of, moves, owners, known, succession, holds_hearsay: false }
+        let (owners, known, shards) = (Vec::new(), Vec::new(), Shards::default());
+        Self { owner_of, moves, owners, known, shards, holds_hearsay: false }
     }
 }
 
@@ -121,12 +121,23 @@ impl SlotMap {
         &self.known
     }
 
-    /// The address of each primary that has a slot, with how many replicas it has: those that are away included, and the primary of
-    /// before until it is back.
+    /// How many replicas the primaries have, by their addresses: those that are away included, and the primary of before until it is
+    /// back. Also of those without slots, which may be getting some.
     pub(crate) fn replicas(&self) -> HashMap<&Address, usize> {
-        let counts = self.succession.replicas(&self.owner_ids(), &self.known);
-        let count = |owner: &Owner| owner.id.as_ref().and_then(|id| counts.get(id)).copied().unwrap_or(0);
-        self.owners.iter().map(|owner| (&owner.address, count(owner))).collect()
+        let counts = self.shards.others(&self.known);
+        let count = |id: &Arc<str>| counts.get(id).copied().unwrap_or(0);
+        let mut replicas: HashMap<&Address, usize> = HashMap::new();
+        for peer in self.known.iter().filter(|peer| peer.primary.is_none()) {
+            replicas.extend(peer.address.as_ref().map(|address| (address, count(&peer.id))));
+        }
+        // Of one that no view has told of yet, as many as any has.
+        let most = counts.values().copied().max().unwrap_or(0);
+        for Owner { id, address, .. } in &self.owners {
+            let count = id.as_ref().map_or(most, count);
+            let known = replicas.entry(address).or_default();
+            *known = count.max(*known);
+        }
+        replicas
     }
 
     /// An address as views have it, where it is another one of a node that they know.
@@ -160,8 +171,9 @@ impl SlotMap {
         slots.sort_unstable();
         let changes = self.changes(slots, &before);
         if view.epoch() >= self.known.iter().map(|peer| peer.epoch).max().unwrap_or(0) {
+            // Those who have lost all slots are none of these any more.
             let owners = self.owner_ids();
-            self.succession.hear(&owners, &self.known, view);
+            self.shards.hear(&owners, &self.known, view);
             self.known = view.peers().to_vec();
         }
         Some(changes)
@@ -191,18 +203,20 @@ impl SlotMap {
         self.changes(slots, &before)
     }
 
-    /// The ids of those that have slots, and that a view does not list; and of the primaries of before that it does not list as away.
-    pub(crate) fn missing_in(&self, view: &SlotView) -> HashSet<Arc<str>> {
+    /// The ids of those that are gone by a view: who have slots, and are not listed; and who count as replicas because they went away,
+    /// and are not listed as away.
+    pub(crate) fn gone_in(&self, view: &SlotView) -> HashSet<Arc<str>> {
         let listed: HashSet<_> = view.peers().iter().map(|peer| &peer.id).collect();
         let owners = self.owner_ids();
-        let missing = owners.iter().filter(|id| !listed.contains(id));
-        missing.chain(self.succession.without_place(view)).cloned().collect()
+        let mut gone = self.shards.left_over(&owners, view);
+        gone.extend(owners.into_iter().filter(|id| !listed.contains(id)));
+        gone
     }
 
     /// Takes a node for one that has left the cluster: whoever claims its slots has them, whatever its epoch is, and it is nobody's
     /// replica.
     pub(crate) fn orphan(&mut self, id: &str) {
-        self.succession.forget(id);
+        self.shards.forget(id);
         for owner in self.owners.iter_mut().filter(|owner| owner.id.as_deref() == Some(id)) {
             (owner.epoch, owner.is_hearsay) = (0, true);
         }

@@ -38,7 +38,8 @@ pub(crate) struct Peer {
     pub(crate) alias: Option<Address>,
     /// True when the asked node is connected with it, or is it.
     pub(crate) is_linked: bool,
-    /// True when the asked node takes it to be away, or cannot reach it.
+    /// True when the asked node takes it to be away, or cannot reach it. Not of one at whose address there is another node: it will not
+    /// come back.
     pub(crate) is_away: bool,
     /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
     pub(crate) epoch: u64,
@@ -164,7 +165,7 @@ impl Reading<'_> {
         }
         let primary = if has(&["slave", "replica"]) { self::id(primary).ok() } else { None };
         let is_linked = is_asked || link == "connected";
-        let is_away = !is_linked || has(&["fail", "fail?"]);
+        let is_away = !has(&["noaddr"]) && (!is_linked || has(&["fail", "fail?"]));
         let peer = Arc::new(Peer { id, address, alias, is_linked, is_away, epoch, primary });
         // Without an address there is nowhere to go for them.
         if !ranges.is_empty() && peer.address.is_some() {

@@ -150,8 +150,13 @@ impl Lanes {
         for task in &tasks {
             task.abort();
         }
-        // Whoever waits in the queue is told by this.
-        self.shared.state.lock().queue.clear();
+        // Of these it is known that they have not run: where only this server is left they find another one.
+        let queue = std::mem::take(&mut self.shared.state.lock().queue);
+        for queued in queue {
+            let fault = Fault::new(FaultKind::NotSent, "the connections to this server have ended");
+            // Refused where nobody waits any more.
+            let _ = queued.answer.send(Err(fault));
+        }
         tasks
     }
 }
@@ -191,12 +196,8 @@ impl Shared {
         let mut tasks = self.tasks.lock();
         // Who ends them takes these first, and clears the queue then.
         let Some(tasks) = tasks.as_mut() else { return Err(self.ended()) };
-        let mut state = self.state.lock();
-        if tasks.len() < MOST && state.busy == tasks.len() {
-            tasks.push(self.runtime.spawn(keep(Arc::clone(self))));
-        }
-        state.queue.push_back(queued);
-        drop(state);
+        self.open_lane(tasks);
+        self.state.lock().queue.push_back(queued);
         self.came.notify_one();
         Ok(())
     }
@@ -225,7 +226,24 @@ impl Shared {
         Fault::new(FaultKind::TimedOut, "no answer in time")
     }
 
-    async fn next_group(&self) -> (Vec<Queued>, Busy<'_>) {
+    /// Has another lane carry what one group was too small for.
+    fn share_rest(self: &Arc<Self>) {
+        if !self.state.lock().queue.is_empty() {
+            if let Some(tasks) = self.tasks.lock().as_mut() {
+                self.open_lane(tasks);
+            }
+            self.came.notify_one();
+        }
+    }
+
+    /// Makes another lane where all that there are carry a group, unless there are as many as there may be.
+    fn open_lane(self: &Arc<Self>, tasks: &mut Vec<JoinHandle<()>>) {
+        if tasks.len() < MOST && self.state.lock().busy == tasks.len() {
+            tasks.push(self.runtime.spawn(keep(Arc::clone(self))));
+        }
+    }
+
+    async fn next_group(self: &Arc<Self>) -> (Vec<Queued>, Busy<'_>) {
         loop {
             let came = self.came.notified();
             let group = {
@@ -235,6 +253,7 @@ impl Shared {
                 group
             };
             if !group.is_empty() {
+                self.share_rest();
                 return (group, Busy(self));
             }
             came.await;

@@ -8,8 +8,10 @@ use tokio::time::Instant;
 
 use super::{Net, Server};
 use crate::names::LockName;
+use crate::topology::address::Address;
 use crate::topology::cluster::Cluster;
 use crate::topology::member::Subscriber as _;
+use crate::world::{Machine, Moment, World};
 
 /// What each server says: three primaries, and the replica of the last one, which has its slots once it is promoted.
 fn tell(servers: &[Arc<Server>], promoted: bool) {
@@ -33,13 +35,31 @@ struct Rig {
     servers: Vec<Arc<Server>>,
 }
 
+/// A world with the clock of the test.
+#[derive(Debug)]
+struct OfTest(Instant);
+
+impl World for OfTest {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap()) + Duration::from_secs(1000)
+    }
+
+    fn random(&self) -> u64 {
+        Machine.random()
+    }
+}
+
 impl Rig {
     async fn start() -> Self {
+        Self::start_in(Arc::new(Machine)).await
+    }
+
+    async fn start_in(world: Arc<dyn World>) -> Self {
         let servers: Vec<_> = (0..=MEMBERS).map(|_| Arc::<Server>::default()).collect();
         let named = servers.iter().enumerate().map(|(n, server)| (format!("10.0.0.{n}:1"), Arc::clone(server)));
         let net = Net(Arc::new(named.collect()));
         tell(&servers, false);
-        let cluster = net.cluster("10.0.0.0").await;
+        let cluster = net.cluster_in("10.0.0.0", world).await;
         Self { cluster, servers }
     }
 
@@ -96,6 +116,44 @@ async fn the_news_of_a_promotion_is_heard_within_an_eighth_of_a_second() {
     }
     println!("heard after {slowest:?} at the latest");
     assert!(slowest <= Duration::from_millis(125), "heard after {slowest:?}");
+}
+
+/// The primary of before went away; or is listed in another way.
+fn tell_of_the_one_before(servers: &[Arc<Server>], line: &str) {
+    tell(servers, true);
+    for server in servers {
+        let mut nodes = server.nodes.lock();
+        *nodes = nodes.replace("n2 10.0.0.2:1@11 myself,master - 0 0 2 connected\n", "");
+        *nodes = nodes.replace("n2 10.0.0.2:1@11 master - 0 0 2 connected\n", line);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_primary_of_before_counts_as_a_replica_until_it_has_left_for_ten_seconds() {
+    let (rig, name) = (Rig::start_in(Arc::new(OfTest(Instant::now()))).await, name());
+    let known = || rig.cluster.member(&name).acknowledgement().known();
+    assert_eq!(known(), 1);
+    rig.stop(&name);
+    // Before any view tells of it.
+    let (slot, to) = (name.slot(), Address::new("10.0.0.3", 1).unwrap());
+    rig.cluster.apply_redirect(slot, 1, &to).await;
+    assert_eq!((rig.cluster.member(&name).host(), known()), ("10.0.0.3", 1));
+    let away = "n2 10.0.0.2:1@11 master,fail - 0 0 2 disconnected\n";
+    tell_of_the_one_before(&rig.servers, away);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(known(), 1);
+    // Told to leave; one that has yet to hear of that lists it.
+    tell_of_the_one_before(&rig.servers, "");
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(known(), 1);
+    tell_of_the_one_before(&rig.servers, away);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    tell_of_the_one_before(&rig.servers, "");
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(known(), 1);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(known(), 0);
+    rig.cluster.close(Duration::ZERO).await;
 }
 
 /// As often as if three were asked every 200 ms: there may be a thousand clients.

@@ -62,16 +62,17 @@ impl Primary {
         let _ = cell.set(Weak::clone(&primary.this));
         let mut finder =
             BySentinels { name, history: (primary.address(), String::new()), looks: 0, doubted: None, listed: None };
-        // How many replicas there are is known before the first lock is had.
-        finder.list(&primary).await;
+        // How many replicas there are is known before the first lock is had. Where all of them count, that is waited for.
+        finder.list(&primary, watch::ANSWERS_WITHIN).await;
         let limit = Instant::now() + primary.settings.connect_timeout;
         while primary.settings.acks.is_all() && finder.listed.is_none() {
-            if Instant::now() >= limit {
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 primary.close(OTHERS_WITHIN).await;
                 return Err(Error::Timeout { step: Step::Connect });
             }
             tokio::time::sleep(OTHERS_WITHIN).await;
-            finder.list(&primary).await;
+            let _ = tokio::time::timeout(left, finder.list(&primary, left)).await;
         }
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
         // What was told before there was anybody to hear it.
@@ -105,10 +106,12 @@ async fn first(
     }
     drop(send);
     let (mut best, mut reason): (Option<Told>, Reason) = (None, Reason::default());
+    // A little before the caller's limit, which knows no reason.
+    let mut until = Instant::now() + settings.connect_timeout + SAYS_WHY / 2;
     loop {
-        let limit = if best.is_some() { OTHERS_WITHIN } else { settings.connect_timeout + SAYS_WHY };
-        match tokio::time::timeout(limit, answers.recv()).await {
+        match tokio::time::timeout_at(until, answers.recv()).await {
             Ok(Some(Ok(told))) => {
+                until = until.min(Instant::now() + OTHERS_WITHIN);
                 if best.as_ref().is_none_or(|best| told.epoch > best.epoch) {
                     best = Some(told);
                 }

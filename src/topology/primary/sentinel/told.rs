@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::topology::address::Address;
-use crate::topology::primary::watch::ANSWERS_WITHIN;
 use crate::topology::primary::witnesses::ask;
 use crate::topology::role::{number, text};
 use crate::transport::script::Script;
@@ -67,10 +66,15 @@ fn told(reply: &Reply) -> Option<Told> {
 
 /// The replicas of this primary by a sentinel; None where that has another one. What it names may change in between: then its list
 /// may lack the one that is promoted.
-pub(super) async fn replicas_of(primary: &Address, sentinel: &dyn Transport, name: &str) -> Option<Vec<Address>> {
-    let before = master(sentinel, name, ANSWERS_WITHIN).await.ok()?;
-    let replicas = listed(sentinel, "REPLICAS", name).await?;
-    let after = master(sentinel, name, ANSWERS_WITHIN).await.ok()?;
+pub(super) async fn replicas_of(
+    primary: &Address,
+    sentinel: &dyn Transport,
+    name: &str,
+    limit: Duration,
+) -> Option<Vec<Address>> {
+    let before = master(sentinel, name, limit).await.ok()?;
+    let replicas = listed(sentinel, "REPLICAS", name, limit).await?;
+    let after = master(sentinel, name, limit).await.ok()?;
     (before.address == *primary && after.address == *primary).then_some(replicas)
 }
 
@@ -80,7 +84,12 @@ pub(super) fn agreed_upon(answers: &[Told], most: usize) -> Option<&Told> {
 }
 
 /// Those that a sentinel lists.
-pub(super) async fn listed(sentinel: &dyn Transport, what: &'static str, name: &str) -> Option<Vec<Address>> {
-    let Ok(Reply::List(list)) = ask(sentinel, call(what, name), ANSWERS_WITHIN).await else { return None };
+pub(super) async fn listed(
+    sentinel: &dyn Transport,
+    what: &'static str,
+    name: &str,
+    limit: Duration,
+) -> Option<Vec<Address>> {
+    let Ok(Reply::List(list)) = ask(sentinel, call(what, name), limit).await else { return None };
     Some(list.iter().filter_map(|one| address_in(&fields(one))).collect())
 }

@@ -1,6 +1,7 @@
 //! What comes along to a new primary.
 
 use super::*;
+use crate::config::{Acks, Options};
 
 #[tokio::test(start_paused = true)]
 async fn what_a_demoted_server_refuses_goes_to_the_next_one() {
@@ -72,6 +73,15 @@ async fn at_the_start_servers_and_sentinels_may_take_their_time() {
         net.says(at, |says| says.answers_within = 1_200);
     }
     net.by_sentinels().await.close(Duration::ZERO).await;
+    let options = Options { acks: Acks::All, ..Options::default() };
+    let all = Settings {
+        acks: AckRule::of_several(&options),
+        connect_timeout: Duration::from_secs(5),
+        ..settings(&SENTINELS)
+    };
+    let primary = net.by_sentinels_with(all).await;
+    assert_eq!(primary.member().acknowledgement().known(), 2);
+    primary.close(Duration::ZERO).await;
     net.replicated().await.close(Duration::ZERO).await;
 }
 

@@ -42,7 +42,7 @@ fn after(views: &[SlotView]) -> SlotMap {
 #[test]
 fn a_primary_that_went_away_is_a_replica_of_its_heir_until_it_is_back() {
     let mut map = after(&[view(AWAY, PROMOTED, OF_Q)]);
-    assert_eq!((replicas(&map, 1), replicas(&map, 2)), (None, Some(2)));
+    assert_eq!(replicas(&map, 2), Some(2));
     // However often that is heard, and from whoever has yet to hear of it.
     map.merge(&view(AWAY, PROMOTED, OF_Q)).unwrap();
     map.merge(&view("master,fail? - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
@@ -95,11 +95,64 @@ fn promotions_in_a_row_leave_all_of_the_shard_with_the_last() {
     assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(2), None));
 }
 
+/// Of the three one was promoted, and went away, before anybody asked.
 #[test]
-fn slots_that_are_moved_make_nobody_a_replica() {
-    let moved = view("master - 0 0 1 connected", "slave p 0 0 1 connected", "master - 0 0 3 connected 0-99");
-    let map = after(&[view("master - 0 0 1 connected 0-99", OF_P, "master - 0 0 2 connected"), moved]);
-    assert_eq!(replicas(&map, 3), Some(0));
+fn promotions_that_no_view_showed_leave_all_of_the_shard_with_the_last() {
+    let third = "master - 0 0 4 connected 0-99";
+    let both_away = view(AWAY, "master,fail - 0 0 3 disconnected", third);
+    assert_eq!(replicas(&after(&[both_away.clone()]), 3), Some(2));
+    let mut map = after(&[]);
+    map.patch(5, map.generation(5), &address(2));
+    map.merge(&both_away).unwrap();
+    assert_eq!(replicas(&map, 3), Some(2));
+    // A redirect leads back to the first one, which nobody has seen come back.
+    map.patch(5, map.generation(5), &address(1));
+    assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(2), Some(2)));
+}
+
+/// Of another shard it knows the newest, of this one an old picture.
+#[test]
+fn a_view_that_is_behind_takes_nobody_from_its_shard() {
+    let newest = |p: &str, q: &str, r: &str| {
+        let text = format!(
+            "p 10.0.0.1:1@2 {p}\nq 10.0.0.2:1@2 {q}\nr 10.0.0.3:1@2 {r}\n\
+             x 10.0.0.4:1@2 myself,master - 0 0 9 connected 100-16383\ny 10.0.0.5:1@2 slave x 0 0 9 connected\n"
+        );
+        SlotView::parse(&text, "10.0.0.4").unwrap()
+    };
+    let third = "master - 0 0 4 connected 0-99";
+    let now = || newest(AWAY, "master,fail - 0 0 3 disconnected", third);
+    for behind in
+        [newest("master,fail? - 0 0 1 connected 0-99", OF_P, OF_P), newest(AWAY, "master - 0 0 3 connected 0-99", OF_Q)]
+    {
+        let mut map = after(&[view(AWAY, PROMOTED, OF_Q), now()]);
+        assert_eq!(replicas(&map, 3), Some(2));
+        map.merge(&behind).unwrap();
+        assert_eq!(replicas(&map, 3), Some(2));
+        map.merge(&now()).unwrap();
+        assert_eq!(replicas(&map, 3), Some(2));
+    }
+}
+
+/// One that was a replica was set up anew, and gets the slots: for as long as the one before may yet come back, it counts.
+#[test]
+fn slots_that_are_moved_make_nobody_a_replica_for_long() {
+    let moved = || view("master - 0 0 1 connected", "slave p 0 0 1 connected", "master - 0 0 3 connected 0-99");
+    let mut map = after(&[view("master - 0 0 1 connected 0-99", OF_P, "master - 0 0 2 connected"), moved()]);
+    assert_eq!(map.gone_in(&moved()).iter().map(|id| &**id).collect::<Vec<_>>(), ["p"]);
+    map.orphan("p");
+    assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(1), Some(0)));
+    // From one primary to another they take nobody along.
+    let moved = view("master - 0 0 1 connected 0-98", OF_P, OF_P);
+    assert_eq!(replicas(&after(&[moved]), 1), Some(2));
+}
+
+#[test]
+fn whoever_is_forgotten_leaves_the_others_together() {
+    let both_away = view(AWAY, "master,fail - 0 0 3 disconnected", "master - 0 0 4 connected 0-99");
+    let mut map = after(&[both_away]);
+    map.orphan("p");
+    assert_eq!(replicas(&map, 3), Some(1));
 }
 
 /// Told to leave the cluster, or set up anew without a place: no view lists it as away.
@@ -109,9 +162,9 @@ fn whoever_is_gone_for_good_is_forgotten() {
         let later = view(now, PROMOTED, OF_Q);
         let mut map = after(&[view(AWAY, PROMOTED, OF_Q), later.clone()]);
         assert_eq!(replicas(&map, 2), Some(2), "not at once: that may be behind the times");
-        let missing: Vec<_> = map.missing_in(&later).into_iter().collect();
-        assert_eq!(missing.iter().map(|id| &**id).collect::<Vec<_>>(), ["p"]);
-        assert_eq!(map.missing_in(&view(AWAY, PROMOTED, OF_Q)).len(), 0);
+        let gone: Vec<_> = map.gone_in(&later).into_iter().collect();
+        assert_eq!(gone.iter().map(|id| &**id).collect::<Vec<_>>(), ["p"]);
+        assert_eq!(map.gone_in(&view(AWAY, PROMOTED, OF_Q)).len(), 0);
         map.orphan("p");
         map.merge(&later).unwrap();
         assert_eq!(replicas(&map, 2), Some(1));
