@@ -148,6 +148,27 @@ async fn whoever_waits_for_a_lane_waits_for_no_answer() {
     end(strict).await;
 }
 
+/// Those that were too many for one group do not wait for its `WAIT`.
+#[tokio::test]
+async fn a_crowd_that_comes_at_once_takes_all_lanes() {
+    let servers = servers(1).await;
+    let strict = builder(&servers, Acks::AtLeast(1)).ack_timeout(secs(30)).watchdog(secs(120)).connect().await.unwrap();
+    servers.node(1).stop();
+    let crowd = (0..150).map(|n| {
+        let lock = strict.reentrant(&format!("crowd:{n}"));
+        tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+    });
+    let crowd: Vec<_> = crowd.collect();
+    let taken =
+        async || servers.node(0).admin().cmd::<String>(&["INFO", "clients"]).await.contains("blocked_clients:3\r");
+    bed::eventually("all lanes are taken", secs(10), taken).await;
+    servers.node(1).cont();
+    for one in crowd {
+        one.await.unwrap();
+    }
+    end(strict).await;
+}
+
 /// Once the server has fallen silent as well, that is what is told: nobody knows who holds the lock.
 #[tokio::test]
 async fn whoever_waits_for_a_lane_hears_that_the_server_is_silent() {

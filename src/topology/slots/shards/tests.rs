@@ -100,7 +100,7 @@ fn promotions_in_a_row_leave_all_of_the_shard_with_the_last() {
 fn promotions_that_no_view_showed_leave_all_of_the_shard_with_the_last() {
     let third = "master - 0 0 4 connected 0-99";
     let both_away = view(AWAY, "master,fail - 0 0 3 disconnected", third);
-    assert_eq!(replicas(&after(&[both_away.clone()]), 3), Some(2));
+    assert_eq!(replicas(&after(std::slice::from_ref(&both_away)), 3), Some(2));
     let mut map = after(&[]);
     map.patch(5, map.generation(5), &address(2));
     map.merge(&both_away).unwrap();
