@@ -29,7 +29,8 @@ impl Member {
         };
         loop {
             // What it comes to is noted.
-            let _ = self.noted(world, self.transport.run(Call { script: &PING, keys: 0, words: Vec::new() })).await;
+            let _ =
+                self.noted(world, false, self.transport.run(Call { script: &PING, keys: 0, words: Vec::new() })).await;
             tokio::time::sleep(PROBED).await;
         }
     }

@@ -344,7 +344,8 @@ async fn answers_in_plain(config: Option<&Config>, within: Duration) {
 /// `is_plain`: TLS was not wanted.
 fn refused(error: &fred::error::Error, is_plain: bool) -> Error {
     let mut message = told(error);
-    let is_broken_off = ["ConnectionReset", "BrokenPipe", "UnexpectedEof"].iter().any(|kind| message.contains(kind));
+    let details = error.details();
+    let is_broken_off = ["ConnectionReset", "BrokenPipe", "UnexpectedEof"].iter().any(|kind| details.contains(kind));
     if is_plain && is_broken_off && *error.kind() == ErrorKind::IO {
         message = format!("{message}: {IS_TLS}");
     }
