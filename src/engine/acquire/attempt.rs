@@ -129,6 +129,7 @@ impl Request {
             fenced: self.protocol.nature().fenced,
             // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
             first: self.holds_nothing && target.number == self.number,
+            fresh: self.fresh,
             used_again: self.fresh && self.number > 0,
             doubted,
             _admitted: admitted,
@@ -205,7 +206,9 @@ struct Attempt {
     fenced: bool,
     /// True when the owner has had no hold before this one.
     first: bool,
-    /// True when the owner was made by this client for an earlier acquire.
+    /// True when the owner was made by this client, for this acquire or for an earlier one.
+    fresh: bool,
+    /// True when it was for an earlier one.
     used_again: bool,
     /// True when an attempt before this one for the same hold may have been carried out.
     doubted: bool,
@@ -385,6 +388,8 @@ impl Attempt {
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
+            // Nobody but this acquire has it: it is what an earlier attempt has left, whose undoing is on its way.
+            Answer::Deadlock if self.fresh => Ok(Tried::Busy(Busy { ttl: None, at: 0, announced: true })),
             Answer::Deadlock => {
                 Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
             }

@@ -78,6 +78,20 @@ async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
     assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
 }
 
+/// By a way that the undoing has yet to come to, where a slot or the primary has just moved.
+#[tokio::test(start_paused = true)]
+async fn what_an_attempt_of_its_own_has_left_is_waited_for() {
+    let (client, fake) = client(|_| ());
+    for wait in [secs(20), ms(0)] {
+        fake.next("acquire", Fate::Answer(Reply::Int(-6)));
+        let outcome = client.reentrant("x").acquire(Acquire::new().not_reentrant().wait(wait)).await.unwrap();
+        assert_eq!(outcome.is_some(), wait > ms(0));
+        drop(outcome);
+        settle().await;
+    }
+    done(client, &fake).await;
+}
+
 /// Others hold the lock for a moment each, to have it undone: that is no news of the replicas.
 #[tokio::test(start_paused = true)]
 async fn too_few_replicas_are_told_of_whoever_else_tries() {
