@@ -117,7 +117,7 @@ async fn the_primary_of_before_is_one_of_all() {
         cluster.kill(before).await;
         let primary = cluster.promotion(before).await.node;
         connected(primary.admin(), 1).await;
-        let goes_on = async || least.reentrant(NAME).try_lock().await.is_ok();
+        let goes_on = async || matches!(least.reentrant(NAME).try_lock().await, Ok(Some(_)));
         bed::eventually("one is enough", secs(20), goes_on).await;
         bed::idle(&least).await;
         let asks = async || matches!(all.reentrant(NAME).try_lock().await, Err(Error::Replicas { .. }));
@@ -148,7 +148,7 @@ async fn the_primary_of_before_is_one_of_all() {
 /// Every replica acknowledges what is acquired.
 async fn whole(all: &Client) {
     for flavour in FLAVOURS {
-        let granted = async || all.lock(flavour, NAME).try_lock().await.is_ok();
+        let granted = async || matches!(all.lock(flavour, NAME).try_lock().await, Ok(Some(_)));
         bed::eventually("all acknowledge", secs(30), granted).await;
     }
     bed::idle(all).await;
