@@ -34,8 +34,7 @@ pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 ///
 /// Where Redisson has the same option, the default is the same. Values out of the bounds told here are
 /// [`Error::Config`](crate::Error::Config) when a client connects; of times without an upper bound, what is longer than ten years is ten
-/// years. With the feature `serde` they are read and written by the names of
-/// these fields, as `Settings` tells.
+/// years. With the feature `serde` they are read and written by the names of these fields, as `Settings` tells.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -233,32 +232,19 @@ impl Options {
     /// Refuses what cannot work, with the reason; of what has no end, it is ten years.
     pub(crate) fn checked(mut self) -> Result<Self> {
         self.validate()?;
-        let Self {
-            connect_timeout,
-            retry_delay,
-            subscribe_timeout,
-            subscription_linger,
-            poll_cap,
-            ping_interval,
-            handoff_time,
-            hold_back,
-            scan_interval,
-            ack_timeout,
-            ..
-        } = &mut self;
         // Times are reckoned with these.
         for span in [
-            connect_timeout,
-            &mut retry_delay.0,
-            &mut retry_delay.1,
-            subscribe_timeout,
-            subscription_linger,
-            poll_cap,
-            ping_interval,
-            handoff_time,
-            hold_back,
-            scan_interval,
-            ack_timeout,
+            &mut self.connect_timeout,
+            &mut self.retry_delay.0,
+            &mut self.retry_delay.1,
+            &mut self.subscribe_timeout,
+            &mut self.subscription_linger,
+            &mut self.poll_cap,
+            &mut self.ping_interval,
+            &mut self.handoff_time,
+            &mut self.hold_back,
+            &mut self.scan_interval,
+            &mut self.ack_timeout,
         ] {
             *span = LONGEST_LEASE.min(*span);
         }

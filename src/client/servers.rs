@@ -9,9 +9,6 @@ use crate::error::Result;
 use crate::names::LockName;
 use crate::topology::TopologyInfo;
 use crate::transport::Call;
-use crate::transport::script::Script;
-
-static PING: Script = Script::bare("client/ping", "PING");
 
 impl Client {
     /// Asks every server that names live on for a sign of life, all at once: how long the slowest took. For readiness probes.
@@ -28,8 +25,7 @@ impl Client {
             async move {
                 let name = |n: u32| LockName::new("", &format!("distlock:ping:{}:{n}", engine.id));
                 let names = engine.topology.one_each(name);
-                let each =
-                    names.iter().map(|name| engine.run(name, Call { script: &PING, keys: 0, words: Vec::new() }));
+                let each = names.iter().map(|name| engine.run(name, Call::ping()));
                 try_join_all(each).await.map(drop)
             }
         };

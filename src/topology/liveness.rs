@@ -95,13 +95,6 @@ impl Pending<'_> {
         self.liveness.miss(self.sent, u64::MAX);
     }
 
-    /// Its time was up. What was sent late, because it had to wait for other calls, had less time than an answer may take.
-    pub(super) fn timed_out(self, now: Moment) {
-        if now.since(self.sent) > SILENT {
-            self.failed();
-        }
-    }
-
     /// The caller gave up. That says something about the server only where the answer was overdue, and only for a while: the
     /// answer may have come since.
     fn given_up(&self, now: Moment) {
@@ -189,14 +182,5 @@ mod tests {
         liveness.ask(at(10_000)).answered(at(10_400));
         let _asked = liveness.ask(at(20_000));
         assert!(!liveness.is_silent(at(21_600)) && liveness.is_silent(at(21_601)));
-    }
-
-    #[test]
-    fn a_command_that_had_no_time_for_an_answer_says_nothing() {
-        let liveness = Liveness::default();
-        liveness.ask(at(10_000)).timed_out(at(10_100));
-        assert!(!liveness.is_silent(at(20_000)));
-        liveness.ask(at(20_000)).timed_out(at(20_101));
-        assert!(liveness.is_silent(at(20_102)));
     }
 }

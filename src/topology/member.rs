@@ -248,7 +248,7 @@ impl Member {
                     }
                     early?
                 }
-                None => self.noted(world, true, replied).await?,
+                None => self.noted(world, replied).await?,
             }
         };
         if let Some(acknowledged) = replied.acknowledged {
@@ -262,24 +262,15 @@ impl Member {
     }
 
     async fn run_alone(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
-        self.noted(world, false, self.transport.run(call)).await
+        self.noted(world, self.transport.run(call)).await
     }
 
-    /// Notes whether an answer comes, which is due from now on. `has_waited`: for other calls before, within the same limit.
-    async fn noted<T>(
-        &self,
-        world: &dyn World,
-        has_waited: bool,
-        answer: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
+    /// Notes whether an answer comes, which is due from now on.
+    async fn noted<T>(&self, world: &dyn World, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = answer.await;
         if let Some(pending) = under_way.pending.take() {
-            match &outcome {
-                outcome if is_answer(outcome) => pending.answered(world.now()),
-                Err(fault) if has_waited && fault.kind == FaultKind::TimedOut => pending.timed_out(world.now()),
-                _ => pending.failed(),
-            }
+            if is_answer(&outcome) { pending.answered(world.now()) } else { pending.failed() }
         }
         outcome
     }

@@ -68,7 +68,14 @@ pub struct Call {
     pub words: Vec<Arg>,
 }
 
+static PING: Script = Script::bare("ping", "PING");
+
 impl Call {
+    /// Asks for a sign of life.
+    pub(crate) const fn ping() -> Self {
+        Self { script: &PING, keys: 0, words: Vec::new() }
+    }
+
     /// About so many bytes it is on its way.
     pub(crate) fn size(&self) -> usize {
         self.words.iter().map(|word| if let Arg::Text(text) = word { text.len() + 8 } else { 16 }).sum()

@@ -92,13 +92,7 @@ async fn a_script_that_the_server_does_not_know_has_a_wait_of_its_own() {
 #[tokio::test]
 async fn who_gains_nothing_waits_for_no_replica() {
     let servers = servers(1).await;
-    let strict = over(servers.node(0).admin_url(), Acks::AtLeast(1))
-        .ack_timeout(secs(30))
-        .watchdog(secs(120))
-        .retry_attempts(9)
-        .connect()
-        .await
-        .unwrap();
+    let strict = over(servers.node(0).admin_url(), Acks::AtLeast(1)).ack_timeout(secs(8)).connect().await.unwrap();
     let held: Vec<_> = futures::future::join_all(
         FLAVOURS.map(async |flavour| strict.lock(flavour, &format!("busy:{flavour}")).lock().await.unwrap()),
     )
@@ -127,13 +121,7 @@ async fn who_gains_nothing_waits_for_no_replica() {
 #[tokio::test]
 async fn whoever_waits_for_a_lane_waits_for_no_answer() {
     let servers = servers(1).await;
-    let strict = builder(&servers, Acks::AtLeast(1))
-        .ack_timeout(secs(30))
-        .watchdog(secs(120))
-        .retry_attempts(9)
-        .connect()
-        .await
-        .unwrap();
+    let strict = patient(&servers).await;
     let waiting = all_lanes_taken(&servers, &strict).await;
     let late = FLAVOURS.map(async |flavour| {
         let began = Instant::now();
@@ -152,19 +140,44 @@ async fn whoever_waits_for_a_lane_waits_for_no_answer() {
 #[tokio::test]
 async fn a_crowd_that_comes_at_once_takes_all_lanes() {
     let servers = servers(1).await;
-    let strict = builder(&servers, Acks::AtLeast(1)).ack_timeout(secs(30)).watchdog(secs(120)).connect().await.unwrap();
+    let strict = patient(&servers).await;
     servers.node(1).stop();
     let crowd = (0..150).map(|n| {
         let lock = strict.reentrant(&format!("crowd:{n}"));
         tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
     });
     let crowd: Vec<_> = crowd.collect();
-    let taken =
-        async || servers.node(0).admin().cmd::<String>(&["INFO", "clients"]).await.contains("blocked_clients:3\r");
-    bed::eventually("all lanes are taken", secs(10), taken).await;
+    bed::eventually("all lanes are taken", secs(10), async || blocked(&servers, 3).await).await;
     servers.node(1).cont();
     for one in crowd {
         one.await.unwrap();
+    }
+    end(strict).await;
+}
+
+/// Its answer has the time of any other, so that it is not sent twice.
+#[tokio::test]
+async fn whoever_waited_for_a_lane_has_its_time_there() {
+    let servers = servers(1).await;
+    let proxy = Proxy::start(servers.node(0).server().addr());
+    // A call may take 10 s, of which this one waits for 7.
+    let builder = over(&proxy.url(), Acks::AtLeast(1)).command_timeout(secs(5)).ack_timeout(secs(5));
+    let strict = builder.connect().await.unwrap();
+    let mut lanes = Vec::new();
+    for lane in 1..=3 {
+        let waits = proxy.on_request(Matcher::command("WAIT"), Action::DelayReply(secs(7)));
+        let lock = strict.reentrant(&format!("lane:{lane}"));
+        lanes.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
+        waits.fired().await;
+    }
+    let slow = proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(secs(4)));
+    servers.node(0).admin().reset_stats().await;
+    let guard = strict.reentrant("late").lock().await.unwrap();
+    slow.fired().await;
+    assert_eq!(servers.node(0).admin().calls("evalsha").await, 1);
+    guard.unlock().await.unwrap();
+    for lane in lanes {
+        lane.await.unwrap().unlock().await.unwrap();
     }
     end(strict).await;
 }
@@ -173,13 +186,7 @@ async fn a_crowd_that_comes_at_once_takes_all_lanes() {
 #[tokio::test]
 async fn whoever_waits_for_a_lane_hears_that_the_server_is_silent() {
     let servers = servers(1).await;
-    let strict = builder(&servers, Acks::AtLeast(1))
-        .ack_timeout(secs(30))
-        .watchdog(secs(120))
-        .retry_attempts(9)
-        .connect()
-        .await
-        .unwrap();
+    let strict = patient(&servers).await;
     let waiting = all_lanes_taken(&servers, &strict).await;
     servers.node(0).stop();
     // A pause of two tenths of a second at the most, then as long as an answer may take.
@@ -193,20 +200,27 @@ async fn whoever_waits_for_a_lane_hears_that_the_server_is_silent() {
     end(strict).await;
 }
 
+/// Its calls wait for replicas for longer than any test takes, however busy the machine is.
+async fn patient(servers: &Replicas) -> Client {
+    let builder = builder(servers, Acks::AtLeast(1)).ack_timeout(secs(30)).watchdog(secs(120)).retry_attempts(9);
+    builder.connect().await.unwrap()
+}
+
+/// True while so many connections wait for replicas.
+async fn blocked(servers: &Replicas, lanes: usize) -> bool {
+    let info: String = servers.node(0).admin().cmd(&["INFO", "clients"]).await;
+    info.contains(&format!("blocked_clients:{lanes}\r"))
+}
+
 /// Three calls that no replica acknowledges, one in each lane.
 async fn all_lanes_taken(servers: &Replicas, client: &Client) -> Vec<JoinHandle<Released>> {
-    let admin = servers.node(0).admin();
     servers.node(1).stop();
-    let taken = async |lanes: usize| {
-        let info: String = admin.cmd(&["INFO", "clients"]).await;
-        info.contains(&format!("blocked_clients:{lanes}\r"))
-    };
     let mut waiting = Vec::new();
     for lane in 1..=3 {
         let lock = client.reentrant(&format!("lane:{lane}"));
         let wait = async move { lock.lock_for(secs(60)).await.unwrap().unwrap().unlock().await.unwrap() };
         waiting.push(tokio::spawn(wait));
-        bed::eventually("a lane is taken", secs(5), async || taken(lane).await).await;
+        bed::eventually("a lane is taken", secs(5), async || blocked(servers, lane).await).await;
     }
     waiting
 }

@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use super::Member;
 use crate::transport::Call;
-use crate::transport::script::Script;
 use crate::world::World;
 
-/// How often a server is asked whether it answers while calls wait for their turn to be sent, and after how long at the most another caller
-/// does so when the first has its answer.
+/// How often a server is asked while calls wait for their turn to be sent.
 const PROBED: Duration = Duration::from_millis(100);
-const LOOKED_AFTER: Duration = Duration::from_secs(3);
 
-static PING: Script = Script::bare("topology/ping", "PING");
+/// After so long at the most one of the other callers goes on asking, once the one who did has its turn.
+const TAKEN_OVER: Duration = Duration::from_secs(3);
 
 impl Member {
     /// Asks the server from time to time whether it answers, for callers who wait behind what replicas have yet to acknowledge. One of
@@ -24,13 +22,13 @@ impl Member {
             tokio::time::sleep(pause).await;
             match self.probing.try_lock() {
                 Ok(probing) => break probing,
-                Err(_) => pause = LOOKED_AFTER.min(2 * pause),
+                // Thousands may wait: they wake up seldom.
+                Err(_) => pause = TAKEN_OVER.min(2 * pause),
             }
         };
         loop {
             // What it comes to is noted.
-            let _ =
-                self.noted(world, false, self.transport.run(Call { script: &PING, keys: 0, words: Vec::new() })).await;
+            let _ = self.run_alone(world, Call::ping()).await;
             tokio::time::sleep(PROBED).await;
         }
     }

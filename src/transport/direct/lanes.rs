@@ -132,13 +132,22 @@ impl Lanes {
     ) -> BoxFuture<'static, Result<Replied, Fault>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let (answer, replied) = oneshot::channel();
+            let (answer, mut replied) = oneshot::channel();
+            let limit = shared.limit(how.within);
             let number = shared.next.fetch_add(1, Ordering::Relaxed);
             shared.queue(Queued { number, call, how, sent: Some(sent), answer })?;
-            match within(shared.limit(how.within), replied).await {
+            let mut outcome = within(limit, &mut replied).await;
+            if outcome.is_none() {
+                if shared.give_up(number) {
+                    return Err(Fault::new(FaultKind::NotSent, "what was sent before is not acknowledged yet"));
+                }
+                // A lane has taken it, perhaps just now: it has the time of its group.
+                outcome = within(limit, replied).await;
+            }
+            match outcome {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) => Err(shared.ended()),
-                None => Err(shared.give_up(number)),
+                None => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
             }
         })
     }
@@ -215,15 +224,12 @@ impl Shared {
         Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")
     }
 
-    /// Nobody waits for this call any more.
-    fn give_up(&self, number: u64) -> Fault {
+    /// Nobody waits for this call any more. False where a lane has taken it.
+    fn give_up(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         let before = state.queue.len();
         state.queue.retain(|queued| queued.number != number);
-        if state.queue.len() < before {
-            return Fault::new(FaultKind::NotSent, "what was sent before is not acknowledged yet");
-        }
-        Fault::new(FaultKind::TimedOut, "no answer in time")
+        state.queue.len() < before
     }
 
     /// Has another lane carry what one group was too small for.
