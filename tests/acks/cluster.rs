@@ -104,6 +104,14 @@ async fn all_are_those_of_the_map() {
     end(least).await;
 }
 
+/// How the primary of before goes away, and what becomes of it.
+#[derive(Clone, Copy, PartialEq)]
+enum Goes {
+    FrozenForAWhile,
+    KilledAndBack,
+    KilledAndForgotten,
+}
+
 /// With `All` that one is missed until it is back, or is told to leave. With `AtLeast(1)` nobody waits for it.
 #[tokio::test]
 async fn the_primary_of_before_is_one_of_all() {
@@ -111,38 +119,54 @@ async fn the_primary_of_before_is_one_of_all() {
     let cluster = Cluster::start(options).await;
     let all = over(&cluster.url(), Acks::All).connect().await.unwrap();
     let least = over(&cluster.url(), Acks::AtLeast(1)).connect().await.unwrap();
-    for leaves in [false, true] {
+    for goes in [Goes::FrozenForAWhile, Goes::KilledAndBack, Goes::KilledAndForgotten] {
         whole(&all).await;
         let before = cluster.primary_of("a").await;
-        cluster.kill(before).await;
-        let primary = cluster.promotion(before).await.node;
+        match goes {
+            Goes::FrozenForAWhile => cluster.stop(before).await,
+            Goes::KilledAndBack | Goes::KilledAndForgotten => cluster.kill(before).await,
+        }
+        let (promoted, ()) = futures::future::join(cluster.promotion(before), never_granted(&all)).await;
+        let primary = promoted.node;
         connected(primary.admin(), 1).await;
         let goes_on = async || matches!(least.reentrant(NAME).try_lock().await, Ok(Some(_)));
         bed::eventually("one is enough", secs(20), goes_on).await;
         bed::idle(&least).await;
-        let asks = async || matches!(all.reentrant(NAME).try_lock().await, Err(Error::Replicas { .. }));
-        bed::eventually("the other client knows the new primary", secs(20), asks).await;
-        bed::idle(&all).await;
-        let until = Instant::now() + secs(4);
-        while Instant::now() < until {
-            for flavour in FLAVOURS {
-                let outcome = all.lock(flavour, NAME).try_lock().await;
-                assert!(matches!(outcome, Err(Error::Replicas { wanted: 2, .. })), "{flavour}: {outcome:?}");
-                bed::idle(&all).await;
+        match goes {
+            Goes::FrozenForAWhile => cluster.cont(before),
+            Goes::KilledAndBack => cluster.restart(before),
+            Goes::KilledAndForgotten => {
+                for node in cluster.nodes().iter().filter(|node| node.is_running()) {
+                    node.admin().cmd::<()>(&["CLUSTER", "FORGET", before.id()]).await;
+                }
+                continue;
             }
         }
-        if leaves {
-            for node in cluster.nodes().iter().filter(|node| node.is_running()) {
-                node.admin().cmd::<()>(&["CLUSTER", "FORGET", before.id()]).await;
-            }
-        } else {
-            cluster.restart(before);
-            connected(primary.admin(), 2).await;
-        }
+        connected(primary.admin(), 2).await;
     }
     whole(&all).await;
     end(all).await;
     end(least).await;
+}
+
+/// Tries without pause, from before a promotion until four seconds behind its first word of the new primary.
+async fn never_granted(all: &Client) {
+    let (began, mut heard) = (Instant::now(), None::<Instant>);
+    while heard.is_none_or(|heard| heard.elapsed() < secs(4)) {
+        assert!(began.elapsed() < secs(60), "the new primary is never heard of");
+        for flavour in FLAVOURS {
+            match all.lock(flavour, NAME).try_lock().await {
+                Err(Error::Replicas { wanted, .. }) => {
+                    assert_eq!(wanted, 2, "{flavour}");
+                    heard.get_or_insert_with(Instant::now);
+                }
+                // Nobody is there yet.
+                Err(_) if heard.is_none() => {}
+                outcome => panic!("{flavour}: {outcome:?}"),
+            }
+            bed::idle(all).await;
+        }
+    }
 }
 
 /// Every replica acknowledges what is acquired.
