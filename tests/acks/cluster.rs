@@ -19,7 +19,7 @@ async fn cluster() -> Cluster {
         primary.cmd::<()>(&["SET", "{a}:in-step", "1", "PX", "1"]).await;
         primary.cmd::<usize>(&["WAIT", "1", "5000"]).await == 1
     };
-    bed::eventually("replicas acknowledge", secs(20), acknowledges).await;
+    bed::eventually("replicas acknowledge", acknowledges).await;
     cluster
 }
 
@@ -34,7 +34,7 @@ async fn connected(primary: &Admin, count: usize) {
         let info: String = primary.cmd(&["INFO", "replication"]).await;
         info.lines().any(|said| said == line)
     };
-    bed::eventually("the primary knows its replicas", secs(30), knows).await;
+    bed::eventually("the primary knows its replicas", knows).await;
 }
 
 async fn refused(client: &Client, flavour: Flavour) {
@@ -79,7 +79,7 @@ async fn by_default_one_replica_has_to_have_it_where_one_is_connected() {
         client.lock(Flavour::Reentrant, NAME).lock().await.unwrap().unlock().await.unwrap();
         primary.calls("wait").await == 1
     };
-    bed::eventually("it is asked again once it is back", secs(20), asks).await;
+    bed::eventually("it is asked again once it is back", asks).await;
     end(client).await;
 }
 
@@ -130,7 +130,7 @@ async fn the_primary_of_before_is_one_of_all() {
         let primary = promoted.node;
         connected(primary.admin(), 1).await;
         let goes_on = async || matches!(least.reentrant(NAME).try_lock().await, Ok(Some(_)));
-        bed::eventually("one is enough", secs(20), goes_on).await;
+        bed::eventually("one is enough", goes_on).await;
         bed::idle(&least).await;
         match goes {
             Goes::FrozenForAWhile => cluster.cont(before),
@@ -173,7 +173,7 @@ async fn never_granted(all: &Client) {
 async fn whole(all: &Client) {
     for flavour in FLAVOURS {
         let granted = async || matches!(all.lock(flavour, NAME).try_lock().await, Ok(Some(_)));
-        bed::eventually("all acknowledge", secs(30), granted).await;
+        bed::eventually("all acknowledge", granted).await;
     }
     bed::idle(all).await;
 }
@@ -241,13 +241,13 @@ async fn lanes_end_with_their_primary_and_with_their_client() {
         let primary = cluster.primary_of("a").await;
         cluster.failover(cluster.replicas_of(primary).await[0]).await;
         let confirmed = async || strict.renew_now().await.failed == 0;
-        bed::eventually(&format!("round {round}: renewed by the new primary"), secs(20), confirmed).await;
+        bed::eventually(&format!("round {round}: renewed by the new primary"), confirmed).await;
         for guard in guards {
             guard.unlock().await.unwrap();
         }
     }
     let few = async || (3 * 2 + 1..=3 * (2 + 3)).contains(&connections(&cluster).await);
-    bed::eventually("as many as there may be", secs(20), few).await;
+    bed::eventually("as many as there may be", few).await;
     end(strict).await;
-    bed::eventually("none is left", secs(20), async || connections(&cluster).await == 0).await;
+    bed::eventually("none is left", async || connections(&cluster).await == 0).await;
 }

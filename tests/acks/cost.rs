@@ -137,7 +137,7 @@ async fn others_wait_for_no_replica() {
     servers.node(1).stop();
     let lock = strict.lock(Flavour::Reentrant, "theirs");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    bed::eventually("a WAIT is under way", secs(5), async || {
+    bed::eventually("a WAIT is under way", async || {
         let clients: String = servers.node(0).admin().cmd(&["INFO", "clients"]).await;
         clients.contains("blocked_clients:1\r")
     })

@@ -23,7 +23,7 @@ async fn of_replicated_servers_by_one_name() {
     is_refused(&all, "b").await;
     servers.node(2).restart();
     let whole = async || matches!(all.reentrant("c").try_lock().await, Ok(Some(_)));
-    bed::eventually("all acknowledge", secs(20), whole).await;
+    bed::eventually("all acknowledge", whole).await;
     end(all).await;
 }
 
@@ -38,7 +38,7 @@ async fn by_sentinels_that_are_slow_to_list() {
         let info: String = bed.server(primary).admin().cmd(&["INFO", "replication"]).await;
         info.contains("connected_slaves:1")
     };
-    bed::eventually("the primary knows that one is away", secs(20), gone).await;
+    bed::eventually("the primary knows that one is away", gone).await;
     let proxies: Vec<Proxy> = bed.sentinels().iter().map(|sentinel| Proxy::start(sentinel.addr())).collect();
     let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
     // Who is the primary is told at once, what else there is too late.

@@ -19,7 +19,7 @@ fn is_refused<T>(outcome: &Result<T, Error>) -> bool {
 /// What is undone is undone.
 async fn undone(client: &Client) {
     let is_undone = async || client.stats().under_way == 0;
-    eventually("nothing is under way", secs(10), is_undone).await;
+    eventually("nothing is under way", is_undone).await;
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_fair_lock_that_is_passed_on_is_had_once_replicas_have_that() {
         let lock = waiter.fair("passed");
         let waiting = tokio::spawn(async move { lock.lock().await });
         let queued = async || servers.node(0).admin().exists("redisson_lock_queue:{passed}").await;
-        eventually("it stands in the queue", secs(10), queued).await;
+        eventually("it stands in the queue", queued).await;
         tokio::time::sleep(ms(50)).await;
         servers.node(1).stop();
         held.unlock().await.unwrap();
@@ -209,7 +209,7 @@ async fn a_lock_that_is_handed_over_is_what_replicas_have() {
         // Not asked of the guard, whose owner would be known from then on.
         let there = servers.node(0).admin().hgetall("handed").await;
         let next = bed::waiter(lock.clone());
-        eventually("it waits", secs(5), async || strict.stats().waiting == 1).await;
+        eventually("it waits", async || strict.stats().waiting == 1).await;
         servers.node(1).stop();
         let deadline = first.deadline();
         first.unlock().await.unwrap();
@@ -287,7 +287,7 @@ async fn acquires_dropped_at_each_await_leave_nothing() {
         let look = async |when: String| {
             undone(&strict).await;
             nothing_left(&servers).await;
-            eventually(&format!("{flavour}: {when}: no trace"), secs(5), async || strict.stats().names == 0).await;
+            eventually(&format!("{flavour}: {when}: no trace"), async || strict.stats().names == 0).await;
         };
         let lock = strict.lock(flavour, "dropped");
         let acquire = async || lock.acquire(Acquire::new().wait(secs(10))).await;

@@ -54,7 +54,7 @@ async fn what_changes_nothing_is_acknowledged_as_well() {
         servers.node(1).cont();
         in_step(&servers).await;
         let undone = async || strict.stats().under_way == 0;
-        bed::eventually("what was refused is undone", secs(5), undone).await;
+        bed::eventually("what was refused is undone", undone).await;
         assert!(outer.is_held(), "{flavour}");
         outer.unlock().await.unwrap();
     }
@@ -147,7 +147,7 @@ async fn a_crowd_that_comes_at_once_takes_all_lanes() {
         tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
     });
     let crowd: Vec<_> = crowd.collect();
-    bed::eventually("all lanes are taken", secs(10), async || blocked(&servers, 3).await).await;
+    bed::eventually("all lanes are taken", async || blocked(&servers, 3).await).await;
     servers.node(1).cont();
     for one in crowd {
         one.await.unwrap();
@@ -220,7 +220,7 @@ async fn all_lanes_taken(servers: &Replicas, client: &Client) -> Vec<JoinHandle<
         let lock = client.reentrant(&format!("lane:{lane}"));
         let wait = async move { lock.lock_for(secs(60)).await.unwrap().unwrap().unlock().await.unwrap() };
         waiting.push(tokio::spawn(wait));
-        bed::eventually("a lane is taken", secs(5), async || blocked(servers, lane).await).await;
+        bed::eventually("a lane is taken", async || blocked(servers, lane).await).await;
     }
     waiting
 }
@@ -248,17 +248,17 @@ async fn a_repeat_that_changes_nothing_vouches_for_nothing() {
         lost.fired().await;
         assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {again:?}");
         let undone = async || strict.stats().under_way == 0;
-        bed::eventually("what was refused is undone", secs(20), undone).await;
+        bed::eventually("what was refused is undone", undone).await;
         proxy.close_all();
         // The new connection stands, and has written nothing.
         let stands = async || matches!(strict.lock(flavour, "theirs").try_lock().await, Ok(None));
-        bed::eventually("a lane stands", secs(20), stands).await;
+        bed::eventually("a lane stands", stands).await;
         let renewed = async || strict.renew_now().await;
         let outcome = renewed().await;
         assert_eq!((outcome.renewed, outcome.lost), (0, 0), "{flavour}: over a new connection");
         servers.node(1).cont();
         in_step(&servers).await;
-        bed::eventually("it is renewed", secs(20), async || renewed().await.renewed > 0).await;
+        bed::eventually("it is renewed", async || renewed().await.renewed > 0).await;
         theirs.unlock().await.unwrap();
         watched.unlock().await.unwrap();
         outer.unlock().await.unwrap();

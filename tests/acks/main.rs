@@ -33,8 +33,8 @@ async fn in_step(servers: &Replicas) {
         admin.cmd::<()>(&["SET", "in-step", "1", "PX", "1"]).await;
         admin.cmd::<usize>(&["WAIT", &replicas.to_string(), "5000"]).await >= replicas
     };
-    bed::eventually("replicas acknowledge", secs(20), acknowledge).await;
-    bed::eventually("nothing is left of that", secs(5), async || !admin.exists("in-step").await).await;
+    bed::eventually("replicas acknowledge", acknowledge).await;
+    bed::eventually("nothing is left of that", async || !admin.exists("in-step").await).await;
 }
 
 /// A client of the primary alone, whose attempts are few: it gives up soon.
@@ -62,7 +62,7 @@ async fn nothing_left(servers: &Replicas) {
         keys.retain(|key| !key.starts_with(bed::COUNTER));
         keys.is_empty()
     };
-    bed::eventually("no key is left at the primary", secs(5), left).await;
+    bed::eventually("no key is left at the primary", left).await;
 }
 
 /// The primary knows that it has so many replicas.
@@ -72,7 +72,7 @@ async fn connected(servers: &Replicas, count: usize) {
         let info: String = servers.node(0).admin().cmd(&["INFO", "replication"]).await;
         info.lines().any(|said| said == line)
     };
-    bed::eventually("the primary knows its replicas", secs(20), knows).await;
+    bed::eventually("the primary knows its replicas", knows).await;
 }
 
 /// That it is refused for want of replicas, by these numbers, and nothing is left of it.

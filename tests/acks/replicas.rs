@@ -40,7 +40,7 @@ async fn what_is_not_acknowledged_is_tried_again_within_the_wait() {
         Some(guard) => guard.unlock().await.is_ok(),
         None => false,
     };
-    bed::eventually("it is free now and then", secs(10), free).await;
+    bed::eventually("it is free now and then", free).await;
     servers.node(1).cont();
     let guard = waiting.await.unwrap().unwrap();
     assert!(guard.is_held());
@@ -84,7 +84,7 @@ async fn a_replica_in_full_resync_acknowledges_nothing() {
         let info: String = admin.cmd(&["INFO", "replication"]).await;
         info.contains("connected_slaves:1") && info.contains("state=wait_bgsave")
     };
-    bed::eventually("it waits for all data", secs(20), waits).await;
+    bed::eventually("it waits for all data", waits).await;
     let strict = client(&servers, Acks::AtLeast(1)).await;
     for flavour in FLAVOURS {
         refused(&servers, &strict, flavour, (0, 1)).await;

@@ -100,7 +100,7 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
         guard.unlock().await?;
     }
     drop(crowd);
-    eventually("they left", secs(5), async || two.stats().under_way == 0).await;
+    eventually("they left", async || two.stats().under_way == 0).await;
     one.renew_now().await;
     first.extend(secs(10)).await?;
     theirs.read().state().await?;
@@ -108,10 +108,10 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     let writing = mine.write();
     let writer = tokio::spawn(async move { writing.lock().await });
     let listens = async || bed.admin.numsub("redisson_rwlock:{app:rw}").await == 1;
-    eventually("it has asked once", secs(5), async || listens().await || writer.is_finished()).await;
+    eventually("it has asked once", async || listens().await || writer.is_finished()).await;
     let held_back = theirs.read().lock_for(ms(300)).await?.is_none();
     writer.abort();
-    eventually("it gave up", secs(5), async || one.stats().waiting + one.stats().under_way == 0).await;
+    eventually("it gave up", async || one.stats().waiting + one.stats().under_way == 0).await;
     beside.unlock().await?;
     if let Some(again) = again {
         again.unlock().await?;
@@ -119,12 +119,12 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     // Woken, when the last reader has left; and all readers, when the writer downgrades.
     let writing = mine.write();
     let writer = tokio::spawn(async move { writing.lock_for(secs(10)).await });
-    eventually("it waits", secs(5), async || one.stats().waiting == 1 || writer.is_finished()).await;
+    eventually("it waits", async || one.stats().waiting == 1 || writer.is_finished()).await;
     first.unlock().await?;
     let Some(guard) = writer.await.expect("it ends")? else { return Ok(held_back) };
     let reading = theirs.read();
     let reader = tokio::spawn(async move { reading.lock_for(secs(10)).await });
-    eventually("it waits", secs(5), async || two.stats().waiting == 1 || reader.is_finished()).await;
+    eventually("it waits", async || two.stats().waiting == 1 || reader.is_finished()).await;
     guard.extend(secs(10)).await?;
     let guard = guard.downgrade().await?;
     drop(reader.await.expect("it ends")?);
@@ -149,14 +149,14 @@ async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::R
         let stranger = theirs.release(&two.owner()).await;
         assert!(stranger.is_err(), "a stranger released it");
         let waiter = tokio::spawn(async move { theirs.lock_for(secs(10)).await });
-        eventually("it waits", secs(5), async || two.stats().waiting == 1 || waiter.is_finished()).await;
+        eventually("it waits", async || two.stats().waiting == 1 || waiter.is_finished()).await;
         if let Some(inner) = inner {
             inner.unlock().await?;
         }
         outer.unlock().await?;
         drop(waiter.await.expect("it ends")?);
     }
-    eventually("it is given back", secs(5), async || two.stats().under_way + two.stats().holds == 0).await;
+    eventually("it is given back", async || two.stats().under_way + two.stats().holds == 0).await;
     let guard = mine.lock().await?;
     // Of an owner that is known elsewhere.
     let again = mine.acquire(Acquire::new().owner(&guard.owner().to_string().parse()?)).await?;
@@ -218,11 +218,11 @@ async fn plain_turns(one: &Client, two: &Client) -> distlock::Result<()> {
     guard.extend(secs(10)).await?;
     theirs.state().await?;
     let waiter = tokio::spawn(async move { theirs.lock_for(secs(10)).await });
-    eventually("it waits", secs(5), async || two.stats().waiting == 1 || waiter.is_finished()).await;
+    eventually("it waits", async || two.stats().waiting == 1 || waiter.is_finished()).await;
     tokio::time::sleep(ms(50)).await;
     guard.unlock().await?;
     drop(waiter.await.expect("it ends")?);
-    eventually("it is given back", secs(5), async || two.stats().under_way + two.stats().holds == 0).await;
+    eventually("it is given back", async || two.stats().under_way + two.stats().holds == 0).await;
     let guard = mine.acquire(Acquire::new().owner(&me)).await?;
     mine.force_unlock().await?;
     drop(guard);
@@ -282,7 +282,7 @@ async fn channels_need_no_right_to_a_key() {
         let guard = one.reentrant("y").lock().await.unwrap();
         let lock = two.reentrant("y");
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_lock__channel:{app:y}").await == 1).await;
+        eventually("it listens", async || bed.admin.numsub("redisson_lock__channel:{app:y}").await == 1).await;
         guard.unlock().await.unwrap();
         drop(tokio::time::timeout(secs(2), waiter).await.expect("not woken").unwrap());
         assert!(read_and_write(bed, &one, &two).await.unwrap(), "no reader was held back");
@@ -333,7 +333,7 @@ async fn the_minimal_access_list_is_enough() {
         assert_eq!(one.reentrant("x").hold_count(&me).await.unwrap(), 2);
         let lock = two.reentrant("x");
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_lock__channel:{app:x}").await == 1).await;
+        eventually("it listens", async || bed.admin.numsub("redisson_lock__channel:{app:x}").await == 1).await;
         assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         let guard = tokio::time::timeout(secs(2), waiter).await.expect("not woken").unwrap();
@@ -345,13 +345,13 @@ async fn the_minimal_access_list_is_enough() {
         let lock = two.fair("fair");
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
         let queued = async |n| fair.queue_len().await.unwrap() == n;
-        eventually("it queues", secs(5), async || queued(1).await).await;
+        eventually("it queues", async || queued(1).await).await;
         assert!(one.fair("fair").lock_for(ms(50)).await.unwrap().is_none());
-        eventually("one gave up", secs(5), async || queued(1).await).await;
+        eventually("one gave up", async || queued(1).await).await;
         let left = async || fair.queue().await.unwrap().waiters[0].remaining;
         let mut last = left().await;
         let refreshed = async || std::mem::replace(&mut last, left().await) < last;
-        eventually("its place is refreshed", secs(5), refreshed).await;
+        eventually("its place is refreshed", refreshed).await;
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         let guard = tokio::time::timeout(secs(2), waiter).await.expect("not served").unwrap();
         assert!(fair.force_unlock().await.unwrap());

@@ -144,7 +144,7 @@ async fn a_server_that_is_away_is_asked_again() {
             let error = client.capabilities().await.unwrap_err();
             assert!(error.is_retryable(), "{error}");
             bed.server.restart();
-            bed::eventually("it is asked again", bed::secs(10), async || client.capabilities().await.is_ok()).await;
+            bed::eventually("it is asked again", async || client.capabilities().await.is_ok()).await;
         },
     )
     .await;

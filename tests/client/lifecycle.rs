@@ -108,7 +108,7 @@ async fn a_shutdown_keeps_its_time() {
         assert!(!guard.is_held());
         bed.server.cont();
         // What could not be released ends with its lease.
-        eventually("the lease ends", QUICK + secs(1), async || bed.admin.keys().await.is_empty()).await;
+        eventually("the lease ends", async || bed.admin.keys().await.is_empty()).await;
     })
     .await;
 }
@@ -131,7 +131,7 @@ async fn drop_the_last_handle(bed: &Bed) {
     assert!(guard.is_held());
     drop(guard);
     // The guard was the last: its lock is released, and then the connections close.
-    eventually("the connections are closed", secs(5), async || connections(bed).await == before).await;
+    eventually("the connections are closed", async || connections(bed).await == before).await;
     assert_eq!(bed.admin.keys().await, [""; 0]);
     assert!(lost.now_or_never().is_none(), "a release was taken for a loss");
 }
@@ -174,7 +174,7 @@ async fn a_hundred_clients_come_and_go_without_a_trace() {
             while let Some(done) = clients.join_next().await {
                 done.unwrap();
             }
-            eventually("no connection is left", secs(5), async || connections(bed).await == before).await;
+            eventually("no connection is left", async || connections(bed).await == before).await;
             assert_eq!(bed.admin.keys().await, [""; 0], "round {round}");
         }
     })
@@ -199,7 +199,7 @@ async fn a_connect_given_up_leaves_nothing() {
         }
         println!("{made} of 60 were made in time, which is {full:?} as a rule");
         assert!(made < 60);
-        eventually("no connection is left", secs(5), async || connections(bed).await == before).await;
+        eventually("no connection is left", async || connections(bed).await == before).await;
         assert_eq!(bed.admin.keys().await, [""; 0]);
     })
     .await;
@@ -232,7 +232,7 @@ async fn a_client_without_its_runtime_errs_and_does_not_hang() {
         println!("{:?}, and the shutdown: {shut:?}", start.elapsed());
         drop(lock);
         drop(client);
-        eventually("the lease ends", QUICK * 2, async || bed.admin.keys().await.is_empty()).await;
+        eventually("the lease ends", async || bed.admin.keys().await.is_empty()).await;
     })
     .await;
 }
@@ -255,7 +255,7 @@ async fn a_client_works_from_another_runtime() {
                 drop(there);
             });
         });
-        eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+        eventually("it waits", async || client.stats().waiting == 1).await;
         guard.unlock().await.unwrap();
         while !waiter.is_finished() {
             tokio::time::sleep(ms(10)).await;
@@ -279,7 +279,7 @@ async fn connecting_may_be_dropped_at_any_point() {
             }
         }
         assert!(dropped > 0, "none was dropped in time");
-        eventually("no connection is left", secs(5), async || bed.admin.others().await.is_empty()).await;
+        eventually("no connection is left", async || bed.admin.others().await.is_empty()).await;
     })
     .await;
 }
@@ -302,7 +302,7 @@ async fn a_guard_dropped_after_the_end_of_its_runtime_is_harmless() {
         .join()
         .unwrap();
         drop(guard);
-        eventually("the lease has ended it", secs(5), async || bed.admin.keys().await.is_empty()).await;
+        eventually("the lease has ended it", async || bed.admin.keys().await.is_empty()).await;
     })
     .await;
 }

@@ -97,7 +97,7 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
                 all_ways_are_told(&*lock, &me, &format!("{label}, once it is known elsewhere")).await;
                 for client in [&client, &other] {
                     let undone = async || client.stats().under_way == 0;
-                    eventually(&format!("{label}: nothing is under way"), secs(5), undone).await;
+                    eventually(&format!("{label}: nothing is under way"), undone).await;
                 }
                 assert_eq!(everything(bed).await, before, "{label}");
                 for (key, ttl) in ends(bed).await {
@@ -157,7 +157,7 @@ async fn contending_owners_wait_as_ever() {
                 assert!(matches!(refused, Ok(None)), "{label}: {refused:?}");
                 let how = Acquire::new().owner(&from.owner()).wait(secs(30)).not_reentrant();
                 let waiter = tokio::spawn(async move { lock.acquire(how).await });
-                eventually(&format!("{label}: it waits"), secs(5), async || from.stats().waiting == 1).await;
+                eventually(&format!("{label}: it waits"), async || from.stats().waiting == 1).await;
                 tokio::time::sleep(ms(50)).await;
                 assert!(!waiter.is_finished(), "{label}");
                 let released = Instant::now();
@@ -208,7 +208,7 @@ async fn a_member_that_is_held_is_enough() {
             let guard = client.reentrant(held).acquire(how()).await.unwrap().unwrap();
             for wait in [ms(0), secs(30)] {
                 told(client.multi(["a", "b", "c"]).acquire(how().wait(wait)).await, Instant::now(), held);
-                eventually("the others are free", secs(5), async || bed.admin.keys().await == [held]).await;
+                eventually("the others are free", async || bed.admin.keys().await == [held]).await;
             }
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         }

@@ -131,7 +131,7 @@ async fn each_outcome_is_counted_once_and_timed() {
 
             // A waiter, who gets the lock after some time, and gives it back at once.
             let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
-            eventually("one waits", secs(5), async || {
+            eventually("one waits", async || {
                 seen.look(&snapshotter);
                 seen.number("distlock_waiters") == 1.0
             })

@@ -111,9 +111,9 @@ async fn connecting_is_a_probe_and_two_connections_for_each_primary_and_two_for_
     admin.reset_stats().await;
     let (one, another) = (client(&cluster).await, client(&cluster).await);
     // Of the servers named the first that answers is enough, and the others may not be connected to any more.
-    bed::eventually("all stand", crate::secs(10), async || connections().await >= 2 * 8).await;
+    bed::eventually("all stand", async || connections().await >= 2 * 8).await;
     let all = async || admin.others().await.len();
-    bed::eventually("two each", crate::secs(10), async || all().await == 2 * 6).await;
+    bed::eventually("two each", async || all().await == 2 * 6).await;
     let made = connections().await;
     assert!(made <= 2 * 12, "{made}");
     // The first client tells each server the script.
@@ -138,7 +138,7 @@ async fn a_redlock_over_clusters_is_a_command_at_each() {
     }
     for _ in 0..10 {
         let guard = lock.acquire(Acquire::new().lease(crate::secs(20))).await.unwrap().expect("nobody has it");
-        bed::eventually("all have granted it", crate::secs(5), async || guard.members().len() == 3).await;
+        bed::eventually("all have granted it", async || guard.members().len() == 3).await;
         guard.unlock().await.unwrap();
         for (_, client, _) in &nodes {
             bed::idle(client).await;

@@ -30,11 +30,11 @@ async fn changes_leave_nothing_behind() {
         cluster.failover(replicas[round % replicas.len()]).await;
         work(&one).await;
     }
-    eventually("two connections to each primary", secs(20), async || connections(&cluster).await == 3 * 2).await;
+    eventually("two connections to each primary", async || connections(&cluster).await == 3 * 2).await;
     let stats = one.stats();
     assert_eq!((stats.holds, stats.waiting), (0, 0));
     end(one).await;
-    eventually("nothing is left", secs(20), async || connections(&cluster).await == 0).await;
+    eventually("nothing is left", async || connections(&cluster).await == 0).await;
 }
 
 /// How many channels are subscribed to at the nodes.
@@ -68,7 +68,7 @@ async fn move_away(cluster: &Cluster, one: &Client, other: &Client, name: &str) 
     let guard = lock(one, Flavour::Reentrant, name).lock().await.unwrap();
     let waiter = lock(other, Flavour::Reentrant, name);
     let waiting = tokio::spawn(async move { waiter.lock().await.unwrap().unlock().await.unwrap() });
-    eventually("somebody waits", secs(20), async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
+    eventually("somebody waits", async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
     open(cluster, one, name).await;
     let keys = cluster.keys_in_slot(slot_of(name)).await;
     cluster.move_keys(slot_of(name), &keys).await;
@@ -95,9 +95,9 @@ async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
     let settled = async || {
         work(&one).await;
         work(&other).await;
-        eventually("two connections to each primary", secs(30), async || connections(&cluster).await == 2 * 3 * 2)
+        eventually("two connections to each primary", async || connections(&cluster).await == 2 * 3 * 2)
             .await;
-        eventually("no subscription", secs(30), async || channels(&cluster).await == 0).await;
+        eventually("no subscription", async || channels(&cluster).await == 0).await;
     };
     settled().await;
     let before = alive_tasks();
@@ -111,9 +111,9 @@ async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
         work(&one).await;
     }
     settled().await;
-    eventually("no task more", secs(20), async || alive_tasks() <= before).await;
+    eventually("no task more", async || alive_tasks() <= before).await;
     for client in [one, other] {
         end(client).await;
     }
-    eventually("nothing is left", secs(20), async || connections(&cluster).await == 0).await;
+    eventually("nothing is left", async || connections(&cluster).await == 0).await;
 }

@@ -77,7 +77,7 @@ async fn outages(replicas: usize, full_coverage: bool) {
     let mut away = Vec::new();
     for how in [How::Stopped, How::Killed] {
         let primary = cluster.owner(0).await;
-        eventually("all shards are at work", secs(20), async || {
+        eventually("all shards are at work", async || {
             let since = Instant::now() - ms(200);
             (0..load::SHARDS).all(|shard| load.has_worked(shard, since))
         })
@@ -117,14 +117,14 @@ async fn outage(cluster: &Cluster, primary: &Node, how: How, replicated: bool, l
         // The others know that it is away after 1 s, and refuse from then on if they are to.
         tokio::time::sleep(ms(2500)).await;
         back();
-        eventually("it serves again", secs(20), async || {
+        eventually("it serves again", async || {
             let reply = primary.admin().raw(&["GET", &distlock_support::cluster::key_in(0, "served:")]).await;
             reply.is_ok()
         })
         .await;
         Instant::now()
     };
-    eventually("its slots have work", secs(20), async || load.has_worked(DEAD, served)).await;
+    eventually("its slots have work", async || load.has_worked(DEAD, served)).await;
     tokio::time::sleep(secs(1)).await;
     let to = Instant::now();
     if replicated {

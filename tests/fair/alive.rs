@@ -43,7 +43,7 @@ async fn lost_deadlines_are_set_anew() {
         for round in 0..2 {
             assert!(bed.admin.cmd::<bool>(&["DEL", &deadlines_key("a")]).await);
             let healed =
-                eventually("all have a deadline", secs(3), async || deadlines(bed, "a").await.len() == 6).await;
+                eventually("all have a deadline", async || deadlines(bed, "a").await.len() == 6).await;
             println!("round {round}: healed after {healed:?}");
             assert_eq!(queue(bed, "a").await, places);
         }

@@ -32,7 +32,7 @@ async fn counts(bed: &Bed) -> (u64, u64, u64) {
 
 async fn queued(bed: &Bed, count: usize) {
     let length = async || bed.admin.cmd::<usize>(&["LLEN", "redisson_lock_queue:{x}"]).await;
-    eventually(&format!("{count} wait"), secs(10), async || length().await == count).await;
+    eventually(&format!("{count} wait"), async || length().await == count).await;
 }
 
 fn waiters(client: &Client, count: usize) -> Vec<JoinHandle<()>> {
@@ -83,7 +83,7 @@ async fn a_waiter_costs_two_commands_and_later_one() {
             // Every attempt in vain asks for the rest of the lease; under load several go in one command.
             let attempts = async || bed.admin.calls("pttl").await;
             let all = async || attempts().await >= places && bed.admin.channels().await.len() >= WAITERS as usize;
-            eventually("all have looked again", secs(5), all).await;
+            eventually("all have looked again", all).await;
             let (scripts, subscribed, unsubscribed) = counts(bed).await;
             println!("round {round}: {scripts} commands of {WAITERS} waiters, {subscribed} subscriptions");
             // A refresh may fall in between.
@@ -117,7 +117,7 @@ async fn keeping_places_is_one_command_a_beat() {
             waiting.extend(waiters(&client, count - before));
             before = count;
             queued(bed, count).await;
-            eventually("all listen", secs(10), async || bed.admin.channels().await.len() == count).await;
+            eventually("all listen", async || bed.admin.channels().await.len() == count).await;
             bed.admin.reset_stats().await;
             // The last look of the last of them.
             tokio::time::sleep(ms(200)).await;

@@ -93,7 +93,7 @@ async fn waiters_behind_a_dead_java_waiter_do_not_spin() {
         let waiting: Vec<_> = (0..64).map(|_| passer(&client, "a")).collect();
         queued(bed, "a", 65).await;
         let listening = async || bed.admin.channels().await.len() == 64;
-        eventually("all listen", secs(10), listening).await;
+        eventually("all listen", listening).await;
         // The look after the subscription, and the first series of refreshes.
         tokio::time::sleep(secs(1)).await;
         let before = evals(bed).await;

@@ -39,7 +39,7 @@ async fn waits_in_vain_do_not_move_deadlines() {
         let mut peer = Peer::start(bed, &[]).await;
         peer.wait("a", 1);
         let stands = async || queue(bed, "a").await.iter().any(|owner| owner.starts_with(&peer.id));
-        eventually("the peer waits", secs(5), stands).await;
+        eventually("the peer waits", stands).await;
         while workers.iter().any(|worker| !worker.is_finished()) {
             bounded(bed).await;
             tokio::time::sleep(ms(10)).await;

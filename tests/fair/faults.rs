@@ -34,7 +34,7 @@ async fn warm(client: &Client) {
     let guard = lock.lock().await.unwrap();
     // Through a refresh, and given up.
     assert!(lock.lock_for(ms(2400)).await.unwrap().is_none());
-    eventually("nothing is under way", secs(5), async || client.stats().under_way == 0).await;
+    eventually("nothing is under way", async || client.stats().under_way == 0).await;
     guard.unlock().await.unwrap();
     idle(client).await;
 }
@@ -44,7 +44,7 @@ async fn queue(bed: &Bed) -> Vec<String> {
 }
 
 async fn queued(bed: &Bed, count: usize) {
-    eventually(&format!("{count} wait"), secs(5), async || queue(bed).await.len() == count).await;
+    eventually(&format!("{count} wait"), async || queue(bed).await.len() == count).await;
 }
 
 fn waiter(client: &Client) -> JoinHandle<(Guard, Instant)> {
@@ -90,7 +90,7 @@ async fn a_lock_passed_on_while_the_subscription_is_away_is_noticed() {
             let guard = holder.fair("a").lock().await.unwrap();
             let next = waiter(&waiting);
             queued(bed, 1).await;
-            eventually("it listens", secs(5), async || !bed.admin.channels().await.is_empty()).await;
+            eventually("it listens", async || !bed.admin.channels().await.is_empty()).await;
             assert!(bed.admin.client_kill_type("pubsub").await >= 1);
             guard.unlock().await.unwrap();
             let released = Instant::now();
@@ -191,7 +191,7 @@ async fn a_frozen_server_loses_no_waiter(freeze: Duration) {
                 false
             }
         };
-        eventually("it answers", secs(6), answers).await;
+        eventually("it answers", answers).await;
         assert!(guard.is_held());
         guard.unlock().await.unwrap();
         for waiting in waiting {
@@ -224,7 +224,7 @@ async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
     let queue = format!("redisson_lock_queue:{{{key}}}");
     let length = async || bed.admin.cmd::<usize>(&["LLEN", &queue]).await;
     let stand =
-        async |count| eventually(&format!("{label}: {count} wait"), secs(8), async || length().await == count).await;
+        async |count| eventually(&format!("{label}: {count} wait"), async || length().await == count).await;
 
     let guard = direct.fair(&key).lock().await.unwrap();
     let armed = proxy.on_request(script(name).containing(&key).nth(nth), action);
@@ -237,7 +237,7 @@ async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
     match name {
         "leave" => {
             hit.abort();
-            eventually(&format!("{label}: it has left"), secs(8), async || length().await == 1).await;
+            eventually(&format!("{label}: it has left"), async || length().await == 1).await;
             guard.unlock().await.unwrap();
         }
         _ => {
@@ -261,7 +261,7 @@ async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
     tokio::time::timeout(secs(8), behind).await.unwrap_or_else(|_| panic!("{label}: held up")).unwrap();
     assert!(armed.has_fired(), "{label}: never sent");
     idle(&client).await;
-    eventually(&format!("{label}: nothing is left"), secs(5), async || {
+    eventually(&format!("{label}: nothing is left"), async || {
         let keys = bed.admin.keys().await;
         !keys.iter().any(|left| left.contains(&key))
     })
@@ -294,7 +294,7 @@ async fn a_key_of_another_type_beside_the_lock_is_told_and_keeps_nobody_from_giv
                 let () = bed.admin.cmd(&["SET", key, "something"]).await;
                 let refused = lock.lock_for(secs(5)).await;
                 assert!(matches!(refused, Err(Error::WrongType { .. })), "{key}: {refused:?}");
-                eventually("its clean-up", secs(5), async || client.stats().under_way == 0).await;
+                eventually("its clean-up", async || client.stats().under_way == 0).await;
                 let mut keys = bed.admin.keys().await;
                 keys.sort();
                 assert_eq!(keys, [key, "x"], "a place is left");
@@ -304,7 +304,7 @@ async fn a_key_of_another_type_beside_the_lock_is_told_and_keeps_nobody_from_giv
                 } else {
                     assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{key}");
                 }
-                eventually("what follows", secs(5), async || client.stats().under_way == 0).await;
+                eventually("what follows", async || client.stats().under_way == 0).await;
                 assert_eq!(bed.admin.keys().await, [key], "{forced}");
                 let () = bed.admin.cmd(&["DEL", key]).await;
             }

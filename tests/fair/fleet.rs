@@ -28,23 +28,23 @@ async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<Jo
         all.push(client);
     }
     let there = async || places(bed).await == before + clients * waiters;
-    eventually("all have a place", secs(60), there).await;
+    eventually("all have a place", there).await;
     // Their subscriptions are there as well, so that nobody asks again.
     let waiting = async || all.iter().all(|client| client.stats().under_way == 0);
-    eventually("nothing is under way", secs(60), waiting).await;
+    eventually("nothing is under way", waiting).await;
     (all, tasks)
 }
 
 async fn end(bed: &Bed, tasks: Vec<JoinHandle<()>>) {
     tasks.iter().for_each(JoinHandle::abort);
     futures::future::join_all(tasks).await;
-    eventually("all have left", secs(60), async || places(bed).await == 0).await;
+    eventually("all have left", async || places(bed).await == 0).await;
 }
 
 /// Until so many refreshes have run; how often one of them asked for the whole queue.
 async fn refreshes(bed: &Bed, count: u64) -> u64 {
     bed.admin.reset_stats().await;
-    eventually("refreshes", secs(60), async || bed.admin.calls("evalsha").await >= count).await;
+    eventually("refreshes", async || bed.admin.calls("evalsha").await >= count).await;
     bed.admin.calls("lrange").await
 }
 
@@ -118,13 +118,13 @@ async fn leave_together(may_set: bool) {
                 });
                 if stays { &mut staying } else { &mut leaving }.push(task);
                 let queued = leaving.len() + staying.len();
-                eventually("it has its place", secs(60), async || places(bed).await == queued).await;
+                eventually("it has its place", async || places(bed).await == queued).await;
             }
         }
-        eventually("nothing is under way", secs(60), async || client.stats().under_way == 0).await;
+        eventually("nothing is under way", async || client.stats().under_way == 0).await;
         bed.admin.reset_stats().await;
         leaving.iter().for_each(JoinHandle::abort);
-        eventually("they have left", secs(60), async || places(bed).await == staying.len()).await;
+        eventually("they have left", async || places(bed).await == staying.len()).await;
         let searches = bed.admin.calls("lrem").await;
         println!("{EACH} have left by {searches} LREM, {} LRANGE", bed.admin.calls("lrange").await);
         assert_eq!(searches < EACH as u64 / 4, may_set, "{searches} searches for {EACH}");
@@ -165,14 +165,14 @@ async fn the_cost_of_a_crowd() {
                 })
             })
             .collect();
-        eventually("all have a place", secs(100), async || places(bed).await == tasks).await;
+        eventually("all have a place", async || places(bed).await == tasks).await;
         println!("{tasks} have a place after {:?}, {:.1} s of the server", began.elapsed(), used(bed).await - before);
         // With messages coming in.
         tokio::time::sleep(secs(5)).await;
         println!("all wait: {}", resident());
         let (began, before) = (std::time::Instant::now(), used(bed).await);
         waiting.iter().step_by(2).for_each(JoinHandle::abort);
-        eventually("half have left", secs(100), async || places(bed).await == tasks / 2).await;
+        eventually("half have left", async || places(bed).await == tasks / 2).await;
         println!("half have left after {:?}, {:.1} s of the server", began.elapsed(), used(bed).await - before);
         println!("half wait: {}", resident());
         let (began, before) = (std::time::Instant::now(), used(bed).await);
@@ -236,9 +236,9 @@ async fn a_registration_that_java_left_hides_no_waiter_of_javas() {
         plant(bed, "x", DEAD_JAVA, 3_000.0).await;
         let due = async || bed.admin.cmd::<Option<f64>>(&["ZSCORE", "redisson_lock_timeout:{x}", DEAD_JAVA]).await;
         let planted = due().await.unwrap();
-        eventually("moved along", secs(10), async || due().await.unwrap() > planted).await;
+        eventually("moved along", async || due().await.unwrap() > planted).await;
         let known = async || bed.admin.cmd::<u64>(&["HLEN", waiters]).await;
-        eventually("forgotten", secs(10), async || known().await == 3).await;
+        eventually("forgotten", async || known().await == 3).await;
         end_java(bed).await;
         end(bed, tasks).await;
         guard.unlock().await.unwrap();

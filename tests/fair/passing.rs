@@ -25,7 +25,7 @@ async fn a_release_makes_the_head_the_owner() {
         queued(bed, "a", 2).await;
         let places = queue(bed, "a").await;
         let on = channel("a", &places[0]);
-        eventually("it listens", secs(5), async || bed.admin.numsub(&on).await == 1).await;
+        eventually("it listens", async || bed.admin.numsub(&on).await == 1).await;
         let events = Events::subscribe(&bed.server, &[&on, &channel("a", &places[1])]).await;
         guard.unlock().await.unwrap();
         let (now, ttl) = (holders(bed, "a").await, bed.admin.pttl("a").await);
@@ -36,10 +36,10 @@ async fn a_release_makes_the_head_the_owner() {
         assert!(guard.is_held() && guard.remaining() <= ms(4500), "{:?}", guard.remaining());
         // For as long as it is passed on: what is left of the time for which it may be silent, 4.5 s at the most.
         let told = async || (3000..=4500).map(|ms| events.count_of(&on, &format!("{ms} "))).sum::<usize>() == 1;
-        eventually("it was told", secs(1), told).await;
-        let long = eventually("it lasts", secs(3), async || bed.admin.pttl("a").await > 20_000).await;
+        eventually("it was told", told).await;
+        let long = eventually("it lasts", async || bed.admin.pttl("a").await > 20_000).await;
         println!("renewed {long:?} after it was passed on");
-        eventually("the guard knows", secs(1), async || guard.remaining() > secs(20)).await;
+        eventually("the guard knows", async || guard.remaining() > secs(20)).await;
         assert_eq!(events.count(&channel("a", &places[1]), "0"), 0, "the one behind it sleeps");
         guard.unlock().await.unwrap();
         second.await.unwrap().0.unlock().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_frozen_head_loses_what_it_was_passed() {
         queued(bed, "a", 2).await;
         let places = queue(bed, "a").await;
         let listens = async || bed.admin.numsub(&channel("a", &places[0])).await == 1;
-        eventually("the peer listens", secs(5), listens).await;
+        eventually("the peer listens", listens).await;
         peer.child.stop();
         let lag = Lag::start();
         guard.unlock().await.unwrap();
@@ -159,7 +159,7 @@ async fn a_frozen_head_loses_what_it_was_passed() {
         assert!(cost <= lag.allow(secs(5)), "{cost:?}");
         let _: u64 = bed.admin.cmd(&["RPUSH", HISTORY, "+me"]).await;
         peer.child.cont();
-        let back = eventually("it queues up again", secs(5), async || {
+        let back = eventually("it queues up again", async || {
             queue(bed, "a").await.first().is_some_and(|owner| client_of(owner) == peer.id)
         })
         .await;
@@ -194,7 +194,7 @@ async fn a_message_that_comes_after_the_first_lease_is_not_the_lock() {
             queued(bed, "a", 2).await;
             let places = queue(bed, "a").await;
             let listens = async || bed.admin.numsub(&channel("a", &places[0])).await == 1;
-            eventually("it listens", secs(5), listens).await;
+            eventually("it listens", listens).await;
             if only_replies {
                 proxy.set_downstream_mode(Mode::Hang);
             } else {
@@ -207,7 +207,7 @@ async fn a_message_that_comes_after_the_first_lease_is_not_the_lock() {
             println!("the next was served {:?} after the release", granted.saturating_duration_since(released));
             proxy.heal();
             let again = async || queue(bed, "a").await.iter().any(|owner| client_of(owner) == late.id());
-            eventually("it stands in the queue again", secs(10), again).await;
+            eventually("it stands in the queue again", again).await;
             tokio::time::sleep(ms(500)).await;
             assert!(!first.is_finished(), "it has taken an old message for the lock");
             assert!(guard.is_held() && direct.fair("a").is_locked().await.unwrap());
@@ -235,7 +235,7 @@ async fn a_lost_message_costs_a_second() {
             let first = waiter(&waiting, "a");
             queued(bed, "a", 1).await;
             let places = queue(bed, "a").await;
-            eventually("it listens", secs(5), async || bed.admin.numsub(&channel("a", &places[0])).await == 1).await;
+            eventually("it listens", async || bed.admin.numsub(&channel("a", &places[0])).await == 1).await;
             guard.unlock().await.unwrap();
             let released = Instant::now();
             let (guard, granted) = first.await.unwrap();

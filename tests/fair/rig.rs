@@ -59,12 +59,12 @@ pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
 /// Waits until so many stand in the queue.
 pub async fn queued(bed: &Bed, name: &str, count: usize) {
     let within = secs(10);
-    eventually(&format!("{count} wait for {name}"), within, async || queue(bed, name).await.len() == count).await;
+    eventually(&format!("{count} wait for {name}"), async || queue(bed, name).await.len() == count).await;
 }
 
 /// No key of the lock is left.
 pub async fn keys_gone(bed: &Bed, within: Duration) {
-    eventually("no key is left", within, async || bed.admin.keys().await.is_empty()).await;
+    eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
 }
 
 /// Who holds the lock, and how often.

@@ -33,7 +33,7 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
                 allow(bed, false).await;
                 // Longer than what is there, so that it would have to be set.
                 refused(lock.acquire(Acquire::new().owner(&me).lease(secs(90))).await, "");
-                eventually("nothing is under way", secs(5), async || client.stats().under_way == 0).await;
+                eventually("nothing is under way", async || client.stats().under_way == 0).await;
                 assert_eq!(bed.admin.hgetall("a").await, before, "{label}");
                 assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
                 refused(lock.try_lock().await, "");
@@ -60,7 +60,7 @@ async fn a_reader_that_may_not_come_in_leaves_no_trace() {
         allow(bed, false).await;
         refused(lock.lock_leased(secs(60)).await, "");
         refused(lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(60))).await, "");
-        eventually("nothing is under way", secs(5), async || client.stats().under_way == 0).await;
+        eventually("nothing is under way", async || client.stats().under_way == 0).await;
         assert_eq!((bed.admin.hgetall("a").await, bed.admin.keys().await), before);
         allow(bed, true).await;
         assert_eq!(beside.unlock().await.unwrap(), Released::Free);
@@ -85,7 +85,7 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
                 }
             }
         });
-        eventually("it queues", secs(5), async || client.fair("a").queue_len().await.unwrap() == 1).await;
+        eventually("it queues", async || client.fair("a").queue_len().await.unwrap() == 1).await;
         allow(bed, false).await;
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         assert_eq!(bed.admin.hgetall("a").await.len(), 0, "passed on without an end");
@@ -158,7 +158,7 @@ async fn what_may_not_be_announced_is_done() {
         for forced in [false, true] {
             let guard = mute.fair("b").lock().await.unwrap();
             let next = waiter(able.fair("b"));
-            eventually("it queues", secs(5), async || queued(1).await).await;
+            eventually("it queues", async || queued(1).await).await;
             if forced {
                 assert!(mute.fair("b").force_unlock().await.unwrap());
                 drop(guard);

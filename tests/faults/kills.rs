@@ -62,9 +62,9 @@ async fn a_release_while_the_subscription_is_away_is_noticed() {
             let guard = holder.reentrant("a").lock().await.unwrap();
             let lock = waiter.reentrant("a");
             let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
-            eventually("the waiter waits", secs(2), async || waiter.stats().waiting == 1).await;
+            eventually("the waiter waits", async || waiter.stats().waiting == 1).await;
             let channel = "redisson_lock__channel:{a}";
-            eventually("the waiter listens", secs(2), async || bed.admin.numsub(channel).await == 1).await;
+            eventually("the waiter listens", async || bed.admin.numsub(channel).await == 1).await;
             assert!(bed.admin.client_kill_type("pubsub").await >= 1);
             guard.unlock().await.unwrap();
             let released = Instant::now();

@@ -114,7 +114,7 @@ async fn a_server_that_is_away_is_tried_until_the_time_is_up() {
     }
     frozen.cont();
     let ended = async || distlock_support::leak::alive_tasks() <= tasks;
-    eventually("every task has ended", secs(2), ended).await;
+    eventually("every task has ended", ended).await;
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_changed_password_is_told_and_heals() {
             assert!(error.is_retryable() && !message.contains("old"));
             message.starts_with("WRONGPASS")
         };
-        eventually("the reason is told", secs(2), async || told(&client).await).await;
+        eventually("the reason is told", async || told(&client).await).await;
         let start = Instant::now();
         assert!(told(&client).await);
         let took = start.elapsed();

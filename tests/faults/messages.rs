@@ -18,7 +18,7 @@ async fn waiting(bed: &Bed) -> (Client, distlock::Guard, tokio::task::JoinHandle
     let guard = holder.reentrant("a").lock().await.unwrap();
     let lock = waiter.reentrant("a");
     let task = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
-    eventually("the waiter listens", secs(2), async || bed.admin.numsub(CHANNEL).await == 1).await;
+    eventually("the waiter listens", async || bed.admin.numsub(CHANNEL).await == 1).await;
     tokio::time::sleep(ms(50)).await;
     (waiter, guard, task)
 }
@@ -62,7 +62,7 @@ async fn waiting_child(bed: &Bed) -> (Client, distlock::Guard, Child) {
     let guard = holder.reentrant("a").lock().await.unwrap();
     let mut child = Child::spawn("messages::waiting_process", &[("URL", &bed.server.url())]);
     child.expect("ready").await;
-    eventually("the waiter listens", secs(2), async || bed.admin.numsub(CHANNEL).await == 1).await;
+    eventually("the waiter listens", async || bed.admin.numsub(CHANNEL).await == 1).await;
     tokio::time::sleep(ms(50)).await;
     (holder, guard, child)
 }

@@ -37,7 +37,7 @@ impl View<'_> {
 
     /// What was begun is undone.
     async fn free_soon(&self) {
-        eventually(&format!("free again: {}", self.label), secs(3), async || self.found().await.is_empty()).await;
+        eventually(&format!("free again: {}", self.label), async || self.found().await.is_empty()).await;
     }
 }
 
@@ -175,8 +175,8 @@ async fn a_wait_that_ends_in_doubt_is_not_busy() {
             let error = lock.lock_for(ms(500)).await.expect_err("not busy");
             assert!(error.outcome_unknown(), "{action:?}: {error:?}");
             let ran = async || bed.admin.commandstats().await.get("hset").is_some_and(|calls| *calls > n as u64);
-            eventually("the acquire runs", secs(10), ran).await;
-            eventually("it is undone", secs(10), async || !bed.admin.exists(&name).await).await;
+            eventually("the acquire runs", ran).await;
+            eventually("it is undone", async || !bed.admin.exists(&name).await).await;
             idle(&client).await;
             assert!(!bed.admin.exists(&name).await, "{action:?}");
         }

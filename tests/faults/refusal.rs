@@ -134,7 +134,7 @@ async fn loading_passes() {
                 let info: String = bed.admin.cmd(&["INFO", "persistence"]).await;
                 info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
             };
-            eventually("the file is rewritten", secs(20), rewritten).await;
+            eventually("the file is rewritten", rewritten).await;
             let asked = client.clone();
             let asking = tokio::spawn(async move {
                 let lock = asked.reentrant("asked");
@@ -190,7 +190,7 @@ async fn busy_passes_and_bounds_hold() {
             // Until the threshold nothing is answered at all.
             let busy =
                 async || matches!(lock.try_lock().await, Err(Error::Server { message }) if message.starts_with("BUSY"));
-            eventually("the server is busy", secs(5), busy).await;
+            eventually("the server is busy", busy).await;
             let error = lock.try_lock().await.unwrap_err();
             assert!(error.is_retryable() && !error.outcome_unknown(), "{error:?}");
             let start = Instant::now();

@@ -121,7 +121,7 @@ async fn odd_replies_are_errors() {
     }
     futures::future::join_all(running).await;
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "something has panicked");
-    bed::eventually("every task has ended", secs(5), async || distlock_support::leak::alive_tasks() <= tasks).await;
+    bed::eventually("every task has ended", async || distlock_support::leak::alive_tasks() <= tasks).await;
 }
 
 async fn one(fake: &Fake, reply: &str) {

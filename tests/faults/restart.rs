@@ -29,7 +29,7 @@ async fn a_lock_survives_a_restart_with_data() {
                 let restarted = Instant::now();
                 // By the connection's coming back, not by the next regular round.
                 let renewed = async || bed.admin.pttl("a").await > i64::try_from(WATCHDOG.as_millis()).unwrap() - 300;
-                let after = eventually("it is renewed", WATCHDOG, renewed).await;
+                let after = eventually("it is renewed", renewed).await;
                 println!("renewed {after:?} after the restart");
                 assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1), "round {round}");
                 // Past the lease of the acquire.
@@ -57,7 +57,7 @@ async fn a_lock_is_lost_in_a_restart_without_data() {
                 let waiter = waiter.clone();
                 async move { (waiter.reentrant("a").lock().await.unwrap(), Instant::now()) }
             });
-            eventually("the waiter waits", secs(2), async || waiter.stats().waiting == 1).await;
+            eventually("the waiter waits", async || waiter.stats().waiting == 1).await;
             restart(bed);
             let restarted = Instant::now();
             let lost = tokio::time::timeout(secs(3), guard.lost()).await.expect("far before the lease ends");
@@ -135,7 +135,7 @@ async fn a_release_goes_on_when_the_server_is_back() {
             told(guard.unlock().await);
             assert_eq!(client.stats().holds, 2, "both are being released still");
             restart(bed);
-            let gone = eventually("both are released", secs(5), async || bed.admin.keys().await.is_empty()).await;
+            let gone = eventually("both are released", async || bed.admin.keys().await.is_empty()).await;
             println!("released {gone:?} after the restart");
             idle(&client).await;
         },
@@ -176,7 +176,7 @@ async fn contention_goes_on_through_restarts_with_data() {
             for _ in 0..20 {
                 let before = counter.get();
                 restart(bed);
-                eventually("it goes on", secs(5), async || counter.get() > before + 3).await;
+                eventually("it goes on", async || counter.get() > before + 3).await;
             }
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             let mut total = 0;

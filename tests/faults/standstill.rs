@@ -81,7 +81,7 @@ async fn stands_still_within(bed: &Bed, waiter: Waiter, wait: Duration, still: D
     };
     let first = matches!(waiter, Waiter::IsBehind | Waiter::IsInLine).then(|| wait_for(&lock, secs(60)));
     if first.is_some() {
-        eventually("the first waits", secs(10), async || client.stats().waiting > 0).await;
+        eventually("the first waits", async || client.stats().waiting > 0).await;
         idle_but_waiting(&client).await;
     }
     proxy.set_upstream_mode(Mode::Delay(ms(30)));
@@ -112,7 +112,7 @@ fn wait_for(lock: &Arc<dyn DistLock>, wait: Duration) -> JoinHandle<Result<Optio
 }
 
 async fn idle_but_waiting(client: &Client) {
-    eventually("no command is under way", secs(10), async || client.stats().under_way == 0).await;
+    eventually("no command is under way", async || client.stats().under_way == 0).await;
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ async fn a_counter_that_breaks_in_a_section_leaves_the_section_alone() {
             let error = lock.acquire(how().wait(secs(2))).await.expect_err("without a number");
             println!("{make:?}: {error:?}");
             let once = async || bed.admin.hgetall("job").await.get(&text(&me)).is_some_and(|count| count == "1");
-            eventually("it holds it once", secs(3), once).await;
+            eventually("it holds it once", once).await;
             assert!(guard.is_held(), "{make:?}");
             assert_eq!(token(&guard), 1);
             assert_eq!(client.renew_now().await.renewed, 1);
@@ -148,7 +148,7 @@ async fn a_login_that_may_not_count_takes_nothing() {
                 refused(lock.acquire(how()).await);
             }
             let once = async || bed.admin.hgetall(&name).await.get(&text(&me)).is_some_and(|count| count == "1");
-            eventually("it holds it once", secs(3), once).await;
+            eventually("it holds it once", once).await;
             assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{command}");
         }
     })

@@ -58,7 +58,7 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
                         }
                     }
                     tokio::time::timeout(secs(5), armed.fired()).await.unwrap_or_else(|_| panic!("{label}"));
-                    eventually(&format!("free: {label}"), secs(5), async || !admin.exists(&name).await).await;
+                    eventually(&format!("free: {label}"), async || !admin.exists(&name).await).await;
                     // Whoever comes next is above all that were given, known or not.
                     let guard = there.lock_for(secs(5)).await.unwrap().unwrap();
                     assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));

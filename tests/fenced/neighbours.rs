@@ -22,7 +22,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
             assert_eq!(token(&guard), section);
             assert!(there.try_lock().await.unwrap().is_none(), "{flavour}");
             let waiter = tokio::spawn(async move { there.lock().await.unwrap() });
-            eventually("it waits", secs(5), async || other.stats().waiting == 1).await;
+            eventually("it waits", async || other.stats().waiting == 1).await;
             guard.unlock().await.unwrap();
             let guard = waiter.await.unwrap();
             assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
@@ -31,7 +31,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
             // The other way round: who waits for a spin lock looks for itself.
             let waiting = other.fenced("job");
             let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
-            eventually("it waits", secs(5), async || other.stats().waiting == 1).await;
+            eventually("it waits", async || other.stats().waiting == 1).await;
             guard.unlock().await.unwrap();
             let guard = waiter.await.unwrap();
             assert_eq!(token(&guard), section + 1, "{flavour}");

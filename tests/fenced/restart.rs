@@ -39,7 +39,7 @@ async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
 
 /// The first acquire may still meet the connection that broke.
 async fn enter_when_back(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
-    eventually("the server is back", secs(10), async || lock.last_token().await.is_ok()).await;
+    eventually("the server is back", async || lock.last_token().await.is_ok()).await;
     enter(lock, history).await
 }
 

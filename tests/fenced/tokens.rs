@@ -45,7 +45,7 @@ async fn every_way_to_acquire_counts_one() {
             let guard = holder.fenced("job").lock().await.unwrap();
             let waiting = lock.clone();
             let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
-            eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+            eventually("it waits", async || client.stats().waiting == 1).await;
             expected += 2;
             assert_eq!(token(&guard), expected - 1);
             guard.unlock().await.unwrap();

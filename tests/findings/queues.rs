@@ -235,10 +235,10 @@ async fn finding_12_an_owner_of_javas_that_waits_here_keeps_its_place() {
         let (lock, as_java) = (client.fair("a"), owner.clone());
         let first = tokio::spawn(async move { lock.acquire(Acquire::new().owner(&as_java)).await.unwrap().unwrap() });
         let queue = async || bed.admin.cmd::<Vec<String>>(&["LRANGE", KEYS[1], "0", "-1"]).await;
-        eventually("it waits", secs(5), async || queue().await.len() == 1).await;
+        eventually("it waits", async || queue().await.len() == 1).await;
         let second = other.fair("a");
         let second = tokio::spawn(async move { second.lock().await.unwrap() });
-        eventually("both wait", secs(5), async || queue().await.len() == 2).await;
+        eventually("both wait", async || queue().await.len() == 2).await;
         let (start, order) = (Instant::now(), queue().await);
         assert_eq!(order[0], owner.to_string());
         while start.elapsed() < secs(7) {

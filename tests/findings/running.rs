@@ -80,7 +80,7 @@ async fn f3_where_no_message_may_be_heard_waiters_poll() {
         let guard = holder.reentrant("x").lock().await.unwrap();
         let lock = client.reentrant("x");
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+        eventually("it waits", async || client.stats().waiting == 1).await;
         tokio::time::sleep(ms(100)).await;
         let freed = Instant::now();
         guard.unlock().await.unwrap();
@@ -150,7 +150,7 @@ async fn f6_a_release_that_may_not_be_announced_is_released() {
         let first = lock.lock().await.unwrap();
         let next = lock.clone();
         let next = tokio::spawn(async move { next.lock().await.unwrap().unlock().await.unwrap() });
-        eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+        eventually("it waits", async || client.stats().waiting == 1).await;
         first.unlock().await.unwrap();
         tokio::time::timeout(secs(2), next).await.expect("not told").unwrap();
     })

@@ -74,7 +74,7 @@ async fn n11_a_runtime_that_ends_with_a_command_under_way_leaves_nothing() {
                     let there = runtime();
                     let task = there.spawn(work(Arc::clone(&lock)));
                     let sent = async || slow.has_fired() || task.is_finished();
-                    eventually("a command is under way", secs(5), sent).await;
+                    eventually("a command is under way", sent).await;
                     slow.disarm();
                     there.shutdown_background();
                     let freed = async || !bed.admin.exists(&name).await;
@@ -111,7 +111,7 @@ async fn n11_a_lost_command_of_a_runtime_that_ended_is_cleaned_up() {
             let there = runtime();
             let task = there.spawn(work(Arc::clone(&lock)));
             let sent = async || lost.has_fired() || task.is_finished();
-            eventually("a command is under way", secs(5), sent).await;
+            eventually("a command is under way", sent).await;
             there.shutdown_background();
             idle(&client).await;
             // What a shared owner may hold is the server's alone to know: nobody else may take it back.
@@ -135,7 +135,7 @@ async fn n11_a_striped_line_outlives_the_runtime_that_began_it() {
         let there = runtime();
         let first = striped.clone();
         there.spawn(async move { first.lock().await.unwrap() });
-        eventually("it waits", secs(5), async || client.stats().waiting >= 2).await;
+        eventually("it waits", async || client.stats().waiting >= 2).await;
         let second = bed::waiter(striped.clone());
         tokio::time::sleep(ms(50)).await;
         there.shutdown_background();

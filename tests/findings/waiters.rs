@@ -25,7 +25,7 @@ fn waits_as(lock: &Arc<dyn DistLock>, owner: &Owner) -> JoinHandle<Guard> {
 
 /// Waits until so many of a client's acquires wait.
 async fn waiting(client: &Client, count: usize) {
-    eventually("they wait", secs(5), async || client.stats().waiting == count).await;
+    eventually("they wait", async || client.stats().waiting == count).await;
 }
 
 /// A guard that is to come within two seconds. `poll_cap` is 5 s, so that it does not come by looking now and then.
@@ -103,7 +103,7 @@ async fn finding_9_who_waits_comes_in_when_its_owner_came_in_past_the_queue() {
                 let mut waits = waits_as(&lock, &me);
                 waiting(&ours, 1 + usize::from(behind)).await;
                 let told = async || bed.admin.channels().await.iter().any(|channel| channel.contains(&name));
-                eventually("the contender listens", secs(5), told).await;
+                eventually("the contender listens", told).await;
                 // Looks once more when it listens.
                 tokio::time::sleep(ms(50)).await;
                 // Nobody is told.
@@ -143,7 +143,7 @@ async fn finding_9_who_waits_to_read_comes_in_under_its_owners_write() {
         let reads = waits_as(&read, &me);
         waiting(&ours, 2).await;
         let told = async || bed.admin.channels().await.iter().any(|channel| channel.contains("job"));
-        eventually("the contender listens", secs(5), told).await;
+        eventually("the contender listens", told).await;
         tokio::time::sleep(ms(50)).await;
         bed.admin.cmd::<()>(&["DEL", "job"]).await;
         let writes = write.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().expect("free");
@@ -202,14 +202,14 @@ async fn finding_10_a_contender_that_leaves_while_it_subscribes_leaves_nobody_as
         proxy.on_request(Matcher::command("SUBSCRIBE"), Action::DelayReply(ms(300)));
         let seen = proxy.requests_seen("SUBSCRIBE");
         let leaves = waiter(Arc::clone(&lock));
-        eventually("it subscribes", secs(5), async || proxy.requests_seen("SUBSCRIBE") > seen).await;
+        eventually("it subscribes", async || proxy.requests_seen("SUBSCRIBE") > seen).await;
         let next = waiter(Arc::clone(&lock));
         waiting(&ours, 2).await;
         // The next one asks while the subscription comes to stand.
         let asked = proxy.requests_seen("EVALSHA");
         proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(ms(600)));
         leaves.abort();
-        eventually("it asks", secs(5), async || proxy.requests_seen("EVALSHA") > asked).await;
+        eventually("it asks", async || proxy.requests_seen("EVALSHA") > asked).await;
         let (guard, at) = next.await.unwrap();
         let took = at - leased;
         println!("a lease of 2 s, granted after {took:?}");
@@ -231,7 +231,7 @@ async fn finding_10_a_release_in_this_process_is_heard_while_the_subscription_is
         let held = lock.lock().await.unwrap();
         let silent = proxy.on_request(Matcher::command("SUBSCRIBE"), Action::HangReply);
         let next = waiter(Arc::clone(&lock));
-        eventually("it subscribes", secs(5), async || silent.has_fired()).await;
+        eventually("it subscribes", async || silent.has_fired()).await;
         let released = Instant::now();
         held.unlock().await.unwrap();
         let (guard, at) = next.await.unwrap();
@@ -287,7 +287,7 @@ async fn finding_14_a_refusal_between_the_steps_of_a_hand_off_reaches_the_next_h
         let held = lock.lock().await.unwrap();
         let next = waiter(Arc::clone(&lock));
         waiting(&ours, 1).await;
-        eventually("it listens", secs(5), async || !bed.admin.channels().await.is_empty()).await;
+        eventually("it listens", async || !bed.admin.channels().await.is_empty()).await;
         tokio::time::sleep(ms(50)).await;
 
         // Nobody is told; a renewal finds out, and its answer comes late.
@@ -298,7 +298,7 @@ async fn finding_14_a_refusal_between_the_steps_of_a_hand_off_reaches_the_next_h
             let ours = ours.clone();
             async move { ours.renew_now().await }
         });
-        eventually("it asks", secs(5), async || proxy.requests_seen("EVALSHA") > asked).await;
+        eventually("it asks", async || proxy.requests_seen("EVALSHA") > asked).await;
         let ((there, is_there), (go, goes_on)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
         let stop = Stop(Arc::new(Between { there, go_on: Mutex::new(goes_on) }));
         let runtime = tokio::runtime::Handle::current();

@@ -23,7 +23,7 @@ async fn a_wait_ends_while_a_late_grant_is_given_back() {
         let began = Instant::now();
         let waits = lock.acquire(Acquire::new().lease(ms(200)).wait(secs(3)));
         let falls_silent = async {
-            eventually("the first grant", secs(10), async || bed.admin.exists("x").await).await;
+            eventually("the first grant", async || bed.admin.exists("x").await).await;
             proxy.set_upstream_mode(Mode::Hang);
         };
         let (outcome, ()) = tokio::join!(waits, falls_silent);
@@ -46,7 +46,7 @@ async fn who_comes_in_beside_a_hold_that_is_gone_does_not_queue(flavour: Flavour
         assert!(theirs.force_unlock().await.unwrap());
         let held = enter(&*theirs, &me).await;
         let behind = waits(Arc::clone(&lock));
-        eventually("another waits", secs(5), async || client.stats().waiting == 1).await;
+        eventually("another waits", async || client.stats().waiting == 1).await;
         let began = Instant::now();
         let again = lock.acquire(Acquire::new().owner(&me).wait(secs(10))).await.unwrap();
         println!("{flavour}: {} after {:?}", again.is_some(), began.elapsed());
@@ -182,7 +182,7 @@ async fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait(lease: Option<D
         let began = Instant::now();
         let how = lease.map_or_else(Acquire::new, |lease| Acquire::new().lease(lease));
         let (outcome, ()) = tokio::join!(multi.acquire(how.wait(secs(1))), async {
-            eventually("a is had", secs(5), async || bed.admin.exists("a").await).await;
+            eventually("a is had", async || bed.admin.exists("a").await).await;
             let _: u64 = bed.admin.cmd(&["DEL", "a"]).await;
             // What follows the acquire of b is not answered.
             let second = proxies[1].on_request(Matcher::command("EVALSHA").nth(2), Action::HangReply);

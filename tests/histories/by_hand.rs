@@ -27,7 +27,7 @@ async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_
     let (host, port) = (leader.ip().to_string(), leader.port().to_string());
     servers.node(2).admin().cmd::<()>(&["REPLICAOF", &host, &port]).await;
     // Before that it would not acknowledge in time, and the number be left out.
-    bed::eventually("it follows the new one", secs(20), async || {
+    bed::eventually("it follows the new one", async || {
         let told: String = servers.node(2).admin().cmd(&["INFO", "replication"]).await;
         let here: String = servers.node(1).admin().cmd(&["INFO", "replication"]).await;
         told.contains("master_link_status:up") && here.contains("state=online")

@@ -91,7 +91,7 @@ pub(crate) async fn run(scene: &impl Scene, rules: Rules, rounds: usize, what: &
         failovers.push(failover);
         last = now();
     }
-    bed::eventually("every process is at work again", secs(20), async || {
+    bed::eventually("every process is at work again", async || {
         let history = resource.history().await;
         let is_at_work = |process: usize| {
             let by = format!("{process}:");

@@ -93,7 +93,7 @@ async fn each_member_is_as_if_taken_alone() {
             // And one of another client that waits for a is told.
             let waiter = bed.client().await;
             let waiting = tokio::spawn(async move { waiter.reentrant("a").lock().await.unwrap() });
-            eventually("it listens", secs(5), async || bed.admin.numsub("redisson_lock__channel:{a}").await == 1).await;
+            eventually("it listens", async || bed.admin.numsub("redisson_lock__channel:{a}").await == 1).await;
             guard.unlock().await.unwrap();
             soon("it is told", secs(3), waiting).await.unwrap().unlock().await.unwrap();
             alone.unlock().await.unwrap();
@@ -124,7 +124,7 @@ async fn other_flavours_beside_many_plain_ones() {
         counts(&bed.admin, &me, &[("p0", 1), ("p299", 1), ("spin", 1), ("fair", 1), ("fenced", 1)]).await;
         assert!(lock.is_held_by(&me).await.unwrap());
         guard.unlock().await.unwrap();
-        eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
+        eventually("no key is left", async || bed.keys().await.is_empty()).await;
     })
     .await;
 }
@@ -276,7 +276,7 @@ async fn a_server_that_refuses_keys_of_several_slots() {
     let admin = Admin::connect(&server).await;
     add_slots(&admin, 0..=SLOTS - 1).await;
     let up = async || admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");
-    eventually("the cluster is up", secs(10), up).await;
+    eventually("the cluster is up", up).await;
     run_on(
         server,
         |client, name| client.lock(Flavour::Reentrant, name),

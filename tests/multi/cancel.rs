@@ -61,10 +61,10 @@ async fn nothing_left(bed: &Bed, clients: &[Client]) {
     for client in clients {
         idle(client).await;
     }
-    eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
-    eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
+    eventually("no key is left", async || bed.keys().await.is_empty()).await;
+    eventually("no subscription is left", async || bed.admin.channels().await.is_empty()).await;
     for client in clients {
-        eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
+        eventually("no name leaves a trace", async || client.stats().names == 0).await;
     }
 }
 
@@ -235,9 +235,9 @@ async fn dropped_while_it_holds_some() {
                 let lock = lock.clone();
                 async move { lock.lock().await.map(drop) }
             });
-            eventually("it has a", secs(5), async || bed.admin.exists("a").await).await;
+            eventually("it has a", async || bed.admin.exists("a").await).await;
             waiter.abort();
-            eventually("a is free", secs(2), async || !bed.admin.exists("a").await).await;
+            eventually("a is free", async || !bed.admin.exists("a").await).await;
             idle(&client).await;
             let queued: u64 = bed.admin.cmd(&["LLEN", "redisson_lock_queue:{b}"]).await;
             assert_eq!(queued, 0);

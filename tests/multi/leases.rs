@@ -124,7 +124,7 @@ async fn a_wait_takes_nothing_off_the_lease() {
                     let guard = lock.acquire(Acquire::new().lease(ms(600)).owner(&me)).await.unwrap().unwrap();
                     (guard, Instant::now())
                 });
-                eventually("it has a", secs(5), async || bed.admin.exists("a").await).await;
+                eventually("it has a", async || bed.admin.exists("a").await).await;
                 tokio::time::sleep(ms(220)).await;
                 held = bed.admin.exists("a").await;
                 theirs.unlock().await.unwrap();
@@ -156,8 +156,8 @@ async fn a_lease_shorter_than_the_wait() {
         let waiter = tokio::spawn(async move {
             lock.acquire(Acquire::new().lease(ms(300))).await.unwrap().map(|guard| (guard, Instant::now()))
         });
-        eventually("it has a", secs(5), async || bed.admin.exists("a").await).await;
-        eventually("a's lease is over", secs(5), async || !bed.admin.exists("a").await).await;
+        eventually("it has a", async || bed.admin.exists("a").await).await;
+        eventually("a's lease is over", async || !bed.admin.exists("a").await).await;
         theirs.unlock().await.unwrap();
         let (guard, had) = waiter.await.unwrap().expect("no wait");
         let held = guard.members().iter().filter(|member| member.is_held).count();

@@ -130,7 +130,7 @@ async fn odd_names() {
         assert_eq!(keys, expected);
         assert!(two.try_lock().await.unwrap().is_none());
         let waiter = tokio::spawn(async move { two.lock().await.unwrap() });
-        bed::eventually("it listens", secs(5), async || !bed.admin.channels().await.is_empty()).await;
+        bed::eventually("it listens", async || !bed.admin.channels().await.is_empty()).await;
         guard.unlock().await.unwrap();
         soon("it is told", secs(4), waiter).await.unwrap().unlock().await.unwrap();
     })

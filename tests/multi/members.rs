@@ -47,7 +47,7 @@ async fn fenced_members_go_on_counting() {
         next(&guard);
         soon("it runs out", secs(3), guard.lost()).await;
         drop(guard);
-        eventually("f is free", secs(3), async || !bed.admin.exists("f").await).await;
+        eventually("f is free", async || !bed.admin.exists("f").await).await;
         endless().await;
         // One that was freed by force.
         let guard = lock.lock().await.unwrap();
@@ -92,7 +92,7 @@ async fn fair_members_keep_their_order() {
                 guard.unlock().await.unwrap();
             }));
             let queued = async || bed.admin.cmd::<u64>(&["LLEN", "redisson_lock_queue:{f}"]).await == before + 1;
-            eventually("it stands in the queue", secs(5), queued).await;
+            eventually("it stands in the queue", queued).await;
         }
         for key in ["redisson_lock_queue:{f}", "redisson_lock_timeout:{f}"] {
             assert_eq!(bed.admin.pttl(key).await, -1, "{key}");
@@ -118,7 +118,7 @@ async fn a_lease_ends_no_queue() {
         let lock = other.fair("f");
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
         let queued = async || bed.admin.cmd::<u64>(&["LLEN", "redisson_lock_queue:{f}"]).await == 1;
-        eventually("it stands in the queue", secs(5), queued).await;
+        eventually("it stands in the queue", queued).await;
         guard.extend(secs(5)).await.unwrap();
         for key in ["redisson_lock_queue:{f}", "redisson_lock_timeout:{f}"] {
             assert_eq!(bed.admin.pttl(key).await, -1, "{key}");
@@ -141,7 +141,7 @@ async fn read_members_are_shared() {
         assert_eq!(client.rw("r").read().state().await.unwrap().holders.len(), 2);
         assert!(write.try_lock().await.unwrap().is_none());
         let writer = tokio::spawn(async move { write.lock().await.unwrap() });
-        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_rwlock:{r}").await > 0).await;
+        eventually("it listens", async || bed.admin.numsub("redisson_rwlock:{r}").await > 0).await;
         first.unlock().await.unwrap();
         tokio::time::sleep(ms(100)).await;
         assert!(!writer.is_finished());
@@ -166,7 +166,7 @@ async fn an_upgrade_by_way_of_it_is_refused() {
         let guard = reading.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
         let error = soon("at once", secs(2), writing.acquire(Acquire::new().owner(&me))).await.unwrap_err();
         assert!(matches!(error, Error::WouldDeadlock { .. }), "{error:?}");
-        eventually("b is free", secs(3), async || !bed.admin.exists("b").await).await;
+        eventually("b is free", async || !bed.admin.exists("b").await).await;
         assert!(guard.is_held());
         assert!(matches!(guard.downgrade().await, Err(Error::Unsupported { .. })));
         bed::idle(&client).await;
@@ -188,7 +188,7 @@ async fn spin_members_look() {
         let theirs = other.spin("s").lock().await.unwrap();
         let lock = multi(&client, &[(Flavour::Spin, "s"), (Flavour::Reentrant, "a")]);
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        eventually("it has looked", secs(5), async || bed.admin.calls("evalsha").await > 6).await;
+        eventually("it has looked", async || bed.admin.calls("evalsha").await > 6).await;
         assert_eq!(bed.admin.channels().await, [""; 0]);
         theirs.unlock().await.unwrap();
         soon("it is seen", secs(3), waiter).await.unwrap().unlock().await.unwrap();
@@ -217,7 +217,7 @@ async fn all_flavours_together() {
         assert_eq!(client.renew_now().await.renewed, Flavour::ALL.len());
         guard.unlock().await.unwrap();
         assert!(!lock.is_locked().await.unwrap());
-        eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
+        eventually("no key is left", async || bed.keys().await.is_empty()).await;
     })
     .await;
 }

@@ -83,12 +83,12 @@ async fn of_a_redlock() {
         assert!(guard.members().len() >= 3);
         // A minority of the RedLock's servers lose it: held still.
         let there = servers[0].admin().await;
-        eventually("it is there too", secs(3), async || there.exists("r").await).await;
+        eventually("it is there too", async || there.exists("r").await).await;
         let () = there.cmd(&["DEL", "r"]).await;
         servers[0].client.renew_now().await;
         assert!(guard.is_held());
         guard.unlock().await.unwrap();
-        eventually("all is free", secs(5), async || !lock.is_locked().await.unwrap() && !bed.admin.exists("a").await)
+        eventually("all is free", async || !lock.is_locked().await.unwrap() && !bed.admin.exists("a").await)
             .await;
 
         servers[0].server.kill9();
@@ -106,7 +106,7 @@ async fn of_a_redlock() {
         }
         idle(&client).await;
         let third = servers[2].admin().await;
-        eventually("nothing on the third", secs(5), async || third.keys().await.is_empty()).await;
+        eventually("nothing on the third", async || third.keys().await.is_empty()).await;
         for server in &servers {
             // What is owed to a server that is away goes with its lease.
             drop(server.client.shutdown(ms(500)).await);
@@ -133,7 +133,7 @@ async fn of_a_striped_lock() {
         only_keys(&bed.admin, &["a0", "a1", "a2", "s:0", "s:1", "s:2"]).await;
         let (all, fourth) = (striped.all(), lock(3));
         let waiter = tokio::spawn(async move { fourth.lock().await.unwrap() });
-        eventually("it waits", secs(5), async || client.stats().waiting > 0).await;
+        eventually("it waits", async || client.stats().waiting > 0).await;
         guards.pop().unwrap().unlock().await.unwrap();
         guards.push(soon("a segment is free", secs(5), waiter).await.unwrap());
         assert!(all.try_lock().await.unwrap().is_none());
@@ -164,7 +164,7 @@ async fn of_a_redlock_that_is_held_already() {
         assert_eq!(red.hold_count(&me).await.unwrap(), 1);
         assert!(outer.is_held());
         outer.unlock().await.unwrap();
-        eventually("free there too", secs(3), async || !red.is_locked().await.unwrap()).await;
+        eventually("free there too", async || !red.is_locked().await.unwrap()).await;
         second.end().await;
     })
     .await;

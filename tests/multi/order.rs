@@ -195,9 +195,9 @@ async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock
     });
     // Ours waits for b; with a in its hands, where it took that.
     if owned {
-        eventually("it has a", secs(5), async || bed.admin.exists("a").await).await;
+        eventually("it has a", async || bed.admin.exists("a").await).await;
     }
-    eventually("it waits for b", secs(5), async || !bed.admin.channels().await.is_empty()).await;
+    eventually("it waits for b", async || !bed.admin.channels().await.is_empty()).await;
     let began = Instant::now();
     let second = soon("a comes free", secs(15), a.lock()).await.unwrap();
     let took = began.elapsed();

@@ -177,9 +177,9 @@ async fn a_shutdown_ends_a_wait() {
             let lock = if together { client.multi(NAMES) } else { fair(&client, &NAMES) };
             let waiter = tokio::spawn(async move { lock.lock().await });
             if !together {
-                eventually("it has a", secs(5), async || bed.admin.exists("a").await).await;
+                eventually("it has a", async || bed.admin.exists("a").await).await;
             }
-            eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+            eventually("it waits", async || client.stats().waiting == 1).await;
             client.shutdown(secs(5)).await.unwrap();
             let outcome = soon("it ends", secs(5), waiter).await.unwrap();
             assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");

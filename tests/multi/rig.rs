@@ -72,9 +72,9 @@ pub async fn warm(admin: &Admin, client: &Client) {
 
 /// Waits until the client has so many acquires in queues here, and they have said to Redis what they have to say.
 pub async fn settled(bed: &Bed, client: &Client, waiting: usize) {
-    eventually("it waits", secs(10), async || client.stats().waiting == waiting).await;
+    eventually("it waits", async || client.stats().waiting == waiting).await;
     let mut asked = u64::MAX;
-    eventually("it is silent", secs(10), async || {
+    eventually("it is silent", async || {
         let now = bed.admin.calls("evalsha").await;
         let same = std::mem::replace(&mut asked, now) == now;
         tokio::time::sleep(ms(20)).await;

@@ -130,7 +130,7 @@ pub async fn neither_gives_back_what_is_the_others_by_now(library: Library) {
         bed::idle(&client).await;
         assert_eq!(value(bed, "job").await, before);
         assert!(peer.release(theirs).await);
-        eventually("it is free", secs(5), async || !bed.admin.exists("job").await).await;
+        eventually("it is free", async || !bed.admin.exists("job").await).await;
     })
     .await;
 }

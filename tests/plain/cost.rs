@@ -92,9 +92,9 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
                 tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
             })
             .collect();
-        eventually("a subscription", secs(5), async || bed.admin.numsub("distlock_plain:{x}").await == 1).await;
-        eventually("all wait", secs(5), async || waiting.stats().waiting == 100).await;
-        eventually("a look", secs(5), async || bed.admin.calls("evalsha").await == 1).await;
+        eventually("a subscription", async || bed.admin.numsub("distlock_plain:{x}").await == 1).await;
+        eventually("all wait", async || waiting.stats().waiting == 100).await;
+        eventually("a look", async || bed.admin.calls("evalsha").await == 1).await;
         tokio::time::sleep(ms(300)).await;
         let stats = bed.admin.commandstats().await;
         let count = |name: &str| stats.get(name).copied().unwrap_or_default();
@@ -130,8 +130,8 @@ async fn passing_on_inside_a_process_costs_nothing() {
         let guard = lock.lock().await.unwrap();
         let waiter = lock.clone();
         let waiting = tokio::spawn(async move { waiter.lock().await.unwrap() });
-        eventually("the next one waits", secs(5), async || client.stats().waiting == 1).await;
-        eventually("it listens", secs(5), async || client.stats().under_way == 0).await;
+        eventually("the next one waits", async || client.stats().waiting == 1).await;
+        eventually("it listens", async || client.stats().under_way == 0).await;
         sent(bed).await;
         guard.unlock().await.unwrap();
         let guard = waiting.await.unwrap();
@@ -175,7 +175,7 @@ async fn behind_a_stranger_one_of_a_process_looks_ten_to_twenty_times_a_second()
                     tokio::spawn(async move { lock.lock_for(ms(2_400)).await.unwrap().is_none() })
                 })
                 .collect();
-            eventually("all wait", secs(5), async || client.stats().waiting == tasks).await;
+            eventually("all wait", async || client.stats().waiting == tasks).await;
             // Past the first, shorter pauses.
             tokio::time::sleep(ms(400)).await;
             sent(bed).await;

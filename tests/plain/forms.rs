@@ -80,7 +80,7 @@ async fn all_forms_are_one_lock() {
                 let lock = clients[1].plain("job").value(waits);
                 assert!(lock.try_lock().await.unwrap().is_none(), "{held:?}, {waits:?}");
                 let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-                eventually("it listens", secs(5), async || bed.admin.numsub("distlock_plain:{job}").await == 1).await;
+                eventually("it listens", async || bed.admin.numsub("distlock_plain:{job}").await == 1).await;
                 tokio::time::sleep(ms(50)).await;
                 let start = std::time::Instant::now();
                 guard.unlock().await.unwrap();
@@ -135,7 +135,7 @@ async fn what_is_handed_over_keeps_its_value() {
         let before = value(bed, "job").await;
         let lock = client.plain("job");
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+        eventually("it waits", async || client.stats().waiting == 1).await;
         guard.unlock().await.unwrap();
         let guard = waiter.await.unwrap();
         assert_eq!(value(bed, "job").await, before);

@@ -71,7 +71,7 @@ async fn those_who_wait_as_one_owner_have_it_one_after_the_other() {
                 }
             });
         }
-        eventually("all wait", secs(5), async || client.stats().waiting == 5).await;
+        eventually("all wait", async || client.stats().waiting == 5).await;
         guard.unlock().await.unwrap();
         let served = waiting.join_all().await.into_iter().filter(|served| *served).count();
         assert!(served >= 1);

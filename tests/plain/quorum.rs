@@ -92,7 +92,7 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
     three(async |three, clients| {
         let lock = Three::lock(clients);
         let guard = lock.lock().await.unwrap();
-        eventually("all three", secs(5), async || three.values().await.iter().all(Option::is_some)).await;
+        eventually("all three", async || three.values().await.iter().all(Option::is_some)).await;
         // Each server has a value of its own.
         let values = three.values().await;
         assert!(values[0] != values[1] && values[1] != values[2]);
@@ -101,7 +101,7 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
         assert_eq!(lock.state().await.unwrap().holders, [(guard.owner().to_string(), 1)]);
         let me = guard.owner().clone();
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-        eventually("all free", secs(5), async || three.values().await.iter().all(Option::is_none)).await;
+        eventually("all free", async || three.values().await.iter().all(Option::is_none)).await;
 
         for at in [&[0, 1][..], &[1, 2], &[0, 1, 2]] {
             assert_eq!(three.takes(at, secs(20)).await, at.len());
@@ -150,7 +150,7 @@ async fn a_majority_that_others_release_or_leave_is_found() {
             assert!(start.elapsed() < secs(20), "{:?}", start.elapsed());
             guard.unlock().await.unwrap();
             // The last of them may have yet to be told.
-            eventually("all free", secs(5), async || three.values().await.iter().all(Option::is_none)).await;
+            eventually("all free", async || three.values().await.iter().all(Option::is_none)).await;
         }
     })
     .await;
@@ -177,7 +177,7 @@ async fn it_is_renewed_everywhere_and_its_loss_is_told() {
     three(async |three, clients| {
         let lock = Three::lock(clients);
         let guard = lock.lock().await.unwrap();
-        eventually("all three", secs(5), async || three.values().await.iter().all(Option::is_some)).await;
+        eventually("all three", async || three.values().await.iter().all(Option::is_some)).await;
         for client in clients {
             assert_eq!(client.renew_now().await.renewed, 1);
         }

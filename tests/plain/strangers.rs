@@ -65,7 +65,7 @@ async fn wait_behind(client: &Client, lock: distlock::PlainLock) -> tokio::task:
         guard.unlock().await.unwrap();
         now
     });
-    eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+    eventually("it waits", async || client.stats().waiting == 1).await;
     waiter
 }
 

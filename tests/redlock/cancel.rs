@@ -76,12 +76,12 @@ async fn only(five: &Five, user: &User, keys: &[Vec<String>], when: &str) {
     user.idle_at(&five.all()).await;
     for (at, keys) in keys.iter().enumerate() {
         let admin = five.admin(at).await;
-        eventually(&format!("{when}: no other key than {keys:?} on server {at}"), SOON, async || {
+        eventually(&format!("{when}: no other key than {keys:?} on server {at}"), async || {
             admin.keys().await == *keys && admin.channels().await.is_empty()
         })
         .await;
         let forgotten = async || user.clients[at].stats().names == 0;
-        eventually(&format!("{when}: no name leaves a trace at server {at}"), SOON, forgotten).await;
+        eventually(&format!("{when}: no name leaves a trace at server {at}"), forgotten).await;
     }
 }
 
@@ -151,7 +151,7 @@ async fn dropped_waiters_hold_nobody_up() {
                 })
             })
             .collect();
-        eventually("somebody waits", secs(5), async || users[1].clients.iter().any(|one| one.stats().waiting > 0))
+        eventually("somebody waits", async || users[1].clients.iter().any(|one| one.stats().waiting > 0))
             .await;
         guard.unlock().await.unwrap();
         for task in tasks {

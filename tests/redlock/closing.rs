@@ -16,7 +16,7 @@ async fn what_a_given_owner_is_granted_during_the_shutdown_is_given_back() {
     proxy.set_downstream_mode(Mode::Delay(ms(200)));
     let (lock, owner) = (client.reentrant("x"), client.owner());
     let acquiring = tokio::spawn(async move { lock.acquire(Acquire::new().owner(&owner).lease(secs(60))).await });
-    eventually("the server has granted it", secs(5), async || admin.exists("x").await).await;
+    eventually("the server has granted it", async || admin.exists("x").await).await;
     client.shutdown(secs(5)).await.unwrap();
     assert!(matches!(acquiring.await.unwrap(), Err(Error::Closed)));
     assert!(!admin.exists("x").await, "left behind for {} ms", admin.pttl("x").await);

@@ -19,7 +19,7 @@ async fn one_command_a_server() {
         }
         for _ in 0..20 {
             let guard = lock.acquire(long()).await.unwrap().expect("nobody has it");
-            eventually("all have granted it", secs(5), async || guard.members().len() == five.all().len()).await;
+            eventually("all have granted it", async || guard.members().len() == five.all().len()).await;
             guard.unlock().await.unwrap();
             user.idle_at(&five.all()).await;
         }

@@ -37,10 +37,10 @@ async fn a_command_lost_in_any_way_at_one_server_costs_no_vote_of_another() {
                 assert!(guard.is_held() && guard.members().iter().filter(|member| member.is_held).count() >= 3);
                 assert!(lock.try_lock().await.is_ok_and(|second| second.is_none()), "{name} two holders");
                 assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{name}");
-                eventually(&format!("{name} is free everywhere"), SOON, async || five.having(&name).await.is_empty())
+                eventually(&format!("{name} is free everywhere"), async || five.having(&name).await.is_empty())
                     .await;
                 for client in &clients {
-                    eventually("no command is under way", SOON, async || client.stats().under_way == 0).await;
+                    eventually("no command is under way", async || client.stats().under_way == 0).await;
                 }
             }
             fired.fetch_add(usize::from(armed.has_fired()), Ordering::Relaxed);

@@ -62,7 +62,7 @@ async fn in_the_hold(way: Away) {
         let other = five.warm(Path::Direct, quick).await;
         let guard = user.red("x").node_timeout(NEVER).lock_for(secs(20)).await.unwrap().expect("nobody has it");
         // A bare majority could not do without one of its own: what was not granted at the start is not asked for again.
-        eventually("all have granted it", secs(5), async || guard.members().len() == 5).await;
+        eventually("all have granted it", async || guard.members().len() == 5).await;
         let rival = Rival::against(other.red("x").node_timeout(ms(50)));
         let guard = rival.watch(guard);
         five.take(1, way);
@@ -141,7 +141,7 @@ async fn churn(five: Five, ways: &[Away], rounds: u64) {
             five.take(b, way);
             let before = counter.get();
             tokio::time::sleep(ms(60 + numbers.below(100))).await;
-            eventually("somebody gets in", secs(20), async || counter.get() > before).await;
+            eventually("somebody gets in", async || counter.get() > before).await;
             five.back(a, way);
             tokio::time::sleep(ms(numbers.below(20))).await;
             five.back(b, way);

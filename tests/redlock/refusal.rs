@@ -28,7 +28,7 @@ async fn where_a_wait_is_refused_one_waits_elsewhere() {
     five(async |five| {
         let (holder, user) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         let held = holder.over(Flavour::Fair, "x").acquire(long()).await.unwrap().unwrap();
-        eventually("all have granted it", secs(10), async || held.members().len() == 5).await;
+        eventually("all have granted it", async || held.members().len() == 5).await;
         memory(five, &[0], "1").await;
         let before = scripts(five).await;
         let lock = user.over(Flavour::Fair, "x");
@@ -39,7 +39,7 @@ async fn where_a_wait_is_refused_one_waits_elsewhere() {
         println!("{asked} scripts in 3 s");
         // A vote of five, two waits and their refreshes, and a look of five a second.
         assert!(asked < 100, "{asked} scripts in 3 s");
-        eventually("it waits at another", secs(10), async || (1..5).any(|at| user.clients[at].stats().waiting == 1))
+        eventually("it waits at another", async || (1..5).any(|at| user.clients[at].stats().waiting == 1))
             .await;
         memory(five, &[0], "0").await;
         held.unlock().await.unwrap();
@@ -56,7 +56,7 @@ async fn where_all_refuse_the_wait_it_is_told() {
     five(async |five| {
         let (holder, user) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         let held = holder.over(Flavour::Fair, "x").acquire(long()).await.unwrap().unwrap();
-        eventually("all have granted it", secs(10), async || held.members().len() == 5).await;
+        eventually("all have granted it", async || held.members().len() == 5).await;
         memory(five, &[0, 1, 2, 3, 4], "1").await;
         let before = scripts(five).await;
         let began = Instant::now();

@@ -140,7 +140,7 @@ async fn who_answers_late_is_taken_in_or_given_back() {
             let guard = lock.acquire(long()).await.unwrap().expect("three are there");
             assert_eq!(guard.members().len(), 3);
             five.back(4, way);
-            eventually("it is taken in", secs(5), async || guard.members().len() == 4).await;
+            eventually("it is taken in", async || guard.members().len() == 4).await;
             // So the hold outlives one of the first three.
             assert!(five.admin(0).await.cmd::<u64>(&["DEL", "x"]).await == 1);
             assert!(guard.is_held() && five.admin(4).await.exists("x").await);

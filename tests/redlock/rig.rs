@@ -75,7 +75,7 @@ impl User {
     pub async fn idle_at(&self, at: &[usize]) {
         for at in at {
             let client = &self.clients[*at];
-            eventually("it is idle", SOON, async || {
+            eventually("it is idle", async || {
                 let stats = client.stats();
                 (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0)
             })
@@ -103,7 +103,7 @@ impl User {
     pub async fn quiet_at(&self, at: &[usize]) {
         for at in at {
             let client = &self.clients[*at];
-            eventually("no command is under way", SOON, async || client.stats().under_way == 0).await;
+            eventually("no command is under way", async || client.stats().under_way == 0).await;
         }
     }
 }
@@ -266,7 +266,7 @@ impl Five {
         self.clean(SOON).await;
         for server in self.servers {
             let admin = server.admin().await;
-            eventually("no connection is left", SOON, async || admin.others().await.is_empty()).await;
+            eventually("no connection is left", async || admin.others().await.is_empty()).await;
             server.leave(&admin).await;
         }
     }

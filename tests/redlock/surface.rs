@@ -9,7 +9,7 @@ use crate::rig::{Away, Five, Path, SOON, User, by_all, five, long, patient};
 use bed::{eventually, ms, secs};
 
 async fn everywhere(five: &Five, name: &str) {
-    eventually("it is on all servers", secs(5), async || five.having(name).await.len() == 5).await;
+    eventually("it is on all servers", async || five.having(name).await.len() == 5).await;
 }
 
 /// Coming in again as the same owner counts on every server; each release takes one off; and each server knows the owner by
@@ -87,7 +87,7 @@ async fn queries_say_what_most_servers_say() {
         }
         other.reaches(&[0, 1, 2]).await;
         assert!(seen.force_unlock().await.unwrap());
-        eventually("all are free", SOON, async || five.having("x").await.is_empty()).await;
+        eventually("all are free", async || five.having("x").await.is_empty()).await;
         assert!(matches!(guard.unlock().await, Err(Error::Lost { .. } | Error::NotHeld { .. })));
         // On a minority it is not held by anybody: a vote that somebody lost.
         let one = other.clients[3].reentrant("x").acquire(long()).await.unwrap().expect("free there");
@@ -146,7 +146,7 @@ async fn over_every_flavour() {
                 let admin = five.admin(at).await;
                 // The counter of the tokens stays, and has to.
                 let left = async || admin.keys().await.into_iter().filter(|key| !key.contains("token")).count();
-                eventually("nothing is left", SOON, async || left().await == 0).await;
+                eventually("nothing is left", async || left().await == 0).await;
                 admin.cmd::<String>(&["FLUSHALL"]).await;
             }
         }

@@ -171,7 +171,7 @@ async fn granted_exactly_when_a_majority_can_be_had() {
                 assert!(right || again > 0, "{states:?}: {up} up, {taken} taken, {away} away");
                 // On no server anything of ours, those included whose answer was an error. What hangs has not arrived.
                 let held = |at: &usize| states[*at] == Taken;
-                eventually("nothing of ours is left", SOON, async || five.having(&name).await.iter().all(held)).await;
+                eventually("nothing of ours is left", async || five.having(&name).await.iter().all(held)).await;
                 if right {
                     break;
                 }

@@ -94,11 +94,11 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
             })
             .collect();
         let subscribed = async || bed.admin.numsub("redisson_lock__channel:{x}").await == 1;
-        eventually("a subscription", secs(5), subscribed).await;
-        eventually("all wait", secs(5), async || waiting.stats().waiting == 100).await;
+        eventually("a subscription", subscribed).await;
+        eventually("all wait", async || waiting.stats().waiting == 100).await;
         // The second attempt follows the subscription.
         let attempts = async || bed.admin.calls("evalsha").await == 2;
-        eventually("two attempts", secs(5), attempts).await;
+        eventually("two attempts", attempts).await;
         tokio::time::sleep(ms(300)).await;
         let mut all = sent(bed).await;
         all.remove("pubsub");

@@ -51,7 +51,7 @@ async fn the_trace_that_redisson_leaves() {
             let lock = theirs.reentrant("job");
             async move { lock.lock().await.unwrap() }
         });
-        eventually("it listens", secs(5), async || bed.admin.numsub(CHANNEL).await == 2).await;
+        eventually("it listens", async || bed.admin.numsub(CHANNEL).await == 2).await;
         let left = bed.admin.pttl("job").await;
         assert!(left <= 29_600, "its attempt armed the lease: {left}");
         assert_eq!(bed.admin.hgetall("job").await.len(), 1);
@@ -67,7 +67,7 @@ async fn the_trace_that_redisson_leaves() {
         assert_eq!(outer.unlock().await.unwrap(), Released::Free);
         let second = waiter.await.unwrap();
         expect(bed, second.owner(), 1, watchdog).await;
-        eventually("one message", secs(2), async || told() == 1).await;
+        eventually("one message", async || told() == 1).await;
 
         let refused = theirs.reentrant("job").release(&me).await.unwrap_err();
         assert!(matches!(refused, Error::NotHeld { why: NotHeld::HeldBy { .. }, .. }), "{refused:?}");
@@ -84,7 +84,7 @@ async fn the_trace_that_redisson_leaves() {
         assert!(theirs.reentrant("job").force_unlock().await.unwrap());
         assert_eq!(bed.admin.keys().await, [""; 0]);
         drop(guards);
-        eventually("three messages", secs(2), async || told() == 3).await;
+        eventually("three messages", async || told() == 3).await;
         bed::idle(&ours).await;
         assert_eq!(told(), 3);
     })
@@ -285,7 +285,7 @@ async fn no_key_is_ever_without_an_end() {
         }
         assert_eq!(sampler.stop().await, []);
         // What was left to its lease, by an owner that was given away, ends with it.
-        eventually("all is free", secs(35), async || bed.admin.keys().await.is_empty()).await;
+        eventually("all is free", async || bed.admin.keys().await.is_empty()).await;
     })
     .await;
 }

@@ -197,7 +197,7 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
         let guard = holder.rw("x").read().lock().await.unwrap();
         for (prefer, scripts) in [(Prefer::Readers, 2), (Prefer::Writers, 3)] {
             let listeners = async || bed.admin.numsub("redisson_rwlock:{x}").await;
-            eventually("nobody listens", secs(5), async || listeners().await == 0).await;
+            eventually("nobody listens", async || listeners().await == 0).await;
             bed.admin.reset_stats().await;
             let lock = client.rw("x").prefer(prefer).write();
             // Both attempts, the second behind the confirmed subscription, fit in with room.
@@ -222,8 +222,8 @@ async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_togeth
         bed.admin.reset_stats().await;
         let inside = std::sync::Arc::new(Barrier::new(READERS + 1));
         let readers = read_all(&client, &inside).await;
-        eventually("all wait", secs(10), async || client.stats().waiting == READERS).await;
-        eventually("two attempts", secs(10), async || scripts(bed).await == 2).await;
+        eventually("all wait", async || client.stats().waiting == READERS).await;
+        eventually("two attempts", async || scripts(bed).await == 2).await;
         // Nobody else asks.
         tokio::time::sleep(ms(200)).await;
         let mut all = sent(bed).await;
@@ -307,8 +307,8 @@ async fn a_reader_held_back_asks_a_bounded_number_of_times() {
         let guard = holder.rw("x").read().lock().await.unwrap();
         let lock = writing.rw("x").prefer(Prefer::Writers).write();
         let writer = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
-        eventually("the writer waits", secs(5), async || scripts(bed).await >= 3).await;
-        eventually("it listens", secs(5), async || bed.admin.numsub("redisson_rwlock:{x}").await == 1).await;
+        eventually("the writer waits", async || scripts(bed).await >= 3).await;
+        eventually("it listens", async || bed.admin.numsub("redisson_rwlock:{x}").await == 1).await;
         tokio::time::sleep(ms(50)).await;
         bed.admin.reset_stats().await;
         let start = Instant::now();

@@ -48,7 +48,7 @@ async fn a_killed_reader_is_gone_within_its_lease() {
         }
         let killed = Instant::now();
         for peer in &peers {
-            eventually("the covers of the dead are gone", QUICK + secs(1), async || {
+            eventually("the covers of the dead are gone", async || {
                 covers_of(bed, &peer.id).await == 0
             })
             .await;
@@ -97,7 +97,7 @@ async fn a_killed_process_costs_its_lease_and_no_more() {
             let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
             cases.push((name, waiting));
         }
-        eventually("all wait", secs(5), async || client.stats().waiting == 3).await;
+        eventually("all wait", async || client.stats().waiting == 3).await;
         // Through two renewals.
         tokio::time::sleep(QUICK).await;
         assert!(cases.iter().all(|(_, waiting)| !waiting.is_finished()));

@@ -28,7 +28,7 @@ async fn a_write_hold_becomes_a_read_hold_with_its_lease() {
         let Err(Error::Unsupported { what }) = &refused else { panic!("{refused:?}") };
         assert!(what.contains("read") && what.contains("write"), "{what}");
         // What could not be downgraded is given back, as any guard that is dropped.
-        eventually("gone", secs(2), async || bed.admin.keys().await.is_empty()).await;
+        eventually("gone", async || bed.admin.keys().await.is_empty()).await;
 
         let writing = lease(&lock.write(), &me, secs(10)).await;
         tokio::time::sleep(ms(300)).await;
@@ -193,7 +193,7 @@ async fn what_has_ended_is_not_downgraded() {
                 assert!(guard.is_held());
                 guard.unlock().await.unwrap();
             }
-            eventually("nothing is left", secs(2), async || bed.admin.keys().await.is_empty()).await;
+            eventually("nothing is left", async || bed.admin.keys().await.is_empty()).await;
         }
     })
     .await;

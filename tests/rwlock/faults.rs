@@ -88,7 +88,7 @@ impl View<'_> {
 
     /// What was begun is undone.
     async fn free_soon(&self) {
-        eventually(&format!("free again: {}", self.name), secs(3), async || self.free().await).await;
+        eventually(&format!("free again: {}", self.name), async || self.free().await).await;
     }
 }
 
@@ -216,10 +216,10 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
     let waiting = waiter(&client, flavour, &name);
     let fired = async || tokio::time::timeout(secs(5), armed.fired()).await.unwrap_or_else(|_| panic!("{name}"));
     if parts[0] == "leave" {
-        eventually(&format!("{name}: it waits"), secs(5), async || admin.exists(&mark).await).await;
+        eventually(&format!("{name}: it waits"), async || admin.exists(&mark).await).await;
         waiting.abort();
         fired().await;
-        eventually(&format!("{name}: it has left"), secs(5), async || !admin.exists(&mark).await).await;
+        eventually(&format!("{name}: it has left"), async || !admin.exists(&mark).await).await;
         // Nobody is held back by it.
         assert!(direct.rw(&name).read().try_lock().await.unwrap().is_some(), "{name}");
         guard.unlock().await.unwrap();
@@ -265,7 +265,7 @@ async fn a_reader_in_doubt_gives_way_to_writers() {
             let own = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).prefer(Prefer::Writers)).await;
             let first = own.rw("a").read().lock().await.unwrap();
             let writer = bed::waiter(own.rw("a").write());
-            eventually("a mark", secs(5), async || bed.admin.exists("{a}:rwlock_waiting").await).await;
+            eventually("a mark", async || bed.admin.exists("{a}:rwlock_waiting").await).await;
             let armed = proxy.on_request(script(&["read"]).containing("a"), action);
             let again = proxy.on_request(script(&["read"]).containing("a").nth(3), Action::Delay(ms(0)));
             let waiting = waiter(&client, Flavour::Read, "a");

@@ -91,7 +91,7 @@ async fn covers_left_behind_are_nobodys() {
         assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
         writing.unlock().await.unwrap();
         drop(guard);
-        eventually("one cover at the most", secs(2), async || bed.admin.keys().await.len() <= 1).await;
+        eventually("one cover at the most", async || bed.admin.keys().await.len() <= 1).await;
         let left = bed.admin.keys().await.len();
         sweep_covers(bed, left).await;
         keys_gone(bed, secs(2)).await;

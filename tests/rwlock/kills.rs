@@ -99,7 +99,7 @@ async fn a_release_while_the_subscription_is_away_is_noticed() {
         for flavour in BOTH {
             let guard = holder.rw("a").write().lock().await.unwrap();
             let next = waiter(&waiting, flavour, "a");
-            eventually("it listens", secs(5), async || bed.admin.numsub(&channel("a")).await == 1).await;
+            eventually("it listens", async || bed.admin.numsub(&channel("a")).await == 1).await;
             assert!(bed.admin.client_kill_type("pubsub").await >= 1);
             guard.unlock().await.unwrap();
             let released = Instant::now();
@@ -126,7 +126,7 @@ async fn silence_of_messages_is_bounded_by_the_poll_cap() {
             let name = format!("{waits} behind {held}");
             let guard = holder.lock(held, &name).lock().await.unwrap();
             let next = waiter(&waiting, waits, &name);
-            eventually("it listens", secs(5), async || bed.admin.numsub(&channel(&name)).await == 1).await;
+            eventually("it listens", async || bed.admin.numsub(&channel(&name)).await == 1).await;
             proxy.set_downstream_mode(Mode::DropMessages);
             guard.unlock().await.unwrap();
             let released = Instant::now();
@@ -177,7 +177,7 @@ async fn a_killed_holder_frees_the_other_half_within_its_lease() {
             holder.expect("asking").await;
             holder.expect("held").await;
             let next = waiter(&client, Flavour::Write, "a");
-            eventually("it listens", secs(5), async || bed.admin.numsub(&channel("a")).await == 1).await;
+            eventually("it listens", async || bed.admin.numsub(&channel("a")).await == 1).await;
             holder.kill9();
             let killed = Instant::now();
             if let Some(beside) = beside {
@@ -206,7 +206,7 @@ async fn a_killed_waiting_writer_holds_readers_back_for_a_bounded_time() {
         let guard = client.rw("a").read().lock().await.unwrap();
         let mut writer = spawn(bed, Flavour::Write);
         writer.expect("asking").await;
-        eventually("it waits", secs(5), async || bed.admin.exists("{a}:rwlock_waiting").await).await;
+        eventually("it waits", async || bed.admin.exists("{a}:rwlock_waiting").await).await;
         writer.kill9();
         let killed = Instant::now();
         assert!(client.rw("a").read().lock_for(ms(50)).await.unwrap().is_none(), "not held back");
@@ -232,12 +232,12 @@ async fn readers_survive_a_restart_with_data() {
             guards.push(client.rw("a").read().lock().await.unwrap());
         }
         let writing = waiter(&clients[2], Flavour::Write, "a");
-        eventually("it waits", secs(5), async || bed.admin.exists("{a}:rwlock_waiting").await).await;
+        eventually("it waits", async || bed.admin.exists("{a}:rwlock_waiting").await).await;
         for round in 0..2 {
             tokio::task::block_in_place(|| bed.server.restart());
             for client in &clients[..2] {
                 let renewed = async || client.renew_now().await.renewed == 1;
-                eventually("it is renewed", secs(5), renewed).await;
+                eventually("it is renewed", renewed).await;
             }
             assert!(guards.iter().all(distlock::Guard::is_held) && !writing.is_finished(), "round {round}");
             assert_eq!(bed.admin.keys().await.iter().filter(|key| key.contains("rwlock_timeout")).count(), 2);
@@ -265,7 +265,7 @@ async fn both_halves_are_lost_in_a_restart_without_data() {
             clients[0].rw("b").write().lock().await.unwrap(),
         ];
         let waiting = [waiter(&clients[2], Flavour::Write, "a"), waiter(&clients[2], Flavour::Read, "b")];
-        eventually("both wait", secs(5), async || clients[2].stats().waiting == 2).await;
+        eventually("both wait", async || clients[2].stats().waiting == 2).await;
         tokio::task::block_in_place(|| bed.server.restart());
         let restarted = Instant::now();
         for guard in guards {
@@ -293,7 +293,7 @@ async fn a_frozen_server_loses_nothing_unsaid() {
         for (name, freeze, survives) in [("short", WATCHDOG / 2, true), ("long", WATCHDOG * 3 / 2, false)] {
             let guards = [reader.rw(name).read().lock().await.unwrap(), reader.rw(name).read().lock().await.unwrap()];
             let next = waiter(&waiting, Flavour::Write, name);
-            eventually("it waits", secs(5), async || bed.admin.exists(&format!("{{{name}}}:rwlock_waiting")).await)
+            eventually("it waits", async || bed.admin.exists(&format!("{{{name}}}:rwlock_waiting")).await)
                 .await;
             let told = guards.each_ref().map(|guard| {
                 let lost = guard.lost();
@@ -303,7 +303,7 @@ async fn a_frozen_server_loses_nothing_unsaid() {
             tokio::time::sleep(freeze).await;
             bed.server.cont();
             if survives {
-                eventually("renewed", WATCHDOG, async || reader.renew_now().await.renewed == 2).await;
+                eventually("renewed", async || reader.renew_now().await.renewed == 2).await;
                 assert!(guards.iter().all(distlock::Guard::is_held) && !next.is_finished());
                 for guard in guards {
                     guard.unlock().await.unwrap();

@@ -36,7 +36,7 @@ async fn a_writer_that_gives_up_takes_its_mark_back() {
                 }
                 Instant::now()
             });
-            eventually("it waits", secs(5), async || marked(bed).await == 1).await;
+            eventually("it waits", async || marked(bed).await == 1).await;
             let readers = [waiter(reading.rw("a").read()), waiter(writing.rw("a").read())];
             waits(bed, &reading, "a", 1).await;
             let mut given_up = Instant::now();
@@ -47,7 +47,7 @@ async fn a_writer_that_gives_up_takes_its_mark_back() {
             } else {
                 given_up = given_up.max(task.await.unwrap());
             }
-            eventually("its mark is gone", secs(2), async || !bed.admin.exists(&marks("a")).await).await;
+            eventually("its mark is gone", async || !bed.admin.exists(&marks("a")).await).await;
             for reader in readers {
                 let (guard, granted) = reader.await.unwrap();
                 let took = granted.saturating_duration_since(given_up);
@@ -69,11 +69,11 @@ async fn a_writer_that_fails_takes_its_mark_back() {
         let reading = bed.quick().await;
         let first = lease(&reading.rw("a").read(), &reading.owner(), secs(1)).await;
         let task = waiter_result(&writing);
-        eventually("it waits", secs(5), async || marked(bed).await == 1).await;
+        eventually("it waits", async || marked(bed).await == 1).await;
         let _: () = bed.admin.cmd(&["SET", "a", "x"]).await;
         let failed = task.await.unwrap();
         assert!(matches!(failed, Err(Error::WrongType { .. })), "{failed:?}");
-        eventually("its mark is gone", secs(2), async || !bed.admin.exists(&marks("a")).await).await;
+        eventually("its mark is gone", async || !bed.admin.exists(&marks("a")).await).await;
         let _: u64 = bed.admin.cmd(&["DEL", "a"]).await;
         assert!(first.unlock().await.is_err());
     })
@@ -92,12 +92,12 @@ async fn a_writer_whose_client_closes_takes_its_mark_back() {
         let (writing, reading) = (preferring(bed).await, preferring(bed).await);
         let first = reading.rw("a").read().lock().await.unwrap();
         let task = waiter_result(&writing);
-        eventually("it waits", secs(5), async || marked(bed).await == 1).await;
+        eventually("it waits", async || marked(bed).await == 1).await;
         let reader = waiter(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
         writing.shutdown(secs(5)).await.unwrap();
         assert!(matches!(task.await.unwrap(), Err(Error::Closed)));
-        eventually("its mark is gone", secs(2), async || !bed.admin.exists(&marks("a")).await).await;
+        eventually("its mark is gone", async || !bed.admin.exists(&marks("a")).await).await;
         let start = Instant::now();
         reader.await.unwrap().0.unlock().await.unwrap();
         assert!(start.elapsed() < secs(1), "{:?}", start.elapsed());
@@ -113,12 +113,12 @@ async fn each_writer_has_its_own_mark() {
         let (one, two, reading) = (preferring(bed).await, preferring(bed).await, preferring(bed).await);
         let first = reading.rw("a").read().lock().await.unwrap();
         let writers = [waiter(one.rw("a").write()), waiter(two.rw("a").write())];
-        eventually("both wait", secs(5), async || marked(bed).await == 2).await;
+        eventually("both wait", async || marked(bed).await == 2).await;
         let reader = waiter(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
         let [gone, staying] = writers;
         gone.abort();
-        eventually("one waits", secs(2), async || marked(bed).await == 1).await;
+        eventually("one waits", async || marked(bed).await == 1).await;
         tokio::time::sleep(ms(100)).await;
         assert!(!reader.is_finished() && !staying.is_finished());
         first.unlock().await.unwrap();

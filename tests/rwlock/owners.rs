@@ -130,7 +130,7 @@ async fn what_was_handed_over_is_not_renewed() {
             if reads_go {
                 // Its cover runs out; the field is the writer's to take along.
                 let gone = async || !lock.read().is_locked().await.unwrap();
-                eventually("the read hold is over", QUICK + secs(1), gone).await;
+                eventually("the read hold is over", gone).await;
             }
             tokio::time::sleep(QUICK + QUICK / 4).await;
             assert!(kept.is_held());
@@ -140,7 +140,7 @@ async fn what_was_handed_over_is_not_renewed() {
             if !reads_go {
                 // The hash lasts for as long as the reader had it; what is left ends with its lease.
                 let gone = async || bed.admin.keys().await.is_empty();
-                eventually("the write hold is over", QUICK + secs(1), gone).await;
+                eventually("the write hold is over", gone).await;
             }
             assert_eq!(bed.admin.keys().await, [""; 0]);
         }

@@ -17,7 +17,7 @@ async fn patient(bed: &Bed, hold_back: Duration) -> Client {
 }
 
 async fn marked(bed: &Bed, name: &str) {
-    eventually("a writer is known to wait", secs(5), async || bed.admin.exists(&marks(name)).await).await;
+    eventually("a writer is known to wait", async || bed.admin.exists(&marks(name)).await).await;
 }
 
 /// Readers of other clients, and of its own; whatever they prefer themselves, and however they ask.
@@ -173,7 +173,7 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
         println!("held back by the dead for {took:?}");
         assert!(took < ms(900), "{took:?}");
         let gone = async || !bed.admin.exists(&marks("a")).await;
-        eventually("the mark runs out", secs(3), gone).await;
+        eventually("the mark runs out", gone).await;
         let third = client.rw("a").read().try_lock().await.unwrap().expect("nobody waits");
         for guard in [first, second, third] {
             guard.unlock().await.unwrap();

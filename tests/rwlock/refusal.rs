@@ -190,7 +190,7 @@ async fn a_release_that_may_not_be_announced_is_released() {
             for waiting in [&poor, &other] {
                 let guard = poor.lock(held, "a").lock().await.unwrap();
                 let next = waiter(waiting, waits, "a");
-                eventually("it waits", secs(5), async || waiting.stats().waiting == 1).await;
+                eventually("it waits", async || waiting.stats().waiting == 1).await;
                 let released = Instant::now();
                 assert_eq!(guard.unlock().await.unwrap(), Released::Free);
                 let (guard, granted) = next.await.unwrap();

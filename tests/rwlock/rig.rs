@@ -59,7 +59,7 @@ pub async fn lease(lock: &impl DistLock, owner: &Owner, lease: Duration) -> Guar
 /// So many of this client's acquires wait, and hear what is told.
 pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
     let all_wait = async || client.stats().waiting == count && bed.admin.numsub(&channel(name)).await > 0;
-    eventually(&format!("{count} wait for {name}"), secs(10), all_wait).await;
+    eventually(&format!("{count} wait for {name}"), all_wait).await;
     // Its look after the subscription.
     let mut asked = 0;
     loop {
@@ -73,7 +73,7 @@ pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
 
 /// No key is left of any lock.
 pub async fn keys_gone(bed: &Bed, within: Duration) {
-    eventually("no key is left", within, async || bed.admin.keys().await.is_empty()).await;
+    eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
 }
 
 /// Covers that nobody takes back any more, as they are after a lock was freed by force: all have an end. Takes them away.
@@ -105,7 +105,7 @@ impl<'a> Scene<'a> {
         let on = channel(self.name);
         self.marks += 1;
         self.bed.admin.publish(&on, b"mark").await;
-        eventually("the mark came", secs(10), async || self.events.count(&on, "mark") == self.marks).await;
+        eventually("the mark came", async || self.events.count(&on, "mark") == self.marks).await;
         (self.events.count(&on, "0"), self.events.count(&on, "1"))
     }
 

@@ -164,7 +164,7 @@ async fn both_halves_on_a_cluster_node() {
     let admin = Admin::connect(&server).await;
     add_slots(&admin, 0..=SLOTS - 1).await;
     let up = async || admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");
-    eventually("the cluster is up", secs(10), up).await;
+    eventually("the cluster is up", up).await;
     drop(admin);
     let body = async |bed: &Bed| {
         let client = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
@@ -172,7 +172,7 @@ async fn both_halves_on_a_cluster_node() {
             let (lock, me) = (client.rw(name), client.owner());
             let (writing, reading) = (enter(&lock.write(), &me).await, enter(&lock.read(), &me).await);
             let writer = waiter(lock.write());
-            eventually("it waits", secs(5), async || bed.admin.keys().await.len() == 3).await;
+            eventually("it waits", async || bed.admin.keys().await.len() == 3).await;
             assert_eq!(client.renew_now().await.renewed, 2, "{name}");
             writing.extend(secs(40)).await.unwrap();
             reading.extend(secs(40)).await.unwrap();

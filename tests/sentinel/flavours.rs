@@ -73,7 +73,7 @@ async fn a_client_has_few_connections_and_leaves_none() {
     let primary = bed.primary().await;
     let one = client(&bed.url()).await;
     let name = format!("distlock-{}", one.id());
-    bed::eventually("all stand", secs(20), async || {
+    bed::eventually("all stand", async || {
         let mut of_sentinels = 0;
         for sentinel in bed.sentinels() {
             of_sentinels += connections(&sentinel).await;
@@ -86,7 +86,7 @@ async fn a_client_has_few_connections_and_leaves_none() {
     let held = lock(&one, Flavour::Fair, "x").acquire(Acquire::new()).await.unwrap().unwrap();
     drop(held);
     end(one).await;
-    bed::eventually("all are closed", secs(20), async || {
+    bed::eventually("all are closed", async || {
         let mut of_sentinels = 0;
         for sentinel in bed.sentinels() {
             of_sentinels += connections(&sentinel).await;

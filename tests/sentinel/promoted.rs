@@ -124,7 +124,7 @@ async fn held_and_waited_for(how: How) {
             tokio::spawn(async move { lock.lock().await.map(|guard| (Instant::now(), guard)) })
         })
         .collect();
-    bed::eventually("all wait", secs(20), async || two.stats().waiting == waiters.len() && two.stats().under_way == 0)
+    bed::eventually("all wait", async || two.stats().waiting == waiters.len() && two.stats().under_way == 0)
         .await;
     let primary = bed.primary().await;
     bed.servers().synced().await;
@@ -157,7 +157,7 @@ async fn held_and_waited_for(how: How) {
     if let Some(lost) = lost {
         tokio::time::timeout(secs(20), lost.lost()).await.expect("told that it is lost");
     }
-    bed::eventually("all is renewed", secs(20), async || {
+    bed::eventually("all is renewed", async || {
         let renewed = one.renew_now().await;
         assert!(renewed.lost == 0 || how == How::Killed);
         (renewed.renewed, renewed.failed) == (names.len() + held.len(), 0)
@@ -188,7 +188,7 @@ async fn held_and_waited_for(how: How) {
         How::Stopped => bed.server(old).cont(),
     }
     lock(&one, Flavour::Reentrant, "after").lock().await.unwrap().unlock().await.unwrap();
-    bed::eventually("only the primary is connected to", secs(20), async || {
+    bed::eventually("only the primary is connected to", async || {
         let there = connections(bed.server(new)).await;
         // Two each, and lanes for what is acknowledged.
         (4..=10).contains(&there) && all_connections(bed.servers()).await == there

@@ -24,7 +24,7 @@ async fn promotions() {
         servers.synced().await;
         let (old, new) = (servers.primary(), (servers.primary() + 1) % 3);
         // One of the two has acknowledged it, and this is perhaps the other one.
-        bed::eventually("it knows of the hold", secs(20), async || servers.node(new).admin().exists("kept").await)
+        bed::eventually("it knows of the hold", async || servers.node(new).admin().exists("kept").await)
             .await;
         match how {
             "killed" => servers.node(old).kill(),
@@ -51,7 +51,7 @@ async fn promotions() {
             _ => {}
         }
         servers.follow(old).await;
-        bed::eventually("the hold is confirmed", secs(20), async || one.renew_now().await.renewed == 1).await;
+        bed::eventually("the hold is confirmed", async || one.renew_now().await.renewed == 1).await;
         assert!(kept.is_held());
     }
     kept.unlock().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_name_that_leads_to_another_server_is_looked_up_anew() {
         println!("had {:.1?} after the promotion", at.elapsed());
         guard.unlock().await.unwrap();
         assert!(servers.node(new).admin().calls("evalsha").await > 0, "asked of the new one");
-        bed::eventually("the hold is confirmed", secs(20), async || one.renew_now().await.renewed == 1).await;
+        bed::eventually("the hold is confirmed", async || one.renew_now().await.renewed == 1).await;
         assert!(kept.is_held());
         servers.synced().await;
     }

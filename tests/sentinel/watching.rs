@@ -11,7 +11,7 @@ async fn sentinels_that_come_and_go_are_followed() {
     let bed = sentinels().await;
     let one = client(&bed.url()).await;
     let added = bed.add_sentinel().await;
-    bed::eventually("it is listened to", secs(30), async || connections(&bed.sentinel(added)).await == 2).await;
+    bed::eventually("it is listened to", async || connections(&bed.sentinel(added)).await == 2).await;
     // Those of the start go, one by one.
     bed.remove_sentinel(0).await;
     bed.add_sentinel().await;
@@ -19,7 +19,7 @@ async fn sentinels_that_come_and_go_are_followed() {
     bed.add_sentinel().await;
     bed.remove_sentinel(0).await;
     for n in 0..3 {
-        bed::eventually("it is listened to", secs(30), async || connections(&bed.sentinel(n)).await == 2).await;
+        bed::eventually("it is listened to", async || connections(&bed.sentinel(n)).await == 2).await;
     }
     let old = bed.primary().await;
     bed.server(old).kill();
@@ -34,14 +34,14 @@ async fn a_sentinel_that_is_gone_is_forgotten() {
     let one = client(&bed.url()).await;
     let known = || one.topology().servers.iter().filter(|server| server.role == ServerRole::Sentinel).count();
     let added = bed.add_sentinel().await;
-    bed::eventually("it is listened to", secs(30), async || connections(&bed.sentinel(added)).await == 2).await;
+    bed::eventually("it is listened to", async || connections(&bed.sentinel(added)).await == 2).await;
     // Away, but one of them as long as others say so.
     bed.sentinel(added).stop();
     tokio::time::sleep(secs(12)).await;
     assert_eq!(known(), 4);
     bed.sentinel(added).cont();
     bed.remove_sentinel(added).await;
-    bed::eventually("it is forgotten", secs(30), async || known() == 3).await;
+    bed::eventually("it is forgotten", async || known() == 3).await;
     end(one).await;
 }
 
@@ -84,7 +84,7 @@ async fn a_client_tells_of_its_servers() {
     assert!(asked.is_err(), "{asked:?}");
     let promotion = bed.promotion(old).await;
     let new = bed.server(promotion.server).addr().to_string();
-    bed::eventually("the epoch is known", secs(20), async || {
+    bed::eventually("the epoch is known", async || {
         let after = one.topology();
         let primary = &after.servers[0];
         primary.address == new && primary.epoch > before.servers[0].epoch

@@ -24,6 +24,7 @@ mod rwlock;
 mod sequences;
 mod stage;
 mod states;
+mod timing;
 mod trace;
 mod trial;
 mod weather;

@@ -75,7 +75,7 @@ async fn a_reentrant_waiter_behind_a_spin_holder_looks_for_itself() {
         // The pause.
         let guard = holder.lock().await.unwrap();
         let waiting = waiter(&theirs);
-        eventually("it listens", secs(5), async || bed.admin.channels().await.len() == 1).await;
+        eventually("it listens", async || bed.admin.channels().await.len() == 1).await;
         let released = Instant::now();
         guard.unlock().await.unwrap();
         let (guard, at) = waiting.await.unwrap();
@@ -96,8 +96,8 @@ async fn a_reentrant_waiter_behind_a_spin_holder_looks_for_itself() {
             let me = ours.owner();
             let guard = enter(&holder, &me).await;
             let waiting = waiter(&ours);
-            eventually("it waits", secs(5), async || ours.stats().waiting == 1).await;
-            eventually("it listens", secs(5), async || bed.admin.channels().await.len() == 1).await;
+            eventually("it waits", async || ours.stats().waiting == 1).await;
+            eventually("it listens", async || bed.admin.channels().await.len() == 1).await;
             tokio::time::sleep(ms(50)).await;
             let released = Instant::now();
             match way {
@@ -122,7 +122,7 @@ async fn a_spin_waiter_behind_a_reentrant_holder_looks_as_ever() {
         let guard = ours.reentrant("job").lock().await.unwrap();
         let lock = theirs.spin("job");
         let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
-        eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
+        eventually("it waits", async || theirs.stats().waiting == 1).await;
         tokio::time::sleep(ms(200)).await;
         assert_eq!(bed.admin.channels().await, [""; 0]);
         let released = Instant::now();

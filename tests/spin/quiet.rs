@@ -64,7 +64,7 @@ async fn a_login_without_a_right_to_any_message_will_do() {
         assert_eq!(ours.renew_now().await.renewed, 1);
         inner.extend(secs(50)).await.unwrap();
         let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
-        eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
+        eventually("it waits", async || theirs.stats().waiting == 1).await;
         inner.unlock().await.unwrap();
         guard.unlock().await.unwrap();
         let guard = waiter.await.unwrap();
@@ -90,7 +90,7 @@ async fn the_next_task_of_the_process_is_in_at_once() {
             let guard = lock.acquire(how).await.unwrap().unwrap();
             let waiting = lock.clone();
             let waiter = tokio::spawn(async move { (waiting.lock().await.unwrap(), Instant::now()) });
-            eventually("it waits", secs(5), async || client.stats().waiting == 1).await;
+            eventually("it waits", async || client.stats().waiting == 1).await;
             tokio::time::sleep(ms(50)).await;
             let released = Instant::now();
             guard.unlock().await.unwrap();
@@ -117,7 +117,7 @@ async fn a_hundred_tasks_look_as_often_as_one() {
                 let lock = client.spin("job").backoff(pause);
                 waiting.spawn(async move { in_vain(&lock.lock_for(ms(1_200)).await) });
             }
-            eventually("all wait", secs(5), async || client.stats().waiting == tasks).await;
+            eventually("all wait", async || client.stats().waiting == tasks).await;
             let before = scripts(bed).await;
             tokio::time::sleep(ms(800)).await;
             let looks = scripts(bed).await - before;

@@ -35,13 +35,13 @@ async fn a_mended_segment_serves_again() {
         hold(bed, "s:1").await;
         let lock = striped.clone();
         let first = tokio::spawn(async move { lock.any(Acquire::new()).await });
-        eventually("it waits at the other", secs(10), async || client.stats().waiting == 1).await;
+        eventually("it waits at the other", async || client.stats().waiting == 1).await;
         hold(bed, "s:0").await;
-        eventually("it waits at both", secs(10), async || client.stats().waiting == 2).await;
+        eventually("it waits at both", async || client.stats().waiting == 2).await;
         // For longer than errors are put up with.
         tokio::time::sleep(secs(2)).await;
         spoil(bed, "s:1").await;
-        eventually("the other has failed", secs(10), async || client.stats().waiting == 1 || first.is_finished()).await;
+        eventually("the other has failed", async || client.stats().waiting == 1 || first.is_finished()).await;
         tokio::time::sleep(ms(500)).await;
         if first.is_finished() {
             panic!("told although one segment is only busy: {:?}", first.await);
@@ -71,12 +71,12 @@ async fn a_waiter_is_told_when_all_go_bad() {
             let lock = striped.clone();
             let how = owner.map_or_else(Acquire::new, |owner| Acquire::new().owner(&owner));
             let waiter = tokio::spawn(async move { lock.any(how).await });
-            eventually("it waits at both", secs(10), async || client.stats().waiting == 2).await;
+            eventually("it waits at both", async || client.stats().waiting == 2).await;
             spoil(bed, "s:0").await;
             spoil(bed, "s:1").await;
             let told = tokio::time::timeout(secs(20), waiter).await.expect("waits for what cannot be").unwrap();
             assert!(matches!(told, Err(Error::WrongType { .. })), "{told:?}");
-            eventually("nobody waits", secs(10), async || client.stats().waiting == 0).await;
+            eventually("nobody waits", async || client.stats().waiting == 0).await;
             free(bed, "s:0").await;
             free(bed, "s:1").await;
         }
@@ -114,7 +114,7 @@ async fn a_segment_of_ones_own_is_passed_over() {
         }
         let (lock, again) = (striped.clone(), how());
         let waiter = tokio::spawn(async move { lock.any(again).await });
-        eventually("it waits for the others'", secs(10), async || client.stats().waiting == 2).await;
+        eventually("it waits for the others'", async || client.stats().waiting == 2).await;
         let [first, second] = others;
         first.unlock().await.unwrap();
         let (at, guard) =

@@ -60,7 +60,7 @@ async fn dropped_at_any_point_it_leaves_nothing() {
             for _ in 0..5 {
                 let lock = striped.clone();
                 let waiter = tokio::spawn(async move { any(&lock).await });
-                eventually("it waits for each", secs(5), async || client.stats().waiting == SEGMENTS).await;
+                eventually("it waits for each", async || client.stats().waiting == SEGMENTS).await;
                 waiter.abort();
                 idle(&client).await;
                 assert_eq!(bed.admin.keys().await.len(), SEGMENTS, "no queue");
@@ -90,10 +90,10 @@ async fn dropped_at_any_point_it_leaves_nothing() {
                 task.await.unwrap();
             }
             idle(&client).await;
-            eventually("no key is left", secs(5), async || bed.admin.keys().await.is_empty()).await;
-            eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
+            eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
+            eventually("no name leaves a trace", async || client.stats().names == 0).await;
         }
-        eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
+        eventually("no subscription is left", async || bed.admin.channels().await.is_empty()).await;
     })
     .await;
 }

@@ -31,7 +31,7 @@ async fn it_costs_a_command_for_each_segment_that_is_tried() {
         let waiting = striped.clone();
         let waiter = tokio::spawn(async move { any(&waiting).await });
         let listens = async || bed.admin.channels().await.len() == SEGMENTS && client.stats().waiting == SEGMENTS;
-        eventually("it waits for each", secs(5), listens).await;
+        eventually("it waits for each", listens).await;
         tokio::time::sleep(ms(100)).await;
         sent().await;
         tokio::time::sleep(ms(400)).await;
@@ -60,7 +60,7 @@ async fn a_hundred_waiting_tasks_have_one_attempt_at_each_segment() {
             })
             .collect();
         let listens = async || bed.admin.channels().await.len() == SEGMENTS && client.stats().waiting == SEGMENTS;
-        eventually("they wait for each", secs(5), listens).await;
+        eventually("they wait for each", listens).await;
         // Those that came before the first had found all busy have asked once for themselves.
         assert!(bed.admin.calls("subscribe").await <= SEGMENTS as u64);
         // On a busy machine tasks may come that late.

@@ -87,12 +87,12 @@ async fn a_waiter_has_the_first_that_becomes_free() {
                 let lock = if freed % 2 == 0 { striped.clone() } else { theirs.clone() };
                 let waiting = if freed % 2 == 0 { &client } else { &other };
                 let waiter = tokio::spawn(async move { any(&lock).await });
-                eventually("it waits for each", secs(5), async || waiting.stats().waiting == SEGMENTS).await;
+                eventually("it waits for each", async || waiting.stats().waiting == SEGMENTS).await;
                 guards.remove(freed).unlock().await.unwrap();
                 let (at, guard) = tokio::time::timeout(secs(7), waiter).await.expect("never woken").unwrap();
                 assert_eq!(at, freed);
                 guard.unlock().await.unwrap();
-                eventually("it waits no more", secs(5), async || waiting.stats().waiting == 0).await;
+                eventually("it waits no more", async || waiting.stats().waiting == 0).await;
                 for guard in guards {
                     guard.unlock().await.unwrap();
                 }
@@ -101,12 +101,12 @@ async fn a_waiter_has_the_first_that_becomes_free() {
             let all = striped.all().lock().await.unwrap();
             let lock = theirs.clone();
             let waiter = tokio::spawn(async move { any(&lock).await });
-            eventually("it waits for each", secs(5), async || other.stats().waiting == SEGMENTS).await;
+            eventually("it waits for each", async || other.stats().waiting == SEGMENTS).await;
             all.unlock().await.unwrap();
             let (at, guard) = tokio::time::timeout(secs(7), waiter).await.expect("never woken").unwrap();
             for n in (0..SEGMENTS).filter(|n| *n != at) {
                 let free = async || !striped.segment(n).unwrap().is_locked().await.unwrap();
-                eventually("the others are free", secs(3), free).await;
+                eventually("the others are free", free).await;
             }
             guard.unlock().await.unwrap();
             idle(&client).await;
@@ -131,7 +131,7 @@ async fn all_and_any_exclude_each_other() {
             assert!(striped.all().try_lock().await.unwrap().is_none());
             let lock = striped.all();
             let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-            eventually("it waits", secs(5), async || client.stats().waiting > 0).await;
+            eventually("it waits", async || client.stats().waiting > 0).await;
             one.unlock().await.unwrap();
             let all = tokio::time::timeout(secs(7), waiter).await.expect("never woken").unwrap();
             all.unlock().await.unwrap();

@@ -49,7 +49,7 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     let holder = &cluster.nodes()[0];
     let name = key_in(SLOTS[0], "moves:");
     let held = async || holder.admin().exists(&name).await;
-    bed::eventually("it is held", secs(20), held).await;
+    bed::eventually("it is held", held).await;
     cluster.move_slot(SLOTS[0], &cluster.nodes()[1]).await;
     begun.await.unwrap();
     have(&folder.path().join("stranger.pem"), &url, "cluster::inner_refused");
@@ -95,7 +95,7 @@ async fn inner_locks_on_every_primary_wait_and_wake() {
             let guard = client.reentrant(&name).lock().await.unwrap();
             let lock = other.reentrant(&name);
             let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-            bed::eventually("it waits", secs(5), async || other.stats().waiting == 1 && other.stats().under_way == 0)
+            bed::eventually("it waits", async || other.stats().waiting == 1 && other.stats().under_way == 0)
                 .await;
             let freed = Instant::now();
             guard.unlock().await.unwrap();
@@ -194,7 +194,7 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
                 Err(Error::Connection { message, .. }) => message.contains("an authority that is not trusted"),
                 _ => false,
             };
-            bed::eventually("it is told", secs(30), told).await;
+            bed::eventually("it is told", told).await;
         }
         std::fs::copy(authority.file("ca.pem"), &trusted).unwrap();
         for slot in SLOTS {
@@ -202,7 +202,7 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
                 Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
                 Err(_) => false,
             };
-            bed::eventually("it is healed", secs(30), heals).await;
+            bed::eventually("it is healed", heals).await;
         }
         end([client, other]).await;
     }
@@ -244,7 +244,7 @@ async fn credentials_are_asked_for_by_each_server() {
                 Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
                 Err(_) => false,
             };
-            bed::eventually("it is healed", secs(30), heals).await;
+            bed::eventually("it is healed", heals).await;
         }
         end([client, other]).await;
     }

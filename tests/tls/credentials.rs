@@ -62,7 +62,7 @@ async fn heals(client: &Client) {
         Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
         Err(_) => false,
     };
-    bed::eventually("it is healed", secs(20), heals).await;
+    bed::eventually("it is healed", heals).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,7 +130,7 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
                 Err(Error::Connection { message, .. }) => message.contains(part),
                 _ => false,
             };
-            bed::eventually("it is told", secs(20), told).await;
+            bed::eventually("it is told", told).await;
             tokens.say(Says::Password("hunter2".to_owned()));
             heals(&client).await;
             client.shutdown(secs(5)).await.unwrap();

@@ -108,7 +108,7 @@ pub async fn works(builder: Builder) {
     let guard = client.reentrant("works").lock().await.unwrap();
     let lock = other.reentrant("works");
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-    bed::eventually("it waits", secs(10), async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
+    bed::eventually("it waits", async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
     guard.unlock().await.unwrap();
     waiter.await.unwrap().unlock().await.unwrap();
     for client in [client, other] {

@@ -14,7 +14,7 @@ async fn told(client: &Client, part: &str) {
         Err(Error::Connection { message, .. }) => message.contains(part),
         _ => false,
     };
-    bed::eventually(&format!("it is told: {part}"), secs(20), fails).await;
+    bed::eventually(&format!("it is told: {part}"), fails).await;
 }
 
 async fn heals(client: &Client) {
@@ -22,7 +22,7 @@ async fn heals(client: &Client) {
         Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
         Err(_) => false,
     };
-    bed::eventually("it is healed", secs(20), heals).await;
+    bed::eventually("it is healed", heals).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ async fn heals(client: &Client) {
         Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
         Err(_) => false,
     };
-    bed::eventually("it is healed", secs(30), heals).await;
+    bed::eventually("it is healed", heals).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

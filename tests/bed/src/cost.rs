@@ -4,49 +4,34 @@ use std::collections::BTreeMap;
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard};
 
-use crate::{Bed, eventually, idle, on_each, secs};
+use crate::{Bed, becomes, idle, on_each, secs};
 
-/// What was sent since the last time, without the commands that only observe, or that scripts run inside.
+/// Commands that scripts run on the server. `INFO commandstats` counts them like commands that a client sent.
+const INSIDE_SCRIPTS: [&str; 31] = [
+    "exists", "hexists", "hincrby", "hset", "hget", "hkeys", "hgetall", "pexpire", "pttl", "del", "type", "time", "lindex",
+    "lrange", "lpop", "lrem", "rpush", "zadd", "zincrby", "zrange", "zrem", "zscore", "hmget", "hdel", "hlen", "hrandfield",
+    "set", "zcount", "incr", "get", "persist",
+];
+
+/// Commands of the client's connections, subscriptions and topology, not of an operation. When they are sent depends on the clock.
+/// `tests/client/housekeeping.rs` asserts how many there are.
+pub const HOUSEKEEPING: [&str; 10] =
+    ["ping", "unsubscribe", "sunsubscribe", "punsubscribe", "cluster|", "role", "hello", "auth", "sentinel|", "select"];
+
+/// True for a command that [`Admin`](distlock_support::Admin) sends to observe, or that only announces.
+fn observes(name: &str) -> bool {
+    ["config", "info", "client", "latency", "publish", "spublish", "monitor"].iter().any(|own| name.starts_with(own))
+}
+
+/// Commands that operations of clients sent since the last call, by name. Does not count housekeeping ([`HOUSEKEEPING`]), commands that
+/// only observe, and commands that scripts run.
 pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
     let mut stats = bed.admin.commandstats().await;
     bed.admin.reset_stats().await;
-    let inside = [
-        "exists",
-        "hexists",
-        "hincrby",
-        "hset",
-        "hget",
-        "hkeys",
-        "hgetall",
-        "pexpire",
-        "pttl",
-        "del",
-        "type",
-        "time",
-        "lindex",
-        "lrange",
-        "lpop",
-        "lrem",
-        "rpush",
-        "zadd",
-        "zincrby",
-        "zrange",
-        "zrem",
-        "zscore",
-        "hmget",
-        "hdel",
-        "hlen",
-        "hrandfield",
-        "set",
-        "zcount",
-        "incr",
-        "get",
-        "persist",
-    ];
     stats.retain(|name, _| {
         let name = name.as_str();
-        let observes = name.starts_with("config") || name.starts_with("info") || name.starts_with("client");
-        !observes && name != "publish" && !inside.contains(&name)
+        let keeps_house = HOUSEKEEPING.iter().any(|own| name.starts_with(own));
+        !observes(name) && !keeps_house && !INSIDE_SCRIPTS.contains(&name)
     });
     stats
 }
@@ -90,7 +75,7 @@ pub async fn warm(bed: &Bed, client: &Client, flavour: Flavour) {
 
 /// Every step of a lock whose owner may come in again is one command, and one at a busy lock too.
 pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
-    let other = bed.client().await;
+    let other = bed.still_client().await;
     let me = client.owner();
     let (lock, there) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
     bed.admin.reset_stats().await;
@@ -123,14 +108,14 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
 
 /// What it costs to hand a lock over fifty times inside a process.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
-    let client = bed.connect(bed.builder().handoff_time(secs(600)).handoff_limit(1000)).await;
+    let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock = client.lock(flavour, "x");
     let mut guard = lock.lock().await.unwrap();
     sent(bed).await;
     for _ in 0..50 {
         let next = lock.clone();
         let next = tokio::spawn(async move { next.lock().await.unwrap() });
-        eventually("the next one waits", secs(5), async || client.stats().waiting == 1).await;
+        becomes("waiting tasks", 1, async || client.stats().waiting).await;
         guard.unlock().await.unwrap();
         guard = next.await.unwrap();
     }

@@ -44,15 +44,15 @@ pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mu
 pub async fn only_left(bed: &Bed, client: &Client, keys: &[String], when: &str) {
     idle(client).await;
     let expected = async || bed.keys().await == keys && bed.admin.channels().await.is_empty();
-    eventually(&format!("{when}: no other key than {keys:?}"), secs(5), expected).await;
-    eventually(&format!("{when}: no name leaves a trace"), secs(5), async || client.stats().names == 0).await;
+    eventually(&format!("{when}: no other key than {keys:?}"), expected).await;
+    eventually(&format!("{when}: no name leaves a trace"), async || client.stats().names == 0).await;
 }
 
 pub async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
     idle(client).await;
-    eventually("no key is left", secs(5), async || bed.keys().await.is_empty()).await;
-    eventually("no subscription is left", secs(5), async || bed.admin.channels().await.is_empty()).await;
-    eventually("no name leaves a trace", secs(5), async || client.stats().names == 0).await;
+    eventually("no key is left", async || bed.keys().await.is_empty()).await;
+    eventually("no subscription is left", async || bed.admin.channels().await.is_empty()).await;
+    eventually("no name leaves a trace", async || client.stats().names == 0).await;
     let other = bed.client().await;
     for n in 0..names {
         // One look is enough, whatever a clock says on a busy machine; nor does it take long as a rule.

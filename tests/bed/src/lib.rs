@@ -1,13 +1,14 @@
 //! What the integration tests stand on: one server a test, its clients, and the check that nothing is left at the end.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
 use distlock_support::cluster::SLOTS;
-use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left, must, undisturbed};
+use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left};
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -26,11 +27,9 @@ pub mod wire;
 
 pub use place::Place;
 
-/// No test takes longer; one that does hangs.
-const LIMIT: Duration = Duration::from_secs(120);
+/// A test that runs for longer hangs. Longer than several waits of [`PATIENCE`] in a row.
+const LIMIT: Duration = Duration::from_secs(400);
 
-/// How long clean-up in the background may take.
-const SOON: Duration = Duration::from_secs(5);
 
 /// What the counter of a fenced lock begins with.
 pub const COUNTER: &str = "redisson_lock_token:";
@@ -59,12 +58,19 @@ impl Bed {
         (self.make)(client, name)
     }
 
-    /// A builder with the default options.
+    /// A builder with the default options, apart from timeouts that a slow machine keeps.
     pub fn builder(&self) -> Builder {
         builder(&self.server.url())
     }
 
-    /// A builder for tests that outlive leases: a watchdog of 1.8 s, and timeouts to match.
+    /// A builder for cost tests: no timer of the client fires during a test, so the clock cannot add a command.
+    pub fn still_builder(&self) -> Builder {
+        let hour = secs(3600);
+        let builder = self.builder().watchdog(hour).command_timeout(PATIENCE).poll_cap(hour).subscription_linger(hour);
+        builder.ping_interval(hour).scan_interval(hour)
+    }
+
+    /// A builder for tests that outlive leases: a watchdog of [`QUICK`], and timeouts to match.
     pub fn quick_builder(&self) -> Builder {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
@@ -80,7 +86,7 @@ impl Bed {
             let each = client.options().pool_size + 1;
             let all = each * self.server.primaries();
             let stand = async || others().await.filter(|id| !before.contains(id)).count() >= all;
-            eventually("its connections stand", BUSY, stand).await;
+            eventually("its connections stand", stand).await;
         }
         client
     }
@@ -88,6 +94,11 @@ impl Bed {
     /// A client with the default options.
     pub async fn client(&self) -> Client {
         self.connect(self.builder()).await
+    }
+
+    /// A client for cost tests ([`still_builder`](Self::still_builder)).
+    pub async fn still_client(&self) -> Client {
+        self.connect(self.still_builder()).await
     }
 
     /// A client with a short watchdog.
@@ -117,7 +128,7 @@ impl Bed {
             idle(client).await;
         }
         for client in &clients {
-            match client.shutdown(SOON).await {
+            match client.shutdown(PATIENCE).await {
                 // Closed: the test did it.
                 Ok(()) | Err(Error::Closed) => {}
                 Err(error) => panic!("shutdown of {client:?}: {error}"),
@@ -132,10 +143,10 @@ impl Bed {
     }
 }
 
-/// A builder over the transport under test: `DISTLOCK_TRANSPORT=direct` in the environment has all that begins here go without
-/// fred.
+/// A builder over the transport under test (`DISTLOCK_TRANSPORT=direct`: the crate's own connections instead of fred), with timeouts
+/// that a slow machine keeps.
 pub fn builder(url: &str) -> Builder {
-    Client::builder(url).direct(is_direct())
+    Client::builder(url).direct(is_direct()).command_timeout(secs(10)).connect_timeout(PATIENCE)
 }
 
 /// True where the transport under test is not fred's.
@@ -183,7 +194,7 @@ pub async fn cluster_node() -> RedisServer {
     let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
     let admin = Admin::connect(&server).await;
     distlock_support::cluster::add_slots(&admin, 0..=SLOTS - 1).await;
-    let deadline = Instant::now() + BUSY;
+    let deadline = Instant::now() + PATIENCE;
     while !admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok") {
         assert!(Instant::now() < deadline, "the cluster is not up");
         tokio::time::sleep(ms(5)).await;
@@ -216,36 +227,27 @@ pub fn pings() -> u64 {
     u64::from(!is_direct() && !is_cluster())
 }
 
-/// For how long a client that has given everything back may be at it: longer than any command of a test may take, on a machine
-/// that is busy with others.
-const BUSY: Duration = Duration::from_secs(30);
-
-/// Waits until a client holds nothing, waits for nothing and does nothing.
+/// Waits until a client holds nothing, waits for nothing and has nothing in flight.
 pub async fn idle(client: &Client) {
-    let deadline = Instant::now() + BUSY;
-    loop {
+    becomes("the client is idle (holds, waiting, under way)", (0, 0, 0), async || {
         let stats = client.stats();
-        if (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "still busy at the end: {stats:?}");
-        tokio::time::sleep(ms(5)).await;
-    }
+        (stats.holds, stats.waiting, stats.under_way)
+    })
+    .await;
 }
 
 /// The watchdog of [`Bed::quick`].
 pub const QUICK: Duration = Duration::from_millis(1800);
 
-/// Runs a test body over a flavour, on a plain server or what else tests run over; on others once more if the machine stood still
-/// meanwhile.
+/// Runs a test body over a flavour, on a plain server or on the topology under test.
 pub async fn run(make: Make, body: impl AsyncFn(&Bed)) {
-    undisturbed_anywhere(make, false, &body).await;
+    run_anywhere(make, false, &body).await;
 }
 
 /// As [`run`], for a body that looks at its server: it has one, a cluster of one node where the others have three, or a primary of
 /// its own.
 pub async fn at_one(make: Make, body: impl AsyncFn(&Bed)) {
-    undisturbed_anywhere(make, true, &body).await;
+    run_anywhere(make, true, &body).await;
 }
 
 /// A test's body behind a pointer: what goes on around it is compiled once, and not once a test.
@@ -259,20 +261,17 @@ impl<F: AsyncFn(&Bed)> Body for F {
     }
 }
 
-async fn undisturbed_anywhere(make: Make, at_one: bool, body: &dyn Body) {
-    undisturbed(async || {
-        let topology = Topology::of_tests();
-        let by_sentinels = topology == Topology::Sentinel;
-        let place = match (topology, at_one) {
-            (Topology::Single, _) => Place::One(RedisServer::start()),
-            (Topology::Cluster, false) => Place::three().await,
-            (Topology::Cluster, true) => Place::One(cluster_node().await),
-            (Topology::Sentinel | Topology::Replicated, false) => Place::set(by_sentinels).await,
-            (Topology::Sentinel | Topology::Replicated, true) => Place::own_set(by_sentinels).await,
-        };
-        run_over(place, make, async |bed| body.on(bed).await).await;
-    })
-    .await;
+async fn run_anywhere(make: Make, at_one: bool, body: &dyn Body) {
+    let topology = Topology::of_tests();
+    let by_sentinels = topology == Topology::Sentinel;
+    let place = match (topology, at_one) {
+        (Topology::Single, _) => Place::One(RedisServer::start()),
+        (Topology::Cluster, false) => Place::three().await,
+        (Topology::Cluster, true) => Place::One(cluster_node().await),
+        (Topology::Sentinel | Topology::Replicated, false) => Place::set(by_sentinels).await,
+        (Topology::Sentinel | Topology::Replicated, true) => Place::own_set(by_sentinels).await,
+    };
+    run_over(place, make, async |bed| body.on(bed).await).await;
 }
 
 /// Makes a test of each of these cases: `cases!(body: name = argument, …)`, with `on two threads,` before the body's name where
@@ -330,15 +329,41 @@ async fn run_over(place: Place, make: Make, body: impl AsyncFnOnce(&Bed)) {
     bed.end().await;
 }
 
-/// Waits for a condition, looking every 2 ms; how long it took.
-pub async fn eventually(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) -> Duration {
+/// Time limit of every wait for an event. Generous, so that a slow machine never fails a test: only an event that never happens does.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Waits until `condition` holds, checking every 2 ms.
+///
+/// # Panics
+/// After [`PATIENCE`], naming `what` did not happen. [`becomes`] also shows the last state.
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    becomes(what, true, async || condition().await).await;
+}
+
+/// Waits until `probe` returns `expected`, checking every 2 ms.
+///
+/// # Panics
+/// After [`PATIENCE`], with the last value that the probe returned.
+pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mut probe: impl AsyncFnMut() -> T) {
     let start = Instant::now();
     loop {
-        if condition().await {
-            return start.elapsed();
+        let seen = probe().await;
+        if seen == expected {
+            return;
         }
-        assert!(start.elapsed() < within, "not within {within:?}: {what}");
+        assert!(start.elapsed() < PATIENCE, "{what}: expected {expected:?} within {PATIENCE:?}, still {seen:?}");
         tokio::time::sleep(ms(2)).await;
+    }
+}
+
+/// Waits for a future that must end by itself.
+///
+/// # Panics
+/// After [`PATIENCE`], naming `what` did not end.
+pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("{what}: did not end within {PATIENCE:?}"),
     }
 }
 
@@ -369,9 +394,9 @@ pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
     })
 }
 
-/// Waits until nobody holds the lock; how long it took.
-pub async fn freed(lock: &Arc<dyn DistLock>, within: Duration) -> Duration {
-    eventually("the lock is free", within, async || !lock.is_locked().await.unwrap()).await
+/// Waits until nobody holds the lock.
+pub async fn freed(lock: &Arc<dyn DistLock>) {
+    eventually("the lock is free", async || !lock.is_locked().await.unwrap()).await;
 }
 
 /// Whether a short wait ended without the lock; on a machine too busy to answer in time, that is an error that says so.
@@ -390,7 +415,7 @@ pub const FLAVOURS: [Flavour; 7] =
 /// Shuts a client down once it has nothing under way.
 pub async fn end(client: Client) {
     idle(&client).await;
-    client.shutdown(secs(10)).await.expect("nothing keeps it");
+    client.shutdown(PATIENCE).await.expect("shutdown of an idle client");
 }
 
 /// How many connections the nodes of a cluster have that are no administrator's, no replica's and no other node's.
@@ -438,7 +463,7 @@ impl Counter {
         }
         self.count.store(seen + 1, Ordering::SeqCst);
         self.inside.fetch_sub(1, Ordering::SeqCst);
-        must(others == 0, "somebody else was inside");
+        assert_eq!(others, 0, "exclusion broken: another holder was inside");
     }
 
     /// How far it has counted.

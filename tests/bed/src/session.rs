@@ -123,7 +123,7 @@ impl View<'_> {
 
     /// What was begun is undone.
     async fn free_soon(&self) {
-        eventually(&format!("free again: {}", self.label), secs(5), async || self.is_free().await).await;
+        eventually(&format!("free again: {}", self.label), async || self.is_free().await).await;
     }
 }
 

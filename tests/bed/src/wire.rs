@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use super::{Bed, eventually, secs};
+use super::{Bed, eventually};
 
 /// What tells that everything before it was heard.
 const MARK: &str = "ECHO";
@@ -50,7 +50,7 @@ impl Wire {
         let mark = format!("all told {}", self.calls.lock().len());
         let _: String = bed.admin.cmd(&[MARK, &mark]).await;
         let all = async || self.calls.lock().iter().any(|words| words.last() == Some(&mark));
-        eventually("the monitor has told all", secs(10), all).await;
+        eventually("the monitor has told all", all).await;
         let mut calls = self.calls.lock().clone();
         calls.retain(|words| !words[0].eq_ignore_ascii_case(MARK));
         calls

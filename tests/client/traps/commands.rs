@@ -34,7 +34,7 @@ async fn trap_01_options_hold_for_scripts() {
             assert!(armed.has_fired());
             // Once the acquire; the rest undoes it and changes no count.
             assert_eq!(bed.admin.calls("hset").await, 1);
-            eventually("it is undone", secs(3), async || !bed.admin.exists("a").await).await;
+            eventually("it is undone", async || !bed.admin.exists("a").await).await;
         }
     })
     .await;
@@ -50,7 +50,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
             bed.server.stop();
             let lock = client.reentrant("a");
             let taking = tokio::spawn(async move { lock.try_lock().await });
-            eventually("it is under way", secs(1), async || client.stats().under_way > 0).await;
+            eventually("it is under way", async || client.stats().under_way > 0).await;
             tokio::time::sleep(ms(20)).await;
             // The runtime of this test has one thread.
             std::thread::sleep(TIMEOUT + ms(100));
@@ -84,7 +84,7 @@ async fn trap_02_nothing_is_sent_again_behind_our_back() {
             let error = lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await.unwrap_err();
             assert_doubt(&error);
             // It is undone.
-            eventually("the release has come", secs(2), async || proxy.requests_seen("EVALSHA") >= seen + 2).await;
+            eventually("the release has come", async || proxy.requests_seen("EVALSHA") >= seen + 2).await;
             // Goes through the same queue: whatever fred keeps to send again is sent before this.
             assert!(!lock.is_locked().await.unwrap(), "{name}");
             assert_eq!(proxy.requests_seen("EVALSHA"), seen + 3, "the acquire, its undoing, and the query");
@@ -121,7 +121,7 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
                 bed.server.restart();
             }
             let ran = async || bed.admin.calls("hset").await >= 3;
-            eventually("the commands arrive after all", secs(10), ran).await;
+            eventually("the commands arrive after all", ran).await;
             idle(&client).await;
             assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "hung: {hung}");
         }
@@ -141,8 +141,8 @@ async fn trap_04_an_acquire_that_timed_out_is_undone() {
         let error = client.reentrant("a").try_lock().await.unwrap_err();
         assert!(matches!(error, Error::Timeout { step: Step::Command }) && error.outcome_unknown(), "{error:?}");
         bed.server.cont();
-        eventually("the acquire has run", secs(2), async || bed.admin.calls("hset").await == 1).await;
-        let gone = eventually("it is undone", secs(2), async || !bed.admin.exists("a").await).await;
+        eventually("the acquire has run", async || bed.admin.calls("hset").await == 1).await;
+        let gone = eventually("it is undone", async || !bed.admin.exists("a").await).await;
         println!("undone after {gone:?}");
         idle(&client).await;
     })

@@ -24,7 +24,7 @@ async fn trap_07_a_killed_connection_comes_back() {
             guard.unlock().await.unwrap();
             println!("released {:?} after the kill", start.elapsed());
             let back = async || bed.admin.others().await.len() == 3;
-            eventually("all connections are back", secs(3), back).await;
+            eventually("all connections are back", back).await;
         }
     })
     .await;
@@ -65,7 +65,7 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
             }
         }
         // What ran unseen on the silent connection is undone.
-        eventually("nothing is left", secs(3), async || bed.admin.keys().await.is_empty()).await;
+        eventually("nothing is left", async || bed.admin.keys().await.is_empty()).await;
     })
     .await;
 }
@@ -134,7 +134,7 @@ async fn shutdowns_keep_their_time() {
         }
         drop(clients);
         let ended = async || distlock_support::leak::alive_tasks() <= tasks;
-        eventually("every task has ended", secs(3), ended).await;
+        eventually("every task has ended", ended).await;
         if how == "frozen" {
             server.cont();
         }

@@ -31,7 +31,7 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
             let lock = waiter.reentrant(&name);
             let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
             let asked = async || proxy.requests_seen("SUBSCRIBE") > seen;
-            eventually("the waiter subscribes", secs(2), asked).await;
+            eventually("the waiter subscribes", asked).await;
             let subscribed = Instant::now() + ms(300);
             // Whoever believes in the subscription asks once more at once, and then sleeps.
             tokio::time::sleep(ms(100)).await;
@@ -98,7 +98,7 @@ async fn trap_06_a_flood_of_messages_loses_no_waiter() {
         let busy = client.reentrant("busy");
         let bystander = tokio::spawn(async move { busy.lock().await });
         let (channel, other) = ("redisson_lock__channel:{lock}", "redisson_lock__channel:{busy}");
-        eventually("the bystander listens", secs(2), async || bed.admin.numsub(other).await == 1).await;
+        eventually("the bystander listens", async || bed.admin.numsub(other).await == 1).await;
         let mut rounds = 0;
         while floods.0.load(Ordering::Relaxed) == 0 || rounds < 5 {
             rounds += 1;
@@ -106,7 +106,7 @@ async fn trap_06_a_flood_of_messages_loses_no_waiter() {
             let held = holder.reentrant("lock").lock().await.unwrap();
             let lock = client.reentrant("lock");
             let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
-            eventually("the waiter listens", secs(2), async || bed.admin.numsub(channel).await == 1).await;
+            eventually("the waiter listens", async || bed.admin.numsub(channel).await == 1).await;
             // It has looked once more by then, and sleeps.
             tokio::time::sleep(ms(100)).await;
             // From another thread, while this one stands still: all of it is there when the client reads on.

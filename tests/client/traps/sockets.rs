@@ -43,7 +43,7 @@ async fn trap_14_15_sockets_send_at_once_and_give_up_in_time() {
                     client.reentrant(name).lock().await.unwrap().unlock().await.unwrap();
                 }
                 let back = async || bed.admin.others().await.len() == 3;
-                bed::eventually("all connections are back", secs(3), back).await;
+                bed::eventually("all connections are back", back).await;
             }
             // The admin's own connection is among them, with options of its own.
             let sockets = sockets_to(bed.server.addr());

@@ -122,11 +122,11 @@ pub async fn one_event_a_release_and_one_a_lapse(bed: &Subject<'_>) {
     let both = || (events.count(deleted, key), events.count(expired, key));
 
     lock.lock().await.unwrap().unlock().await.unwrap();
-    eventually("one deletion", secs(2), async || both() == (1, 0)).await;
+    eventually("one deletion", async || both() == (1, 0)).await;
     let guard = lock.lock_leased(ms(300)).await.unwrap();
     // What is made of several is given back when it is lost, a moment before the server would end it.
     let given_back = || bed.kind().several && both() == (2, 0);
-    eventually("one lapse", secs(3), async || both() == (1, 1) || given_back()).await;
+    eventually("one lapse", async || both() == (1, 1) || given_back()).await;
     let (deletions, lapses) = both();
     // The late release finds nothing and says nothing.
     drop(guard);
@@ -134,10 +134,10 @@ pub async fn one_event_a_release_and_one_a_lapse(bed: &Subject<'_>) {
     let guard = lock.lock().await.unwrap();
     let other = bed.rival(&theirs, "job");
     let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
-    eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
+    eventually("it waits", async || theirs.stats().waiting == 1).await;
     guard.unlock().await.unwrap();
     waiter.await.unwrap();
-    eventually("two more", secs(2), async || both() == (deletions + 2, lapses)).await;
+    eventually("two more", async || both() == (deletions + 2, lapses)).await;
     tokio::time::sleep(ms(200)).await;
     assert_eq!(both(), (deletions + 2, lapses));
 }
@@ -155,7 +155,7 @@ pub async fn a_lapsed_lease_does_not_stick_to_the_handle(bed: &Bed) {
         let ttl = lock.remaining_ttl().await.unwrap().unwrap();
         ttl <= watchdog && ttl > watchdog - secs(1)
     };
-    eventually("the lease is the watchdog's", secs(2), whole).await;
+    eventually("the lease is the watchdog's", whole).await;
     drop(lapsed);
     tokio::time::sleep(ms(100)).await;
     assert!(guard.is_held() && lock.is_locked().await.unwrap());

@@ -28,7 +28,7 @@ pub async fn a_dropped_guard_gives_back_one_of_two_holds(bed: &Bed) {
     let me = client.owner();
     let outer = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
     drop(lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap());
-    bed::eventually("one hold is left", AT_ONCE, async || lock.hold_count(&me).await.unwrap() == 1).await;
+    bed::eventually("one hold is left", async || lock.hold_count(&me).await.unwrap() == 1).await;
     assert!(outer.is_held());
     // What is dropped first is released first: the next one of this owner finds it gone.
     drop(outer);
@@ -143,7 +143,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
         let lock = bed.rival(&ours, "job");
         async move { lock.lock().await.unwrap().unlock().await.unwrap() }
     });
-    bed::eventually("it waits", secs(5), async || ours.stats().waiting == 1).await;
+    bed::eventually("it waits", async || ours.stats().waiting == 1).await;
     let start = Instant::now();
     assert_eq!(other.release(&owner).await.unwrap(), Released::Free);
     waiter.await.unwrap();

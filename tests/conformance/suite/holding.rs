@@ -146,7 +146,7 @@ pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
         let lock = bed.rival(client, "job");
         tokio::spawn(async move { lock.lock_for(secs(20)).await.unwrap().unwrap().unlock().await.unwrap() })
     });
-    eventually("both wait", secs(5), async || [&ours, &theirs].iter().all(|client| client.stats().waiting == 1)).await;
+    eventually("both wait", async || [&ours, &theirs].iter().all(|client| client.stats().waiting == 1)).await;
     let start = Instant::now();
     assert!(other.force_unlock().await.unwrap());
     for waiter in waiters {

@@ -201,7 +201,7 @@ pub async fn a_closed_client_says_so(bed: &Subject<'_>) {
         async move { waiting.lock().await.map(drop) }
     });
     let queued = tokio::spawn(async move { waiting.lock_for(secs(60)).await.map(drop) });
-    bed::eventually("both wait", secs(5), async || ours.stats().waiting == bed.kind().two_wait_as).await;
+    bed::eventually("both wait", async || ours.stats().waiting == bed.kind().two_wait_as).await;
     ours.shutdown(secs(5)).await.unwrap();
     for waiter in [waiter, queued] {
         let closed = tokio::time::timeout(secs(2), waiter).await.expect("a waiter is told").unwrap();

@@ -83,7 +83,7 @@ pub async fn waiters_on_odd_names_are_woken(bed: &Subject<'_>) {
         let other = bed.rival(&theirs, name);
         waiters.push(tokio::spawn(async move { other.lock().await.unwrap() }));
     }
-    eventually("all listen", secs(5), async || listened_to(bed).await == odd().len()).await;
+    eventually("all listen", async || listened_to(bed).await == odd().len()).await;
     for ((name, guard), waiter) in odd().into_iter().zip(guards).zip(waiters) {
         assert!(!waiter.is_finished(), "{name:?}");
         let start = Instant::now();
@@ -104,7 +104,7 @@ pub async fn odd_names_stay_in_one_slot(bed: &Subject<'_>) {
         let guard = lock.lock().await.unwrap();
         let other = bed.rival(&theirs, name);
         let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
-        eventually("it waits", secs(5), async || theirs.stats().waiting == 1).await;
+        eventually("it waits", async || theirs.stats().waiting == 1).await;
         assert_eq!(ours.renew_now().await.renewed, bed.keys_of(name).len(), "{name:?}");
         guard.unlock().await.unwrap();
         waiter.await.unwrap();
@@ -126,7 +126,7 @@ pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) 
         bed.lock(&plain, "job").try_lock().await.unwrap().expect("another lock").unlock().await.unwrap();
         let rival = bed.rival(&plain, &format!("{prefix}job"));
         let waiter = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
-        eventually("it waits", secs(5), async || plain.stats().waiting == 1).await;
+        eventually("it waits", async || plain.stats().waiting == 1).await;
         let start = Instant::now();
         guard.unlock().await.unwrap();
         waiter.await.unwrap();

@@ -22,7 +22,7 @@ async fn finding_18_a_multi_lock_of_read_halves_is_held_back_once() {
             first.push(enter(&client.rw(name).read(), &me).await);
             writers.push(waiter(other.rw(name).write()));
             let mark = format!("{{{name}}}:rwlock_waiting");
-            eventually("a writer is known to wait", secs(5), async || bed.admin.exists(&mark).await).await;
+            eventually("a writer is known to wait", async || bed.admin.exists(&mark).await).await;
         }
         let half = |name: &str| -> Arc<dyn DistLock> { Arc::new(client.rw(name).read()) };
         for how in [Acquire::new(), Acquire::new().owner(&client.owner())] {
@@ -58,7 +58,7 @@ async fn finding_18_readers_of_a_striped_lock_wait_side_by_side() {
         let striped = Striped::over(&client, Flavour::Read, "s", 1);
         let first = enter(&client.rw("s:0").read(), &me).await;
         let writer = waiter(other.rw("s:0").write());
-        eventually("a writer is known to wait", secs(5), async || bed.admin.exists("{s:0}:rwlock_waiting").await).await;
+        eventually("a writer is known to wait", async || bed.admin.exists("{s:0}:rwlock_waiting").await).await;
         let began = Instant::now();
         let readers: Vec<_> = (0..4).map(|_| waiter(striped.clone())).collect();
         for reader in readers {
@@ -85,7 +85,7 @@ async fn finding_18_a_redlock_reader_is_held_back_once() {
         for at in [0, 1, 2, 3] {
             writers.push(waiter(other.clients[at].rw("x").write()));
             let admin = five.admin(at).await;
-            eventually("a writer is known to wait", secs(5), async || admin.exists("{x}:rwlock_waiting").await).await;
+            eventually("a writer is known to wait", async || admin.exists("{x}:rwlock_waiting").await).await;
         }
         for _ in 0..3 {
             let began = Instant::now();

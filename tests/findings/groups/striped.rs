@@ -129,13 +129,13 @@ async fn finding_17_a_bad_segment_fails_nobody_whom_another_serves() {
                     Err(Error::Timeout { .. }) => false,
                     outcome => outcome.unwrap().is_none() || panic!("all of them are held"),
                 };
-                eventually("it is told as busy", secs(10), busy).await;
+                eventually("it is told as busy", busy).await;
             }
             let waiting = [Acquire::new(), Acquire::new().owner(&me), Acquire::new().wait(secs(20))].map(|how| {
                 let striped = striped.clone();
                 tokio::spawn(async move { striped.any(how).await.unwrap().unwrap().1.unlock().await.unwrap() })
             });
-            eventually("they wait", secs(5), async || client.stats().waiting >= 3).await;
+            eventually("they wait", async || client.stats().waiting >= 3).await;
             drop(guards);
             for one in waiting {
                 tokio::time::timeout(secs(5), one).await.expect("left waiting").unwrap();

@@ -75,9 +75,9 @@ async fn finding_20_who_waits_hears_of_the_holders_release() {
             let dead = dead_vote(five, 0).await;
             let mut worst = Duration::ZERO;
             for round in 0..4 {
-                eventually("four are free", secs(5), async || five.having("x").await == [0]).await;
+                eventually("four are free", async || five.having("x").await == [0]).await;
                 let held = holder.red("x").acquire(long()).await.unwrap().expect("a majority is free");
-                eventually("four have granted it", secs(5), async || held.members().len() == 4).await;
+                eventually("four have granted it", async || held.members().len() == 4).await;
                 let waiting = [user.red("x"), user.red("x")].map(|lock| {
                     tokio::spawn(async move {
                         let guard = lock.lock().await.unwrap();
@@ -179,7 +179,7 @@ async fn finding_22_no_server_counts_twice_through_nested_locks() {
         let multi: Arc<dyn DistLock> = Arc::new(user.clients[0].multi(["x", "y"]));
         let lock = RedLock::of("x", vec![multi, part("x", &[1, 2, 3]), Arc::new(user.clients[4].reentrant("x"))]);
         let guard = lock.acquire(Acquire::new().wait(secs(5))).await.unwrap().expect("free");
-        eventually("all have granted it", secs(5), async || guard.members().len() >= 6).await;
+        eventually("all have granted it", async || guard.members().len() >= 6).await;
         guard.unlock().await.unwrap();
     })
     .await;

@@ -118,7 +118,7 @@ async fn a_guard_lost_by_an_extend_in_doubt_is_not_renewed() {
         assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
         client.renew_now().await;
         // Its connection may be away for a moment.
-        eventually("given back", secs(10), async || matches!(lock.is_locked().await, Ok(false))).await;
+        eventually("given back", async || matches!(lock.is_locked().await, Ok(false))).await;
         drop(guard);
         idle(&client).await;
         client.shutdown(secs(5)).await.unwrap();

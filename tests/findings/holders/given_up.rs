@@ -39,10 +39,10 @@ async fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
         let leased = || Acquire::new().owner(&me).lease(ms(300));
         let first = lock.acquire(leased()).await.unwrap().unwrap();
         let second = lock.acquire(leased()).await.unwrap().unwrap();
-        eventually("over", secs(5), async || !lock.is_locked().await.unwrap()).await;
+        eventually("over", async || !lock.is_locked().await.unwrap()).await;
         let (released, held, ()) = tokio::join!(biased; first.unlock(), enter(&*lock, &me), async { drop(second) });
         assert!(matches!(released, Err(Error::NotHeld { .. } | Error::Lost { .. })), "{flavour}: {released:?}");
-        eventually("nothing under way", secs(5), async || client.stats().under_way == 0).await;
+        eventually("nothing under way", async || client.stats().under_way == 0).await;
         assert!(held.is_held(), "{flavour}");
         assert_eq!(client.renew_now().await.lost, 0, "{flavour}");
         assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}");
@@ -83,7 +83,7 @@ async fn a_release_by_owner_takes_one_that_is_given_up_meanwhile() {
         let (goes, stays) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
         let asks = bed.admin.calls("evalsha").await;
         let (released, _) = tokio::join!(lock.release(&me), async {
-            eventually("asked", secs(5), async || bed.admin.calls("evalsha").await > asks).await;
+            eventually("asked", async || bed.admin.calls("evalsha").await > asks).await;
             goes.into_owner()
         });
         assert_eq!(released.unwrap(), Released::StillHeld(1), "{flavour}");
@@ -112,7 +112,7 @@ async fn a_lost_guard_that_is_given_up_takes_no_other_with_it() {
         assert_eq!(client.renew_now().await.lost, 1, "{flavour}");
         assert!(!lost.is_held() && stays.is_held(), "{flavour}");
         drop(lost.into_owner());
-        eventually("nothing under way", secs(5), async || client.stats().under_way == 0).await;
+        eventually("nothing under way", async || client.stats().under_way == 0).await;
         assert!(stays.is_held(), "{flavour}");
         assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
         assert!(!other.lock(flavour, "x").is_locked().await.unwrap(), "{flavour}");

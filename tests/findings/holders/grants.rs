@@ -8,7 +8,7 @@ use bed::{Bed, eventually, ms, secs, text};
 async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
     let prefix = format!("redisson_lock__channel:{{{name}}}:");
     let mut channel = None;
-    eventually("somebody waits, and listens", secs(5), async || {
+    eventually("somebody waits, and listens", async || {
         channel = bed.admin.channels().await.into_iter().find(|channel| channel.starts_with(&prefix));
         channel.is_some()
     })
@@ -25,7 +25,7 @@ async fn f7_a_forged_message_is_no_grant() {
         let lock = client.fair("x");
         let waiting = tokio::spawn(async move { lock.lock().await });
         let channel = channel_of_the_waiter(bed, "x").await;
-        eventually("it stands", secs(5), async || holder.fair("x").queue_len().await.unwrap() == 1).await;
+        eventually("it stands", async || holder.fair("x").queue_len().await.unwrap() == 1).await;
         for message in ["4000", "2", "30000", "4000 0", "4000 18446744073709551615", "30000:1", "1", "0", "4000 "] {
             for _ in 0..3 {
                 bed.admin.publish(&channel, message.as_bytes()).await;
@@ -51,7 +51,7 @@ async fn f7_a_grant_heard_before_is_none() {
             let held = holder.fair("x").lock().await.unwrap();
             let lock = client.fair("x");
             let waiting = tokio::spawn(async move { lock.lock().await });
-            eventually("it stands", secs(5), async || holder.fair("x").queue_len().await.unwrap() == 1).await;
+            eventually("it stands", async || holder.fair("x").queue_len().await.unwrap() == 1).await;
             channel = channel_of_the_waiter(bed, "x").await;
             for message in &heard {
                 bed.admin.publish(&channel, message).await;
@@ -61,7 +61,7 @@ async fn f7_a_grant_heard_before_is_none() {
             let (messages, told) = listen(bed, &channel).await;
             held.unlock().await.unwrap();
             waiting.await.unwrap().unwrap().unlock().await.unwrap();
-            eventually("told", secs(5), async || !messages.lock().is_empty()).await;
+            eventually("told", async || !messages.lock().is_empty()).await;
             told.abort();
             heard.append(&mut messages.lock());
         }
@@ -101,7 +101,7 @@ async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str
     let holder = one.fair(held).lock().await.unwrap();
     let lock = two.fair(held);
     let waiting = tokio::spawn(async move { lock.lock().await });
-    eventually("it stands", secs(5), async || one.fair(held).queue_len().await.unwrap() == 1).await;
+    eventually("it stands", async || one.fair(held).queue_len().await.unwrap() == 1).await;
     let other = three.fair(free).lock_for(secs(2)).await.unwrap();
     tokio::time::sleep(ms(100)).await;
     assert!(!waiting.is_finished(), "{held} has two holders");
@@ -116,7 +116,7 @@ async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str
     let guard = tokio::time::timeout(secs(5), waiting).await.expect("left behind").unwrap().unwrap();
     assert_eq!(one.fair(held).state().await.unwrap().holders, [(text(guard.owner()), 1)]);
     guard.unlock().await.unwrap();
-    eventually("both free", secs(6), async || !three.fair(free).is_locked().await.unwrap()).await;
+    eventually("both free", async || !three.fair(free).is_locked().await.unwrap()).await;
 }
 
 /// Finding 7: without malice.
@@ -144,7 +144,7 @@ async fn f7_one_owner_waits_for_names_that_share_a_queue() {
             tokio::spawn(async move { lock.acquire(how).await })
         };
         let (one, two) = (wait("x"), wait("{x}"));
-        eventually("both wait", secs(5), async || client.stats().waiting == 2).await;
+        eventually("both wait", async || client.stats().waiting == 2).await;
         tokio::time::sleep(ms(100)).await;
         a.unlock().await.unwrap();
         let one = one.await.unwrap().unwrap().expect("served");

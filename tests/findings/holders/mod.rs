@@ -24,7 +24,7 @@ async fn each(body: impl AsyncFn(&Bed, Flavour)) {
 
 /// The first in the queue of the fair lock `x` hears messages.
 async fn waiter_listens(bed: &Bed) {
-    eventually("in the queue, and listening", secs(10), async || {
+    eventually("in the queue, and listening", async || {
         let head: Option<String> = bed.admin.cmd(&["LINDEX", "redisson_lock_queue:{x}", "0"]).await;
         let channels = bed.admin.channels().await;
         head.is_some_and(|head| channels.contains(&format!("redisson_lock__channel:{{x}}:{head}")))

@@ -26,10 +26,10 @@ async fn f1_an_expired_guard_frees_nobody_elses_hold() {
                 let they = elsewhere(&me);
                 let leased = Acquire::new().owner(&me).lease(ms(300));
                 let expired = mine.acquire(leased).await.unwrap().unwrap();
-                eventually("over", secs(5), async || !mine.is_locked().await.unwrap()).await;
+                eventually("over", async || !mine.is_locked().await.unwrap()).await;
                 let held = enter(&*theirs, &they).await;
                 drop(expired);
-                eventually("nothing under way", secs(5), async || first.stats().under_way == 0).await;
+                eventually("nothing under way", async || first.stats().under_way == 0).await;
                 assert!(held.is_held(), "{flavour}, same client: {same}");
                 assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{flavour}, same client: {same}");
                 assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}, same client: {same}");
@@ -92,11 +92,11 @@ async fn an_expired_first_guard_takes_no_hold_that_was_given_up() {
         let expired = first.lock(flavour, "x").lock_leased(ms(300)).await.unwrap();
         let me = elsewhere(expired.owner());
         let lock = second.lock(flavour, "x");
-        eventually("over", secs(5), async || !lock.is_locked().await.unwrap()).await;
+        eventually("over", async || !lock.is_locked().await.unwrap()).await;
         let handed = enter(&*lock, &me).await.into_owner();
-        eventually("given up", secs(5), async || second.stats().under_way == 0).await;
+        eventually("given up", async || second.stats().under_way == 0).await;
         drop(expired);
-        eventually("nothing under way", secs(5), async || first.stats().under_way == 0).await;
+        eventually("nothing under way", async || first.stats().under_way == 0).await;
         let theirs = if flavour == Flavour::Read { Flavour::Write } else { flavour };
         assert!(third.lock(theirs, "x").try_lock().await.unwrap().is_none(), "{flavour}: a third got in");
         assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
@@ -156,9 +156,9 @@ async fn f2_two_waiters_of_one_owner_are_two_holds() {
             tokio::spawn(async move { lock.acquire(Acquire::new().owner(&owner).wait(secs(10))).await })
         };
         let one = wait(&first, me.clone());
-        eventually("one waits", secs(5), async || holder.fair("x").queue_len().await.unwrap() == 1).await;
+        eventually("one waits", async || holder.fair("x").queue_len().await.unwrap() == 1).await;
         let two = wait(&second, elsewhere(&me));
-        eventually("both wait", secs(5), async || second.stats().waiting == 1).await;
+        eventually("both wait", async || second.stats().waiting == 1).await;
         // It has asked, and has its place: the same one.
         tokio::time::sleep(ms(200)).await;
         held.unlock().await.unwrap();
@@ -331,7 +331,7 @@ async fn f14_an_expired_watchdog_ends_no_longer_lease() {
         assert!(leased.is_held(), "{flavour}");
         proxy.heal();
         drop(watched);
-        eventually("one is left", secs(20), async || {
+        eventually("one is left", async || {
             let count = |value: &String| value.parse::<u32>().ok();
             bed.admin.hgetall("x").await.values().filter_map(count).max() == Some(1)
         })

@@ -43,7 +43,7 @@ impl Cluster {
         let () = here.cmd(&["CLUSTER", "SET-CONFIG-EPOCH", "1"]).await;
         let () = here.cmd(&["CLUSTER", "MEET", "127.0.0.1", &there_port.to_string()]).await;
         for admin in [&here, &there] {
-            eventually("the cluster is whole", secs(20), async || {
+            eventually("the cluster is whole", async || {
                 let info: String = admin.cmd(&["CLUSTER", "INFO"]).await;
                 info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2")
             })

@@ -31,7 +31,7 @@ impl Default for Baseline {
 impl Baseline {
     /// Nothing may be left: no key, no subscription, no connection but the admins'.
     pub fn empty() -> Self {
-        Self { keys: Vec::new(), clients: BTreeSet::new(), tasks: None, within: Duration::from_secs(3) }
+        Self { keys: Vec::new(), clients: BTreeSet::new(), tasks: None, within: Duration::from_secs(90) }
     }
 
     /// The connections and the tokio tasks of this moment may stay; a later connection may not,
@@ -53,7 +53,7 @@ impl Baseline {
         self
     }
 
-    /// How long to wait for all to go; 3 s by default.
+    /// How long to wait for all to go; 90 s by default, which a slow machine keeps.
     pub fn within(mut self, bound: Duration) -> Self {
         self.within = bound;
         self

@@ -1,0 +1,10 @@
+//! Rules about time, under the simulator's clock: how long a wait lasts, how soon a waiter is woken, when a lost lock is signalled.
+//! Tests on real servers assert no time; their timing rules are here, a file for each feature.
+
+mod client;
+mod cluster;
+mod fair;
+mod faults;
+mod groups;
+mod rwlock;
+mod waiting;
