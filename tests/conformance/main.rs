@@ -1,7 +1,8 @@
-//! The conformance suite: what every flavour of lock must do, over the one trait. A line a flavour.
+//! The conformance suite: what every flavour of lock must do, over the trait `DistLock`. One line per flavour.
 //!
-//! Bodies are in `suite/`, in lists by what they ask of a flavour; each gets a server of its own and ends with the check
-//! that nothing is left. Rows of Redisson's own tests are cited by their names.
+//! Test bodies are in `suite/`, in lists by what they require of a flavour. Each runs on a server of its own and ends with the
+//! check that nothing is left. Comments cite the Redisson test that a body is modelled on. No body asserts time: clients never
+//! look by themselves (`Bed::still_client`), so that a waiter can only be woken by what is tested; `tests/sim/timing` asserts how soon.
 
 mod subject;
 mod suite;
@@ -65,45 +66,42 @@ mod conformance {
     const WRITE: Kind = Kind::mutex(|client, name| client.lock(Flavour::Write, name)).held_by_a_writer();
     const READ: Kind = Kind::mutex(|client, name| client.lock(Flavour::Read, name));
 
-    conformance!(reentrant: alone again patient again_patient beside again_beside told dying queued crowded swarming endless, REENTRANT);
-    conformance!(fair: alone again patient again_patient beside again_beside told dying queued crowded swarming endless, FAIR);
-    conformance!(write: alone again patient again_patient beside again_beside told dying queued crowded swarming endless, WRITE);
-    // A reader, whom a writer waits for. Not `queued` to `swarming`, whose holders must all keep each other out
-    // (`rwlock::upstream` has crowds of both halves); not `endless`, since a reader without a lease of its own is dead, and keeps
-    // nobody out (`rwlock::dead`).
-    conformance!(read: alone again patient again_patient beside again_beside told dying, READ.against(WRITE.lock));
-    // A writer, whom readers wait for. What is `alone` is `write`'s; a crowd of readers comes in all at once.
-    conformance!(reader_waits: beside again_beside told dying endless, WRITE.against(READ.lock));
+    conformance!(reentrant: alone again renewed again_renewed beside again_beside queued crowded swarming endless, REENTRANT);
+    conformance!(fair: alone again renewed again_renewed beside again_beside queued crowded swarming endless, FAIR);
+    conformance!(write: alone again renewed again_renewed beside again_beside queued crowded swarming endless, WRITE);
+    // Readers, for whom a writer waits. Not `queued`, `crowded` or `swarming`: readers do not exclude each other
+    // (`rwlock::upstream` has crowds of both halves). Not `endless`: a reader without a lease is dead (`rwlock::dead`).
+    conformance!(read: alone again renewed again_renewed beside again_beside, READ.against(WRITE.lock));
+    // A writer, for whom readers wait. `write` has what concerns the writer alone.
+    conformance!(reader_waits: beside again_beside endless, WRITE.against(READ.lock));
 
-    // Not `patient` or `dying`: leases and renewals are the reentrant lock's, by the same code. Crowds of many clients are in
-    // `tests/fenced`, with what their numbers must be.
-    conformance!(fenced: alone again beside again_beside told queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
+    // Not `renewed`: renewals are the reentrant lock's, by the same code. `tests/fenced` has crowds, with their tokens.
+    conformance!(fenced: alone again beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
-    // The holder is the reentrant lock's, script for script. Nobody is `told`: `tests/spin` looks that nobody listens.
-    conformance!(spin: beside again_beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)).untold());
+    // Holders are the reentrant lock's, by the same scripts.
+    conformance!(spin: beside again_beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
 
     const PLAIN: Kind = Kind::mutex(|client, name| client.lock(Flavour::Plain, name)).as_text();
 
-    // Not what comes in again.
-    conformance!(plain: alone patient beside told dying queued crowded swarming endless, PLAIN);
+    // Not `again`: a plain lock is not reentrant.
+    conformance!(plain: alone renewed beside queued crowded swarming endless, PLAIN);
 
     const BOTH: Kind = Kind::mutex(|client, name| {
         let lock = |name: &str| client.lock(Flavour::Reentrant, name);
         Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
     });
 
-    // Not `queued` or crowds: what keeps them apart are the members; `tests/multi` has them with lists in all orders.
-    conformance!(multi: alone again patient again_patient beside again_beside told dying endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
+    // Not `queued` or crowds: their members exclude; `tests/multi` has crowds with lists in all orders.
+    conformance!(multi: alone again renewed again_renewed beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
-    // Over one server, 1 of 1: what a bed knows about is one server, its keys and its clients. `tests/redlock` has five. A guard
-    // of several holds, for longer than leases last, is `multi`'s.
+    // Over one server, 1 of 1: a bed knows one server. `tests/redlock` has five. Renewals of several holds are tested by `multi`.
     const MAJORITY: Kind = Kind::mutex(|client, name| {
-        // As patient with its server as other locks are: a busy machine is no server that is away.
-        Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::secs(3)))
+        // As patient with its server as the other locks: a busy machine is not a server that is away.
+        Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::PATIENCE))
     });
 
-    conformance!(redlock: alone again beside again_beside told endless, MAJORITY.of_several());
+    conformance!(redlock: alone again beside again_beside endless, MAJORITY.of_several());
 
-    // One segment, for more of them are no mutex. Its guards are those of the segment.
-    conformance!(striped: beside again_beside told, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
+    // One segment: with more it would be no mutex. Its guards are the segment's.
+    conformance!(striped: beside again_beside, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
 }

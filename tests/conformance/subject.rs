@@ -3,9 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use distlock::{Client, DistLock, Error};
+use distlock::{Client, DistLock, Error, Guard, Released};
+use tokio::task::JoinHandle;
 
-use bed::{Bed, Make};
+use bed::{Bed, Make, becomes};
 
 /// A flavour, as far as the suite has to know.
 #[derive(Clone, Copy)]
@@ -32,8 +33,6 @@ pub struct Kind {
     pub two_wait_as: usize,
     /// The queue in Redis in which those stand who wait for the lock of this name, if there is one.
     pub queue: Option<fn(&str) -> String>,
-    /// How often one who waits for half a second looks, when a tenth of it is the longest pause.
-    pub looks: (u64, u64),
 }
 
 impl Kind {
@@ -51,8 +50,6 @@ impl Kind {
             several: false,
             two_wait_as: 2,
             queue: None,
-            // Two at the start, then one a poll cap.
-            looks: (3, 10),
         }
     }
 
@@ -71,12 +68,10 @@ impl Kind {
         self
     }
 
-    /// With its one holder, who may not come in again, as a text under its name. Others than our own tell nobody: one who
-    /// waits behind them looks after pauses that grow from 5 ms, each up to a half shorter.
+    /// With a text under its name, and one holder that cannot come in again.
     pub const fn as_text(mut self) -> Self {
         self.comes_in_again = false;
         self.is_text = true;
-        self.looks = (6, 16);
         self
     }
 
@@ -88,12 +83,6 @@ impl Kind {
     /// With others waiting for it than its own kind.
     pub const fn against(mut self, rival: Make) -> Self {
         self.rival = rival;
-        self
-    }
-
-    /// With waiters that are told nothing, and look after pauses that grow from 1 ms, each up to a half shorter.
-    pub const fn untold(mut self) -> Self {
-        self.looks = (8, 20);
         self
     }
 
@@ -162,6 +151,14 @@ impl<'a> Subject<'a> {
         (self.kind.rival)(client, name)
     }
 
+    /// Deletes what readers that were forced out leave until it expires: the keys that cover their holds.
+    pub async fn sweep_covers(&self) {
+        for key in self.bed.keys().await.iter().filter(|key| key.contains(":rwlock_timeout:")) {
+            assert!(self.bed.admin.pttl(key).await > 0, "{key} never expires");
+            self.bed.admin.cmd::<()>(&["DEL", key]).await;
+        }
+    }
+
     /// Has a stranger hold a lock, without end.
     pub async fn give_to(&self, holder: &str, name: &str) {
         for key in self.keys_of(name) {
@@ -174,6 +171,29 @@ impl<'a> Subject<'a> {
             }
         }
     }
+}
+
+/// Waits until so many acquires of a client wait.
+pub async fn waiting(client: &Client, acquires: usize) {
+    becomes("acquires that wait", acquires, async || client.stats().waiting).await;
+}
+
+/// Waits for a lock.
+pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
+    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
+}
+
+/// Waits for a lock, and releases it at once.
+pub fn passer(lock: Arc<dyn DistLock>) -> JoinHandle<Released> {
+    let waiter = waiter(lock);
+    tokio::spawn(
+        async move { waiter.await.unwrap().unlock().await.expect("the release of a lock that a waiter was given") },
+    )
+}
+
+/// Waits until a client has no command or clean-up in flight.
+pub async fn quiet(client: &Client) {
+    becomes("commands and clean-ups in flight", 0, async || client.stats().under_way).await;
 }
 
 /// What is behind an error: a RedLock has no majority, and says why one of its servers is not in it.

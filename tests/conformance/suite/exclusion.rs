@@ -8,7 +8,7 @@ use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
 use crate::subject::Subject;
-use bed::{Bed, Counter, eventually, idle, in_vain, ms, secs};
+use bed::{Bed, Counter, PATIENCE, becomes, ends, idle, in_vain, ms, secs};
 
 /// Has `tasks` tasks on every client go through the lock `loops` times.
 async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause: Duration) -> u64 {
@@ -34,18 +34,18 @@ async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause:
 
 // testConcurrency_SingleInstance
 pub async fn one_client_fifteen_tasks(bed: &Bed) {
-    let clients = [bed.client().await];
+    let clients = [bed.still_client().await];
     assert_eq!(crowd(bed, &clients, 15, 1, ms(5)).await, 15);
-    assert_eq!(crowd(bed, &clients, 15, 100, ms(0)).await, 1_500);
+    assert_eq!(crowd(bed, &clients, 15, 40, ms(0)).await, 600);
 }
 
 // testConcurrencyLoop_MultiInstance
-pub async fn sixteen_clients_a_hundred_loops_each(bed: &Bed) {
+pub async fn sixteen_clients_many_times_each(bed: &Bed) {
     let mut clients = Vec::new();
     for _ in 0..16 {
-        clients.push(bed.client().await);
+        clients.push(bed.still_client().await);
     }
-    assert_eq!(crowd(bed, &clients, 1, 100, ms(1)).await, 1_600);
+    assert_eq!(crowd(bed, &clients, 1, 40, ms(1)).await, 640);
 }
 
 // testConcurrency_MultiInstance
@@ -60,19 +60,20 @@ pub async fn a_hundred_clients_once_each(bed: &Bed) {
     }
     assert_eq!(crowd(bed, &clients, 1, 1, ms(1)).await, 100);
     for client in clients {
-        client.shutdown(secs(10)).await.unwrap();
+        idle(&client).await;
+        client.shutdown(PATIENCE).await.expect("shutdown of an idle client");
     }
 }
 
 // testConcurrencyTryLockUnLock
 pub async fn held_means_registered(bed: &Bed) {
-    let client = bed.client().await;
+    let client = bed.still_client().await;
     let mut tasks = JoinSet::new();
     for _ in 0..16 {
         let (client, lock) = (client.clone(), bed.lock(&client, "job"));
         tasks.spawn(async move {
             let mut held = 0;
-            for _ in 0..500 {
+            for _ in 0..100 {
                 let Some(guard) = lock.try_lock().await.unwrap() else { continue };
                 assert!(client.stats().holds > 0, "held, but nothing would renew it");
                 guard.unlock().await.unwrap();
@@ -85,18 +86,17 @@ pub async fn held_means_registered(bed: &Bed) {
     while let Some(task) = tasks.join_next().await {
         held += task.unwrap();
     }
-    // More on a quiet machine, and of locks that one command releases.
-    assert!(held >= 200, "{held} of 8000");
+    assert!(held > 0, "nobody had the lock in 1600 attempts");
     idle(&client).await;
     assert_eq!(client.stats().names, 0);
 }
 
 // testSubscriptionsPerConnection: there is one connection for all subscriptions here in any case
-pub async fn five_thousand_jobs_leave_no_subscription(bed: &Bed) {
+pub async fn many_jobs_leave_no_subscription(bed: &Bed) {
     let linger = ms(200);
     let mut clients = Vec::new();
     for _ in 0..2 {
-        clients.push(bed.connect(bed.builder().subscription_linger(linger)).await);
+        clients.push(bed.connect(bed.still_builder().subscription_linger(linger)).await);
     }
     let counters: Arc<[Counter; 5]> = Arc::default();
     let mut workers = JoinSet::new();
@@ -106,7 +106,7 @@ pub async fn five_thousand_jobs_leave_no_subscription(bed: &Bed) {
         let counters = Arc::clone(&counters);
         let mut numbers = Numbers::new(worker as u64);
         workers.spawn(async move {
-            for job in (worker..5_000).step_by(32) {
+            for job in (worker..1_500).step_by(32) {
                 let guard = locks[job % 5].lock().await.unwrap();
                 counters[job % 5].bump(ms(numbers.below(6))).await;
                 guard.unlock().await.unwrap();
@@ -116,26 +116,24 @@ pub async fn five_thousand_jobs_leave_no_subscription(bed: &Bed) {
     while let Some(done) = workers.join_next().await {
         done.unwrap();
     }
-    assert_eq!(counters.iter().map(Counter::get).sum::<u64>(), 5_000);
-    eventually("no channel has a subscriber", async || bed.admin.channels().await.is_empty()).await;
+    assert_eq!(counters.iter().map(Counter::get).sum::<u64>(), 1_500);
+    becomes("channels", Vec::<String>::new(), async || bed.admin.channels().await).await;
     for client in &clients {
-        eventually("no name leaves a trace", async || client.stats().names == 0).await;
+        becomes("names that leave a trace", 0, async || client.stats().names).await;
     }
 }
 
-// testSinglePubSub
+// testSinglePubSub: only messages wake the waiters
 pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
-    // On its own a waiter would not look again in time: only messages get it in.
-    let builder = || bed.builder().poll_cap(secs(60)).subscription_linger(ms(1));
+    let builder = || bed.still_builder().subscription_linger(ms(1));
     let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
     let mut pairs = JoinSet::new();
     for name in ["one", "two"] {
         for lock in [bed.lock(&clients[0], name), bed.rival(&clients[1], name)] {
             pairs.spawn(async move {
                 let mut numbers = Numbers::new(7);
-                for round in 0..150 {
-                    let guard = lock.lock_for(secs(3)).await.unwrap();
-                    let guard = guard.unwrap_or_else(|| panic!("round {round} on {name}: not within 3 s"));
+                for round in 0..80 {
+                    let guard = ends(&format!("round {round} on {name}"), lock.lock()).await.unwrap();
                     tokio::time::sleep(ms(1)).await;
                     guard.unlock().await.unwrap();
                     // Long enough to lose the subscription, now and then.
@@ -150,24 +148,25 @@ pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
 }
 
 pub async fn all_kinds_of_acquire_exclude_each_other(bed: &Subject<'_>) {
-    let (ours, theirs) = (bed.client().await, bed.client().await);
+    let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let lock = bed.lock(&ours, "job");
     let rivals = [bed.rival(&ours, "job"), bed.rival(&theirs, "job")];
     let me = ours.owner();
     let ways: [Acquire; 5] = [
         Acquire::new(),
         Acquire::new().wait(ms(0)),
-        Acquire::new().wait(secs(5)),
-        Acquire::new().lease(secs(30)),
-        Acquire::new().owner(&me).wait(secs(5)).lease(secs(30)),
+        Acquire::new().wait(PATIENCE),
+        Acquire::new().lease(secs(60)),
+        Acquire::new().owner(&me).wait(PATIENCE).lease(secs(60)),
     ];
     for how in &ways {
         let guard = lock.acquire(how.clone()).await.unwrap().expect("it is free");
         for handle in &rivals {
             assert!(handle.try_lock().await.unwrap().is_none(), "{how:?}");
-            assert!(in_vain(&handle.lock_for(ms(20)).await), "{how:?}");
-            let leased = Acquire::new().wait(ms(20)).lease(secs(1));
-            assert!(in_vain(&handle.acquire(leased).await), "{how:?}");
+            for waits in [Acquire::new().wait(ms(20)), Acquire::new().wait(ms(20)).lease(secs(60))] {
+                let outcome = handle.acquire(waits).await;
+                assert!(in_vain(&outcome), "beside {how:?}: {outcome:?}");
+            }
         }
         guard.unlock().await.unwrap();
     }
