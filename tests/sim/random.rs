@@ -1,6 +1,7 @@
 //! Random runs: several clients and tasks in every weather. `SEED=n` replays one, `SIM_SEEDS=n` tries so many,
 //! `TRACE=1` prints what happens.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -113,23 +114,24 @@ async fn finish(stage: &Stage) {
     }
 }
 
-/// The seeds to try: `SEED`, or `FROM`, `FROM + 1` and so on, `SIM_SEEDS` of them; so many where that is not said.
-pub fn list_of(usual: u64) -> std::ops::Range<u64> {
+/// The seeds to try: `SEED`, or `FROM`, `FROM + 1` and so on, `SIM_SEEDS` of them.
+fn list() -> Range<u64> {
     let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
     if let Some(seed) = number("SEED") {
         return seed..seed + 1;
     }
     let from = number("FROM").unwrap_or(0);
-    from..from + number("SIM_SEEDS").unwrap_or(usual)
-}
-
-fn list() -> std::ops::Range<u64> {
-    list_of(12)
+    from..from + number("SIM_SEEDS").unwrap_or(6)
 }
 
 fn runs(flavour: Flavour, kind: Kind) {
+    run_all(flavour, kind, list());
+}
+
+/// Runs these seeds.
+pub fn run_all(flavour: Flavour, kind: Kind, seeds: Range<u64>) {
     let (mut holds, mut time, mut n) = (0, Duration::ZERO, 0);
-    for seed in list() {
+    for seed in seeds {
         let run = virtually(async move || run(seed, flavour, kind).await);
         let first: Vec<_> = run.wrong.iter().take(8).cloned().collect();
         assert!(
@@ -144,49 +146,28 @@ fn runs(flavour: Flavour, kind: Kind) {
 }
 
 macro_rules! weathers {
-    ($($test:ident: $kind:ident;)*) => {
-        $(#[test] fn $test() { runs(Flavour::Reentrant, Kind::$kind); })*
-
-        mod fair {
+    ($($module:ident: $flavour:ident;)*) => {
+        $(mod $module {
             use super::{Flavour, Kind, runs};
 
-            $(#[test] fn $test() { runs(Flavour::Fair, Kind::$kind); })*
-        }
-
-        mod fenced {
-            use super::{Flavour, Kind, runs};
-
-            $(#[test] fn $test() { runs(Flavour::Fenced, Kind::$kind); })*
-        }
-
-        mod spin {
-            use super::{Flavour, Kind, runs};
-
-            $(#[test] fn $test() { runs(Flavour::Spin, Kind::$kind); })*
-        }
-
-        mod plain {
-            use super::{Flavour, Kind, runs};
-
-            $(#[test] fn $test() { runs(Flavour::Plain, Kind::$kind); })*
-        }
-
-        /// Both halves.
-        mod rw {
-            use super::{Flavour, Kind, runs};
-
-            $(#[test] fn $test() { runs(Flavour::Write, Kind::$kind); })*
-        }
+            #[test] fn m1_to_k2_in_calm_weather() { runs(Flavour::$flavour, Kind::Calm); }
+            #[test] fn m1_to_k2_with_bad_messages() { runs(Flavour::$flavour, Kind::Messages); }
+            #[test] fn m1_to_k2_with_bad_commands() { runs(Flavour::$flavour, Kind::Commands); }
+            #[test] fn m1_to_k2_with_breaks() { runs(Flavour::$flavour, Kind::Breaks); }
+            #[test] fn m1_to_k2_with_jumps_of_the_clock() { runs(Flavour::$flavour, Kind::Jumps); }
+            #[test] fn m1_to_k2_in_a_storm() { runs(Flavour::$flavour, Kind::Storm); }
+        })*
     };
 }
 
 weathers! {
-    m1_to_k2_in_calm_weather: Calm;
-    m1_to_k2_with_bad_messages: Messages;
-    m1_to_k2_with_bad_commands: Commands;
-    m1_to_k2_with_breaks: Breaks;
-    m1_to_k2_with_jumps_of_the_clock: Jumps;
-    m1_to_k2_in_a_storm: Storm;
+    reentrant: Reentrant;
+    fair: Fair;
+    fenced: Fenced;
+    spin: Spin;
+    plain: Plain;
+    // Both halves.
+    rw: Write;
 }
 
 /// The negative control: the checker sees two holders where the server lost its data, and nothing else breaks.

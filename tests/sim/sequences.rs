@@ -19,11 +19,11 @@ mod late;
 mod look;
 mod nemesis;
 mod owners;
-mod plan;
+pub mod plan;
 mod play;
 mod scene;
 mod state;
-mod trial;
+pub mod trial;
 
 use plan::{Kind, Theme};
 use trial::run;
@@ -61,14 +61,14 @@ macro_rules! flavours {
 }
 
 flavours! {
-    reentrant: Reentrant, 125;
-    fair: Fair, 125;
-    fair_pair: Pair, 85;
-    rw: Rw, 125;
-    fenced: Fenced, 50;
-    spin: Spin, 50;
-    plain: Plain, 85;
-    multi: Multi, 85;
-    red: Red, 35;
+    reentrant: Reentrant, 60;
+    fair: Fair, 70;
+    fair_pair: Pair, 40;
+    rw: Rw, 60;
+    fenced: Fenced, 30;
+    spin: Spin, 20;
+    plain: Plain, 40;
+    multi: Multi, 50;
+    red: Red, 30;
     red_plain: RedPlain, 20;
 }

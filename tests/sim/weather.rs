@@ -122,11 +122,6 @@ impl Weather {
         self.kind == Kind::Calm
     }
 
-    /// True when clocks jump over the ends of waits.
-    pub fn leaps(&self) -> bool {
-        matches!(self.kind, Kind::Jumps | Kind::Storm)
-    }
-
     pub fn is_rw(&self) -> bool {
         self.flavour == Flavour::Write
     }

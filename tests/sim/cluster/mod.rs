@@ -2,5 +2,5 @@
 
 mod actor;
 mod cases;
-mod random;
+pub mod random;
 mod scene;

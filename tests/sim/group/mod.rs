@@ -1,11 +1,6 @@
-//! Locks that are made of others, over several simulated servers: RedLock (M1-R, X2) and multi locks (X1).
+//! Locks that are made of others, over several simulated servers: RedLock (X2) and multi locks (X1). `sequences` has random runs.
 
-mod actor;
-mod alike;
 mod enumeration;
 pub mod fleet;
-mod nemesis;
-mod play;
-mod random;
 mod special;
 mod trial;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{DistLock, Error, Flavour, Prefer};
+use distlock::{Acquire, DistLock, Error, Flavour, Prefer};
 use distlock_support::Numbers;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -283,6 +283,56 @@ fn a_multi_lock_of_red_locks_is_all_or_nothing() {
             assert!(client.await.unwrap() >= 66);
         }
         fleet.settled(ms(500)).await.unwrap();
+        fleet.shutdown().await.unwrap();
+    });
+}
+
+/// Multi: a lock that was taken before the wait for another one has its whole lease in the end.
+#[test]
+fn leases_of_a_multi_lock_that_waited_are_whole() {
+    for servers in [1, 2] {
+        virtually(async move || {
+            let fleet = fleet(1, servers, 2);
+            let one =
+                |client: usize, at: usize| fleet.clients[client][at % servers].client.reentrant(&format!("part:{at}"));
+            let held = one(1, 1).lock().await.unwrap();
+            let all = [0, 1, 2].map(|at| -> Arc<dyn DistLock> { Arc::new(one(0, at)) });
+            let lock = distlock::MultiLock::of(all.into());
+            let (guard, ()) = tokio::join!(lock.lock_leased(ms(1_000)), async {
+                sleep(ms(400)).await;
+                held.unlock().await.unwrap();
+            });
+            let guard = guard.unwrap();
+            for at in 0..3 {
+                let left = fleet.servers[at % servers].pttl(format!("part:{at}").as_bytes());
+                assert!(left >= 960, "{servers} servers: {left} ms left of part {at}");
+            }
+            assert!(guard.remaining() >= ms(930), "{servers} servers: {:?}", guard.remaining());
+            guard.unlock().await.unwrap();
+            fleet.settled(ms(500)).await.unwrap();
+            fleet.shutdown().await.unwrap();
+        });
+    }
+}
+
+/// X2: votes whose lease is over when the majority is there count for nothing.
+#[test]
+fn a_majority_that_comes_after_the_lease_is_none() {
+    virtually(async || {
+        let fleet = fleet(1, 3, 1);
+        let thaws: Vec<_> = [1, 2].map(|n| fleet.servers[n].clone()).into();
+        thaws.iter().for_each(|server| server.freeze(true));
+        let lock = fleet.red(0, Flavour::Reentrant, NAME, ms(150));
+        let (outcome, ()) = tokio::join!(lock.acquire(Acquire::new().wait(ms(3_000)).lease(ms(100))), async {
+            sleep(ms(130)).await;
+            thaws.iter().for_each(|server| server.freeze(false));
+        });
+        let guard = outcome.unwrap().expect("most servers are there");
+        assert!(guard.is_held(), "{guard:?}");
+        let has = fleet.spans(Flavour::Reentrant, NAME, &crate::stage::text(guard.owner()));
+        assert!(Duration::from_millis(has[1].max(0).unsigned_abs() + 1) >= guard.remaining(), "{has:?}: {guard:?}");
+        drop(guard);
+        fleet.settled(WATCHDOG + 4 * TIMEOUT).await.unwrap();
         fleet.shutdown().await.unwrap();
     });
 }

@@ -25,6 +25,19 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 10] = [
+        Self::Reentrant,
+        Self::Fair,
+        Self::Pair,
+        Self::Rw,
+        Self::Fenced,
+        Self::Spin,
+        Self::Plain,
+        Self::Multi,
+        Self::Red,
+        Self::RedPlain,
+    ];
+
     /// A RedLock.
     pub fn is_red(self) -> bool {
         matches!(self, Self::Red | Self::RedPlain)

@@ -1,6 +1,7 @@
 //! One sequence from its seed to its end, and many of them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -151,13 +152,19 @@ fn number(name: &str) -> Option<u64> {
 pub fn run(kind: Kind, theme: Theme, usual: u64) {
     let from = number("SEED").or_else(|| number("FROM")).unwrap_or(0);
     let n = if number("SEED").is_some() { 1 } else { number("SEQUENCES").unwrap_or(usual) };
+    run_seeds(kind, theme, from..from + n);
+}
+
+/// Tries these seeds.
+pub fn run_seeds(kind: Kind, theme: Theme, seeds: Range<u64>) {
+    let (from, n) = (seeds.start, seeds.end - seeds.start);
     let at = Arc::new(AtomicU64::new(from));
     let (done, ended) = mpsc::channel();
     let progress = Arc::clone(&at);
     let thread = std::thread::spawn(move || {
         let (mut found, began) = (BTreeMap::<String, (u64, u64)>::new(), Clock::now());
         let (mut holds, mut looks, name) = (0, Looks::default(), theme.name);
-        for seed in from..from + n {
+        for seed in seeds {
             progress.store(seed, Ordering::Relaxed);
             let end = run_steps(kind, theme, seed, &steps(seed, kind, &theme), false);
             holds += end.holds;
@@ -187,7 +194,7 @@ pub fn run(kind: Kind, theme: Theme, usual: u64) {
         let now = at.load(Ordering::Relaxed);
         minutes = if now == last { minutes + 1 } else { 0 };
         // One that is replayed may be traced and shrunk meanwhile.
-        let most = if now == from { 10 } else { 1 };
+        let most = if now == from { 20 } else { 5 };
         assert!(minutes < most, "SEED={now} of {kind}, {}: virtual time stands still", theme.name);
         last = now;
     }

@@ -6,5 +6,6 @@ mod cluster;
 mod fair;
 mod faults;
 mod groups;
+mod leases;
 mod rwlock;
 mod waiting;

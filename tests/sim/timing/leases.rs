@@ -1,0 +1,119 @@
+//! When a guard signals that its lease ends or is lost, and when renewals go out, for every flavour.
+
+use std::time::Duration;
+
+use distlock::Error;
+use futures::FutureExt as _;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::waiting::{ROUND_TRIP, for_each};
+use crate::rig::{lock, ms};
+
+const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// A client that cannot reach the server any more stands for one that crashed.
+#[test]
+fn the_lock_of_a_client_that_is_cut_off_is_lost_in_time_and_free_within_the_watchdog() {
+    for_each(async |two| {
+        let guard = two.mine().lock().await.unwrap();
+        let waiter = two.waiter().await;
+        sleep(WATCHDOG).await;
+        assert!(guard.is_held());
+        two.ours.link.partition(true);
+        let cut = Instant::now();
+        timeout(WATCHDOG, guard.expiring()).await.expect("the end is announced");
+        assert!(guard.is_held(), "{}: announced when it was over", two.holder);
+        timeout(WATCHDOG, guard.lost()).await.expect("the loss is signalled");
+        assert!(two.server.pttl(b"job") > 0, "{}: lost() is signalled after the lease has ended", two.holder);
+        assert!(!waiter.is_finished(), "{}: two holders", two.rival);
+        let had = waiter.await.unwrap() - cut;
+        assert!(had > WATCHDOG / 2 && had <= WATCHDOG + ms(1_200), "{}: had after {had:?}", two.rival);
+        two.ours.link.partition(false);
+        assert!(guard.unlock().await.is_err());
+    });
+}
+
+#[test]
+fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
+    for_each(async |two| {
+        let lock = two.mine();
+        let began = Instant::now();
+        let guard = lock.lock_leased(ms(1_200)).await.unwrap();
+        // A hundredth and 2 ms before the server ends it.
+        assert_eq!(guard.remaining() + began.elapsed(), ms(1_200 - 12 - 2), "{}", two.holder);
+        guard.expiring().await;
+        assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{}: {:?}", two.holder, began.elapsed());
+        // An announced end is not a loss, and an extension takes it back.
+        assert!(guard.is_held());
+        guard.extend(ms(1_200)).await.unwrap();
+        let extended = Instant::now();
+        assert!(guard.expiring().now_or_never().is_none());
+        assert!(guard.lost().now_or_never().is_none());
+        let lost = guard.lost().await;
+        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+        let after = extended.elapsed();
+        assert!((ms(1_170)..=ms(1_188)).contains(&after), "{}: lost after {after:?}", two.holder);
+        assert!(!guard.is_held() && two.server.pttl(b"job") > 0, "{}: lost when the lease is over", two.holder);
+        assert!(guard.expiring().now_or_never().is_some());
+    });
+}
+
+#[test]
+fn a_release_is_no_loss_even_when_its_lease_would_be_over() {
+    for_each(async |two| {
+        let guard = two.mine().lock_leased(ms(300)).await.unwrap();
+        let (lost, expiring) = (guard.lost(), guard.expiring());
+        guard.unlock().await.unwrap();
+        let guard = two.mine().lock().await.unwrap();
+        let (dropped, announced) = (guard.lost(), guard.expiring());
+        drop(guard);
+        sleep(2 * WATCHDOG).await;
+        let signals = (lost.now_or_never(), expiring.now_or_never(), dropped.now_or_never(), announced.now_or_never());
+        assert!(matches!(signals, (None, None, None, None)), "{}: {signals:?}", two.holder);
+    });
+}
+
+#[test]
+fn the_watchdog_renews_each_third_and_announces_nothing() {
+    for_each(async |two| {
+        let guard = two.mine().lock().await.unwrap();
+        let expiring = guard.expiring();
+        let sent = two.ours.link.sent();
+        for _ in 0..300 {
+            sleep(WATCHDOG / 30).await;
+            let left = two.server.pttl(b"job");
+            // A third is over, and the renewal is on its way.
+            assert!(left >= 20_000 - 10, "{}: {left} ms left of 30 s", two.holder);
+        }
+        // Ten watchdogs.
+        let commands = two.ours.link.sent() - sent;
+        assert!((29..=33).contains(&commands), "{}: {commands} renewals", two.holder);
+        assert!(guard.is_held() && expiring.now_or_never().is_none(), "{}", two.holder);
+        guard.unlock().await.unwrap();
+    });
+}
+
+#[test]
+fn a_forced_release_is_noticed_by_the_next_renewal() {
+    for_each(async |two| {
+        let guard = two.mine().lock().await.unwrap();
+        sleep(ms(7_000)).await;
+        assert!(lock(&two.theirs.client, two.holder, "job").force_unlock().await.unwrap());
+        let forced = Instant::now();
+        assert!(guard.is_held());
+        let stopped = guard.run(std::future::pending::<()>()).await;
+        assert!(matches!(stopped, Err(Error::Lost { .. })), "{}: {stopped:?}", two.holder);
+        assert!(forced.elapsed() <= WATCHDOG / 3 + ROUND_TRIP, "{}: {:?}", two.holder, forced.elapsed());
+    });
+}
+
+/// What the server counts is a whole number of milliseconds, rounded up.
+#[test]
+fn a_lease_is_rounded_up_to_a_millisecond() {
+    for_each(async |two| {
+        let guard = two.mine().lock_leased(Duration::from_micros(40_000_100)).await.unwrap();
+        // Half a round trip ago.
+        assert_eq!(two.server.pttl(b"job"), 40_001 - 1, "{}", two.holder);
+        guard.unlock().await.unwrap();
+    });
+}
