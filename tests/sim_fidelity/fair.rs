@@ -2,28 +2,12 @@
 
 use crate::{Agree, Dice, LEASES, script, told};
 
-/// A script of the fair lock with what all of them share in front, as it is put together at build time.
-macro_rules! fair {
-    ($file:literal) => {
-        concat!(
-            include_str!("../../lua/common/holds.lua"),
-            include_str!("../../lua/fair/queue.lua"),
-            include_str!(concat!("../../lua/fair/", $file, ".lua"))
-        )
-    };
-}
-
-const FAIR_ACQUIRE: &str = fair!("acquire");
-const FAIR_RELEASE: &str = fair!("release");
-const FAIR_LEAVE: &str = fair!("leave");
-const FAIR_FORCE: &str = fair!("force");
-const FAIR_REFRESH: &str = concat!(
-    include_str!("../../lua/common/holds.lua"),
-    include_str!("../../lua/fair/queue.lua"),
-    include_str!("../../lua/fair/mend.lua"),
-    include_str!("../../lua/fair/refresh.lua")
-);
-const FAIR_WAITERS: &str = fair!("waiters");
+const FAIR_ACQUIRE: &str = holds!("fair/queue", "fair/acquire");
+const FAIR_RELEASE: &str = holds!("fair/queue", "fair/release");
+const FAIR_LEAVE: &str = holds!("fair/queue", "fair/leave");
+const FAIR_FORCE: &str = holds!("fair/queue", "fair/force");
+const FAIR_REFRESH: &str = holds!("fair/queue", "fair/mend", "fair/refresh");
+const FAIR_WAITERS: &str = holds!("fair/queue", "fair/waiters");
 
 /// Two clients of ours (version 8), one of Java's (version 4), and what nobody should be called.
 const QUEUERS: [&str; 8] = [

@@ -2,13 +2,6 @@
 
 use crate::{Agree, Dice, LEASES, NOW, script, told};
 
-/// A script with what those that take and give back holds share in front, as it is put together at build time.
-macro_rules! holds {
-    ($($file:literal),+) => {
-        concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
-    };
-}
-
 const ACQUIRE: &str = holds!("reentrant/acquire");
 const RELEASE: &str = holds!("reentrant/release");
 const FORCE: &str = holds!("reentrant/force");

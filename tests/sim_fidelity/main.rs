@@ -1,6 +1,13 @@
 //! The simulator against a real `redis-server`: the same random commands and scripts, the same answers and the same
 //! state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a run.
 
+/// Scripts one behind the other, as they are put together at build time: what all that take and give back holds share comes first.
+macro_rules! holds {
+    ($($file:literal),+) => {
+        concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
+    };
+}
+
 mod cluster;
 mod fair;
 mod group;

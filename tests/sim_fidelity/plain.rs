@@ -2,24 +2,14 @@
 
 use crate::{Agree, Dice, LEASES, NOW, script, told};
 
-/// A script with what all of them share in front, as it is put together at build time.
-macro_rules! part {
-    ($($file:literal),+) => {
-        concat!(
-            include_str!("../../lua/common/holds.lua"),
-            include_str!("../../lua/plain/values.lua")
-            $(, include_str!(concat!("../../lua/", $file, ".lua")))+
-        )
-    };
-}
-
-const ACQUIRE: &str = part!("plain/acquire");
-const RELEASE: &str = part!("plain/release");
-const FORCE: &str = part!("plain/force");
-const RENEW: &str = part!("common/renew/begin", "plain/renew");
+const ACQUIRE: &str = holds!("plain/values", "plain/acquire");
+const RELEASE: &str = holds!("plain/values", "plain/release");
+const FORCE: &str = holds!("plain/values", "plain/force");
+const RENEW: &str = holds!("plain/values", "common/renew/begin", "plain/renew");
 const STATE: &str = include_str!("../../lua/plain/state.lua");
 const SET: &str = include_str!("../../lua/plain/set.lua");
-const MANY: &str = part!(
+const MANY: &str = holds!(
+    "plain/values",
     "common/many/begin",
     "plain/set",
     "common/many/next",

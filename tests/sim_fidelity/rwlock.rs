@@ -2,25 +2,14 @@
 
 use crate::{Agree, Dice, LEASES, script, told};
 
-/// A script with what all of them share in front, as it is put together at build time.
-macro_rules! part {
-    ($($file:literal),+) => {
-        concat!(
-            include_str!("../../lua/common/holds.lua"),
-            include_str!("../../lua/rwlock/covers.lua")
-            $(, include_str!(concat!("../../lua/", $file, ".lua")))+
-        )
-    };
-}
-
-const READ: &str = part!("rwlock/read");
-const READ_RELEASE: &str = part!("rwlock/read_release");
-const WRITE: &str = part!("rwlock/write");
-const WRITE_RELEASE: &str = part!("rwlock/write_release");
-const LEAVE: &str = part!("rwlock/leave", "rwlock/write_release");
-const FORCE: &str = part!("rwlock/force");
-const STATE: &str = part!("rwlock/state");
-const RENEW: &str = part!("common/renew/begin", "rwlock/renew");
+const READ: &str = holds!("rwlock/covers", "rwlock/read");
+const READ_RELEASE: &str = holds!("rwlock/covers", "rwlock/read_release");
+const WRITE: &str = holds!("rwlock/covers", "rwlock/write");
+const WRITE_RELEASE: &str = holds!("rwlock/covers", "rwlock/write_release");
+const LEAVE: &str = holds!("rwlock/covers", "rwlock/leave", "rwlock/write_release");
+const FORCE: &str = holds!("rwlock/covers", "rwlock/force");
+const STATE: &str = holds!("rwlock/covers", "rwlock/state");
+const RENEW: &str = holds!("rwlock/covers", "common/renew/begin", "rwlock/renew");
 
 /// What nobody should be called comes last.
 const OWNERS: [&str; 5] = ["a:1", "a:2", "b:1", "c:1", "mode"];

@@ -9,13 +9,6 @@ const NUMBERS: [&str; 14] =
 const SCORES: [&str; 11] = ["0", "1", "2", "2.5", "-1", "1e3", "0.1", "inf", "-inf", "nan", "x"];
 const BOUNDS: [&str; 8] = ["-inf", "+inf", "0", "(1", "2", "(2.5", "x", "1000"];
 
-/// A script with what those that take and give back holds share in front, as it is put together at build time.
-macro_rules! holds {
-    ($($file:literal),+) => {
-        concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
-    };
-}
-
 const ACQUIRE: &str = holds!("reentrant/acquire");
 const RELEASE: &str = holds!("reentrant/release");
 const RENEW: &str = holds!("common/renew/begin", "common/renew");

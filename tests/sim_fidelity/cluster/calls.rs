@@ -6,7 +6,6 @@ use std::time::Duration;
 use distlock::{Error, Flavour, Guard};
 use distlock_support::Numbers;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use super::net::Net;
 use crate::from_env;
@@ -15,10 +14,7 @@ const FLAVOURS: [Flavour; 7] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain, Flavour::Read];
 
 /// How long an acquire waits, where the keys of its lock may be in two places.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// So long a waiter has when the lock is free.
-const SOON: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(20);
 
 type Waiting = JoinHandle<distlock::Result<Option<Guard>>>;
 
@@ -52,7 +48,7 @@ async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
         let open = places.iter().position(|place| place.is_open);
         let place = &mut places[n];
         let became = match what {
-            0..4 if place.held.is_none() => match client.lock(flavour, name).lock_for(PATIENCE).await {
+            0..4 if place.held.is_none() => match client.lock(flavour, name).lock_for(WAIT).await {
                 Ok(had) => {
                     place.held = had;
                     format!("held: {}", place.held.is_some())
@@ -65,7 +61,7 @@ async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
             },
             4..6 if place.held.is_some() && place.waits.is_none() && flavour != Flavour::Read => {
                 let lock = client.lock(flavour, name);
-                place.waits = Some(tokio::spawn(async move { lock.lock_for(SOON * 10).await }));
+                place.waits = Some(tokio::spawn(async move { lock.lock_for(bed::PATIENCE * 10).await }));
                 "waits".into()
             }
             6..10 => match place.held.take() {
@@ -73,7 +69,7 @@ async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
                 Some(guard) => {
                     let released = guard.unlock().await;
                     if let Some(waiting) = place.waits.take() {
-                        let had = timeout(SOON, waiting).await.expect("it is woken");
+                        let had = bed::ends("a waiter for a free lock", waiting).await;
                         place.held = had.expect("it does not panic").expect("no error");
                     }
                     format!("given back: {:?}, held by who waited: {}", released.is_ok(), place.held.is_some())
@@ -115,13 +111,13 @@ async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
             told.push(format!("given back at the end: {}", guard.unlock().await.is_ok()));
         }
         if let Some(waiting) = place.waits.take() {
-            let had = timeout(SOON, waiting).await.expect("it is woken").unwrap().expect("no error");
+            let had = bed::ends("a waiter for a free lock", waiting).await.unwrap().expect("no error");
             told.push(format!("who waited has it: {}", had.is_some()));
             had.expect("as told").unlock().await.expect("a lock held");
         }
     }
     for client in clients {
-        client.shutdown(SOON).await.expect("in time");
+        client.shutdown(bed::PATIENCE).await.expect("shutdown of an idle client");
     }
     let of_seed = format!("{seed}:");
     let mut keys = net.keys().await;
