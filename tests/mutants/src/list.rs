@@ -1,0 +1,112 @@
+//! The list of mutants.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::Result;
+
+/// One deliberate defect.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mutant {
+    /// Says what is wrong.
+    pub(crate) name: String,
+    /// A heading of docs/semantics.md, or another page of docs/.
+    pub(crate) mechanism: String,
+    /// The rule that does not hold any more.
+    pub(crate) breaks: String,
+    /// Where the defect is planted.
+    pub(crate) file: String,
+    /// What stands there, exactly once in the file.
+    pub(crate) find: String,
+    pub(crate) replace: String,
+    /// Arguments of `cargo test`: one target, then filters.
+    tests: Vec<String>,
+}
+
+/// A test binary.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    /// The unit tests.
+    Lib,
+    /// A binary of tests/.
+    Test(String),
+}
+
+impl Target {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Lib => "lib",
+            Self::Test(name) => name,
+        }
+    }
+
+    /// Selects it on cargo's command line.
+    pub(crate) fn args(&self) -> Vec<&str> {
+        match self {
+            Self::Lib => vec!["--lib"],
+            Self::Test(name) => vec!["--test", name],
+        }
+    }
+
+    /// The target that these arguments begin with, and the filters behind it.
+    fn split(tests: &[String]) -> Option<(Self, &[String])> {
+        match tests {
+            [lib, filters @ ..] if lib == "--lib" => Some((Self::Lib, filters)),
+            [test, name, filters @ ..] if test == "--test" => Some((Self::Test(name.clone()), filters)),
+            _ => None,
+        }
+    }
+}
+
+impl Mutant {
+    pub(crate) fn target(&self) -> Target {
+        // Checked when the list was read.
+        Target::split(&self.tests).map_or(Target::Lib, |(target, _)| target)
+    }
+
+    /// Parts of the names of the tests that may catch it.
+    pub(crate) fn filters(&self) -> &[String] {
+        Target::split(&self.tests).map_or(&[], |(_, filters)| filters)
+    }
+
+    /// Its tests as they stand on cargo's command line.
+    pub(crate) fn tests(&self) -> String {
+        self.tests.join(" ")
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    mutant: Vec<Mutant>,
+}
+
+/// Reads the list, in the order in which it builds the least: a test binary at a time.
+pub(crate) fn read(path: &Path) -> Result<Vec<Mutant>> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let List { mutant: mut mutants } = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut names = BTreeSet::new();
+    for mutant in &mutants {
+        if !names.insert(&mutant.name) {
+            return Err(format!("there are two mutants called {}", mutant.name));
+        }
+        if Target::split(&mutant.tests).is_none_or(|(_, filters)| filters.is_empty()) {
+            return Err(format!("{}: tests are --lib or --test NAME, and filters", mutant.name));
+        }
+    }
+    mutants.sort_by_key(Mutant::target);
+    Ok(mutants)
+}
+
+/// The mutants of these names; all of them where there are no names.
+pub(crate) fn choose(mutants: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>> {
+    if let Some(unknown) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
+        return Err(format!("there is no mutant {unknown}; --list prints them"));
+    }
+    let is_chosen = |mutant: &Mutant| names.is_empty() || names.contains(&mutant.name);
+    Ok(mutants.into_iter().filter(is_chosen).collect())
+}

@@ -1,0 +1,119 @@
+//! The copy of the repository in which mutants are planted.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+use crate::list::Mutant;
+
+/// A copy of the tracked files.
+pub(crate) struct Tree {
+    root: PathBuf,
+}
+
+/// A file with a mutant in it.
+pub(crate) struct Planted {
+    path: PathBuf,
+    original: String,
+}
+
+impl Tree {
+    /// Copies the tracked files as they are in the working tree. Files that are equal already keep their times, for cargo.
+    pub(crate) fn copy(source: &Path, root: &Path) -> Result<Self> {
+        let files = tracked(source)?;
+        fs::create_dir_all(root).map_err(|error| format!("{}: {error}", root.display()))?;
+        remove_others(root, root, &files)?;
+        for file in &files {
+            copy(&source.join(file), &root.join(file))?;
+        }
+        Ok(Self { root: root.to_owned() })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The mutant's file, with and without the defect. An error unless its place is found exactly once.
+    fn read(&self, mutant: &Mutant) -> Result<(PathBuf, String, String)> {
+        let path = self.root.join(&mutant.file);
+        let original = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let found = original.matches(&mutant.find).count();
+        if found != 1 {
+            let (name, file) = (&mutant.name, &mutant.file);
+            return Err(format!(
+                "{name}: its place is in {file} {found} times, not once; adapt `find` in mutants.toml"
+            ));
+        }
+        let mutated = original.replacen(&mutant.find, &mutant.replace, 1);
+        if mutated == original {
+            return Err(format!("{}: changes nothing", mutant.name));
+        }
+        Ok((path, original, mutated))
+    }
+
+    /// An error where the mutant cannot be planted.
+    pub(crate) fn check(&self, mutant: &Mutant) -> Result<()> {
+        self.read(mutant).map(drop)
+    }
+
+    pub(crate) fn plant(&self, mutant: &Mutant) -> Result<Planted> {
+        let (path, original, mutated) = self.read(mutant)?;
+        write(&path, &mutated)?;
+        Ok(Planted { path, original })
+    }
+}
+
+impl Planted {
+    /// Takes the defect out again.
+    pub(crate) fn restore(self) -> Result<()> {
+        write(&self.path, &self.original)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The tracked files of a repository that are there.
+fn tracked(source: &Path) -> Result<BTreeSet<PathBuf>> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(source).output();
+    let listed = listed.map_err(|error| format!("git: {error}"))?;
+    if !listed.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr).trim()));
+    }
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let files = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
+    Ok(files.filter(|file| source.join(file).is_file()).collect())
+}
+
+/// Removes from the copy what an earlier run has left there and the repository does not have any more.
+fn remove_others(root: &Path, folder: &Path, files: &BTreeSet<PathBuf>) -> Result<()> {
+    let failed = |error| format!("{}: {error}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            remove_others(root, &path, files)?;
+        } else if path.strip_prefix(root).is_ok_and(|file| !files.contains(file)) {
+            fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let failed = |error| format!("{}: {error}", from.display());
+    let text = fs::read(from).map_err(failed)?;
+    match fs::read(to) {
+        Ok(before) if before == text => return Ok(()),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    // With its permissions: some files are programs.
+    fs::copy(from, to).map(drop).map_err(failed)
+}
