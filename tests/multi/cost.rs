@@ -1,18 +1,19 @@
-//! What a multi lock sends, by the server's own counts (design §5).
+//! What a multi lock sends, by the server's own counts. No timer fires during these tests, so that the counts are those of the
+//! calls however long they take.
 
-use distlock::{Acquire, DistLock, Flavour, MultiLock};
+use distlock::{DistLock, Flavour, MultiLock};
 
-use crate::rig::{Second, fair, member, multi, settled, warm};
-use bed::{enter, idle, kin, ms, reentrant};
+use crate::rig::{Second, member, multi, warm};
+use bed::{becomes, eventually, idle, kin, passer, reentrant, secs};
 
-/// Members, and the commands that take them and give them back.
+/// Members, and the commands that take them and release them.
 type Case = (&'static [(Flavour, &'static str)], u64, u64);
 
-/// Free: one command for all plain ones of a client, and one for each other; released: one each, together where many.
+/// One command takes all plain members of a client, and one each other; one releases each, or several where there are many.
 #[tokio::test]
-async fn free_ones() {
+async fn free_members_cost_a_command_for_all_plain_ones_and_one_for_each_other() {
     reentrant(async |bed| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
         let cases: [Case; 5] = [
             (&[(Flavour::Reentrant, "a")], 1, 1),
             (&[(Flavour::Reentrant, "a"), (Flavour::Reentrant, "b")], 1, 2),
@@ -42,12 +43,11 @@ async fn free_ones() {
     .await;
 }
 
-/// Of two servers: one command at each.
 #[tokio::test]
-async fn over_two_servers() {
+async fn members_of_two_servers_cost_a_command_at_each() {
     reentrant(async |bed| {
-        let client = bed.client().await;
-        let second = Second::start().await;
+        let client = bed.still_client().await;
+        let second = Second::with(|builder| builder.watchdog(secs(3600))).await;
         let there = second.admin().await;
         warm(&bed.admin, &client).await;
         warm(&there, &second.client).await;
@@ -65,76 +65,42 @@ async fn over_two_servers() {
     .await;
 }
 
-/// Busy: one command says so, when plain; and one that waits is silent, whatever it holds meanwhile.
+/// One command learns that plain members are busy; whoever waits then is silent until it is woken.
 #[tokio::test]
-async fn busy_ones() {
+async fn a_busy_member_costs_a_command_and_a_wait_a_few() {
     reentrant(async |bed| {
-        let (client, stranger) = (bed.client().await, bed.client().await);
-        let theirs = stranger.reentrant(&kin("b")).lock().await.unwrap();
-        let lock = client.multi(["a", "b", "c"].map(kin));
+        let (client, stranger) = (bed.still_client().await, bed.still_client().await);
+        let names = ["a", "b", "c"].map(kin);
+        let theirs = stranger.reentrant(&names[1]).lock().await.unwrap();
+        let lock = client.multi(&names);
         warm(&bed.admin, &client).await;
         assert!(lock.try_lock().await.unwrap().is_none());
         assert_eq!(bed.admin.calls("evalsha").await, 1);
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        settled(bed, &client, 1).await;
-        bed.admin.reset_stats().await;
-        tokio::time::sleep(ms(600)).await;
-        let sent = bed.admin.calls("evalsha").await;
-        assert!(sent <= 1, "{sent} commands while it waits");
+        let waiter = passer(lock);
+        becomes("acquires that wait", 1, async || client.stats().waiting).await;
+        eventually("it listens", async || !bed.admin.channels().await.is_empty()).await;
         theirs.unlock().await.unwrap();
-        waiter.await.unwrap().unlock().await.unwrap();
+        waiter.await.unwrap();
+        let sent = bed.admin.calls("evalsha").await;
+        // The attempt above; one for all, two at the busy one, its release, one when woken, one for the others, three releases.
+        assert!(sent <= 10, "{sent} commands");
     })
     .await;
 }
 
-/// One that takes them one by one: it gives back what it holds after half a second or so, once, and is silent afterwards.
+/// One of its members is held by this process: ten multi locks send no more than that member's other waiters.
 #[tokio::test]
-async fn who_holds_while_waiting_does_not_go_on_asking() {
+async fn waiters_behind_a_task_of_the_same_client_cost_two_commands_each() {
     reentrant(async |bed| {
-        let (client, stranger) = (bed.client().await, bed.client().await);
-        let theirs = stranger.reentrant("b").lock().await.unwrap();
-        let lock = fair(&client, &["a"]);
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        let lock = client.multi(["a", "b", "c", "d"]);
-        let me = client.owner();
-        bed.admin.reset_stats().await;
-        let waiter = tokio::spawn(async move { enter(&lock, &me).await });
-        tokio::time::sleep(ms(3_000)).await;
-        let sent = bed.admin.calls("evalsha").await;
-        // 4 attempts, 2 given back, 2 looks before and after the subscription; a is given back, and 2 looks again.
-        assert!(sent <= 16, "{sent} commands in three seconds");
-        assert!(!bed.admin.exists("a").await, "a is held still");
-        theirs.unlock().await.unwrap();
-        let guard = waiter.await.unwrap();
-        assert_eq!(guard.members().len(), 4);
-        guard.unlock().await.unwrap();
-    })
-    .await;
-}
-
-/// One of its members is held by this process: the multi lock asks no more than that member's other waiters.
-#[tokio::test]
-async fn behind_a_task_of_the_same_client() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
+        let names = ["a", "b", "c"].map(kin);
         warm(&bed.admin, &client).await;
-        let mine = client.reentrant(&kin("b")).lock().await.unwrap();
-        let waiters: Vec<_> = (0..10)
-            .map(|_| {
-                let lock = client.multi(["a", "b", "c"].map(kin));
-                tokio::spawn(async move {
-                    let guard = lock.acquire(Acquire::new()).await.unwrap().unwrap();
-                    guard.unlock().await.unwrap();
-                })
-            })
-            .collect();
-        settled(bed, &client, 10).await;
-        // A look each at all, one each at the busy one, and two of the first in the queue.
+        let mine = client.reentrant(&names[1]).lock().await.unwrap();
+        let waiters: Vec<_> = (0..10).map(|_| passer(client.multi(&names))).collect();
+        becomes("acquires that wait", 10, async || client.stats().waiting).await;
+        // The acquire above, an attempt of each at all, one of each at the busy one, and two of the first in the queue.
         let sent = bed.admin.calls("evalsha").await;
-        assert!(sent <= 22, "{sent} commands");
-        bed.admin.reset_stats().await;
-        tokio::time::sleep(ms(300)).await;
-        assert!(bed.admin.calls("evalsha").await <= 1);
+        assert!(sent <= 23, "{sent} commands");
         mine.unlock().await.unwrap();
         for waiter in waiters {
             waiter.await.unwrap();

@@ -1,11 +1,11 @@
-//! The list of members: twice the same, two halves of one, none, odd names, prefixes.
+//! The list of members: one lock twice, two halves of one, none, odd names, prefixes.
 
 use distlock::{DistLock, Error, Flavour, MultiLock};
 
-use crate::rig::{Second, counts, member, multi, only_keys, soon, warm};
-use bed::{enter, reentrant, secs};
+use crate::rig::{Second, counts, member, multi, only_keys, waits_at};
+use bed::{ends, enter, passer, reentrant, secs};
 
-/// Every use of it is refused with what is wrong, and nothing is sent.
+/// Every use of it is refused with what is wrong.
 async fn refused(lock: &MultiLock) {
     let config = |error: Error| {
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
@@ -24,12 +24,12 @@ async fn refused(lock: &MultiLock) {
 }
 
 #[tokio::test]
-async fn lists_that_cannot_work_are_refused() {
+async fn lists_that_cannot_work_are_refused_unsent() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         bed.admin.reset_stats().await;
         refused(&client.multi([""; 0])).await;
-        refused(&MultiLock::of(Vec::new())).await;
+        refused(&MultiLock::of(vec![member(client.multi([""; 0])), member(client.multi([""; 0]))])).await;
         // It would wait for itself.
         refused(&multi(&client, &[(Flavour::Read, "a"), (Flavour::Write, "a")])).await;
         for (one, two) in [
@@ -43,21 +43,16 @@ async fn lists_that_cannot_work_are_refused() {
             refused(&MultiLock::of(vec![client.lock(one, "a"), other.lock(two, "a")])).await;
         }
         for name in [String::new(), "x".repeat(5_000)] {
-            refused(&client.multi([&name])).await;
-            // Beside names that will do.
             refused(&client.multi(["a", &name])).await;
             refused(&multi(&client, &[(Flavour::Fair, "a"), (Flavour::Fair, &name)])).await;
         }
-        // An empty one as a member.
-        refused(&MultiLock::of(vec![member(client.multi([""; 0])), member(client.multi([""; 0]))])).await;
         let sent = bed.admin.calls("evalsha").await + bed.admin.calls("eval").await;
-        assert_eq!(sent, 0, "nothing is sent");
-        only_keys(&bed.admin, &[]).await;
+        assert_eq!(sent, 0, "scripts sent");
     })
     .await;
 }
 
-/// The same lock twice, by one client or by two, is one member.
+/// Named twice by one client or by two.
 #[tokio::test]
 async fn the_same_lock_twice_is_taken_once() {
     reentrant(async |bed| {
@@ -85,7 +80,7 @@ async fn the_same_lock_twice_is_taken_once() {
     .await;
 }
 
-/// One name on two servers, or in two databases of one server, is two members.
+/// On two servers, or in two databases of one server.
 #[tokio::test]
 async fn one_name_in_two_places_is_two_locks() {
     reentrant(async |bed| {
@@ -109,11 +104,11 @@ async fn one_name_in_two_places_is_two_locks() {
     .await;
 }
 
-/// Whatever order they are listed in, they are waited for in one; and any name will do (lesson 18).
+/// Two clients list the same names, one of them in reverse.
 #[tokio::test]
-async fn odd_names() {
+async fn members_are_in_one_order_whatever_their_names_and_the_order_of_the_list() {
     reentrant(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
         let names =
             ["{", "}", "{}", "a:{b}:c", " ", "\n", "ключ", "🔒", "a\0b", "redisson_lock__channel:{a}", "+", "*", "a b"];
         let mut back = names;
@@ -123,23 +118,19 @@ async fn odd_names() {
         assert_eq!(order(&one), order(&two));
         assert_eq!(one.name(), two.name());
         let guard = one.lock().await.unwrap();
-        let mut keys = bed.admin.keys().await;
-        keys.sort();
-        let mut expected = names.map(str::to_owned);
-        expected.sort();
-        assert_eq!(keys, expected);
+        only_keys(&bed.admin, &names).await;
         assert!(two.try_lock().await.unwrap().is_none());
-        let waiter = tokio::spawn(async move { two.lock().await.unwrap() });
-        bed::eventually("it listens", async || !bed.admin.channels().await.is_empty()).await;
+        let first = one.locks()[0].name().to_owned();
+        let waiter = passer(two);
+        waits_at(bed, &other, &first).await;
         guard.unlock().await.unwrap();
-        soon("it is told", secs(4), waiter).await.unwrap().unlock().await.unwrap();
+        ends("the waiter", waiter).await.unwrap();
     })
     .await;
 }
 
-/// Its own name says which locks they are.
 #[tokio::test]
-async fn its_name_tells_the_first_of_them() {
+async fn its_name_is_made_of_its_first_members_names() {
     reentrant(async |bed| {
         let client = bed.client().await;
         assert_eq!(client.multi(["b"]).name(), "b");
@@ -155,19 +146,17 @@ async fn its_name_tells_the_first_of_them() {
     .await;
 }
 
-/// Clients that put a prefix before every name: members are told apart, and ordered, by what stands in Redis.
+/// Clients that put a prefix before every name.
 #[tokio::test]
-async fn prefixes() {
+async fn members_are_told_apart_and_ordered_by_their_keys() {
     reentrant(async |bed| {
         let plain = bed.client().await;
         let app = bed.connect(bed.builder().name_prefix("app:")).await;
         let lock = MultiLock::of(vec![member(app.reentrant("a")), member(plain.reentrant("a"))]);
         assert_eq!(lock.locks().len(), 2);
-        warm(&bed.admin, &plain).await;
         let guard = lock.lock().await.unwrap();
         counts(&bed.admin, guard.owner(), &[("a", 1), ("app:a", 1)]).await;
-        let mut names: Vec<_> = guard.members().into_iter().map(|member| member.name.to_string()).collect();
-        names.sort();
+        let names: Vec<_> = guard.members().into_iter().map(|member| member.name.to_string()).collect();
         assert_eq!(names, ["a", "a"], "as their users know them");
         guard.unlock().await.unwrap();
         // The same key by two names.
@@ -175,8 +164,7 @@ async fn prefixes() {
         assert_eq!(lock.locks().len(), 1);
         lock.lock().await.unwrap().unlock().await.unwrap();
         refused(&MultiLock::of(vec![member(app.reentrant("a")), member(plain.fair("app:a"))])).await;
-        // One order for both, by key: app:b, app:z, b, c.
-        let all = |reverse: bool| {
+        for reverse in [false, true] {
             let mut locks = vec![
                 member(plain.reentrant("c")),
                 member(app.reentrant("z")),
@@ -186,9 +174,7 @@ async fn prefixes() {
             if reverse {
                 locks.reverse();
             }
-            MultiLock::of(locks)
-        };
-        for lock in [all(false), all(true)] {
+            let lock = MultiLock::of(locks);
             let names: Vec<_> = lock.locks().iter().map(|lock| lock.name()).collect();
             assert_eq!(names, ["b", "z", "b", "c"]);
         }
@@ -197,34 +183,13 @@ async fn prefixes() {
     .await;
 }
 
-/// A clone is the same lock; one of one member is as that one.
 #[tokio::test]
-async fn clones_and_singles() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        let lock = client.multi(["a", "b"]);
-        let copy = lock.clone();
-        let guard = lock.lock().await.unwrap();
-        assert!(copy.is_locked().await.unwrap() && copy.try_lock().await.unwrap().is_none());
-        guard.unlock().await.unwrap();
-        let single = client.multi(["a"]);
-        let guard = single.lock().await.unwrap();
-        assert!(client.reentrant("a").is_held_by(guard.owner()).await.unwrap());
-        assert_eq!(guard.unlock().await.unwrap(), distlock::Released::Free);
-        let dynamic: std::sync::Arc<dyn DistLock> = std::sync::Arc::new(lock);
-        dynamic.lock().await.unwrap().unlock().await.unwrap();
-    })
-    .await;
-}
-
-/// One server by two addresses: members of different names are as any others.
-#[tokio::test]
-async fn one_server_by_two_addresses() {
+async fn a_server_named_by_two_addresses_has_members_by_both() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let url = bed.server.url().replace("127.0.0.1", "localhost");
         assert_ne!(url, bed.server.url());
-        let alias = bed.connect(distlock::Client::builder(&url)).await;
+        let alias = bed.connect(bed::builder(&url)).await;
         let lock = MultiLock::of(vec![member(alias.reentrant("a")), member(client.reentrant("b"))]);
         for _ in 0..3 {
             let guard = lock.lock().await.unwrap();

@@ -1,5 +1,4 @@
-//! The multi lock: several locks as one (`reference/lessons.md` §1.4; lesson 24 of part 6; threads 84, 85 and 87 of §2.9;
-//! protocol §8).
+//! The multi lock: several locks as one. Rules about its time are in `tests/sim/timing/groups.rs`.
 
 mod batch;
 mod cancel;
@@ -7,12 +6,12 @@ mod cost;
 mod faults;
 mod leases;
 mod lists;
-mod lost;
+mod long_lists;
 mod members;
 mod mixed;
 mod order;
 mod owners;
 mod release;
 mod rig;
+mod shared_owners;
 mod together;
-mod upstream;

@@ -1,9 +1,10 @@
-//! A release gives back every member, whatever becomes of the others (protocol §8.4: Redisson's stops at the first error).
+//! A multi lock is held while all of its members are. It is lost with the first, and its release gives back every member that is
+//! left, whatever becomes of the others.
 
 use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, Released};
 
-use crate::rig::{Second, fair, member, multi, only_keys, soon};
-use bed::{Bed, enter, eventually, idle, ms, reentrant, secs};
+use crate::rig::{Second, fair, member, multi, only_keys};
+use bed::{Bed, PATIENCE, becomes, ends, enter, idle, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -14,7 +15,7 @@ fn locks(client: &Client) -> [MultiLock; 3] {
 }
 
 #[tokio::test]
-async fn all_are_free_after_an_unlock_and_after_a_drop() {
+async fn every_way_to_release_frees_all_members() {
     reentrant(async |bed| {
         let client = bed.client().await;
         for lock in locks(&client) {
@@ -22,114 +23,132 @@ async fn all_are_free_after_an_unlock_and_after_a_drop() {
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
             assert_eq!(bed.keys().await, [""; 0]);
             drop(lock.lock().await.unwrap());
-            soon("dropped, it is free", secs(3), async { lock.lock().await.unwrap().unlock().await.unwrap() }).await;
-            // One that is dropped half-way is carried through.
+            idle(&client).await;
+            assert_eq!(bed.keys().await, [""; 0], "after a drop");
+            // A release that is dropped half-way is carried through.
             let mut unlocking = Box::pin(lock.lock().await.unwrap().unlock());
             assert!(futures::poll!(unlocking.as_mut()).is_pending());
             drop(unlocking);
-            soon("half-way, it is free", secs(3), async { lock.lock().await.unwrap().unlock().await.unwrap() }).await;
-        }
-    })
-    .await;
-}
-
-/// Has one member go, each in turn; unlocks, or learns of it first.
-async fn with_one_gone(bed: &Bed, steal: bool, known: bool) {
-    let client = bed.client().await;
-    for gone in NAMES {
-        let lock = client.multi(NAMES);
-        let guard = lock.lock().await.unwrap();
-        let () = bed.admin.cmd(&["DEL", gone]).await;
-        if steal {
-            let () = bed.admin.cmd(&["HSET", gone, "stranger:1", "1"]).await;
-        }
-        if known {
-            assert_eq!(client.renew_now().await.lost, 1);
-        }
-        let name = guard.name().to_owned();
-        let error = guard.unlock().await.unwrap_err();
-        match &error {
-            Error::Lost { name: told, why: Lost::Gone } => assert!(known && **told == *name, "{error:?}"),
-            Error::NotHeld { name: told, why } => {
-                assert!(!known && **told == *name, "{error:?}");
-                let stranger = NotHeld::HeldBy { owner: "stranger:1".into() };
-                assert_eq!(*why, if steal { stranger } else { NotHeld::LeaseOver });
-            }
-            _ => panic!("{error:?}"),
-        }
-        // All is done when the error is told.
-        let left = bed.admin.keys().await;
-        assert_eq!(left, if steal { vec![gone.to_owned()] } else { vec![] });
-        let () = bed.admin.cmd(&["FLUSHALL"]).await;
-    }
-}
-
-#[tokio::test]
-async fn one_is_gone() {
-    reentrant(async |bed| with_one_gone(bed, false, false).await).await;
-}
-
-#[tokio::test]
-async fn one_is_stolen() {
-    reentrant(async |bed| with_one_gone(bed, true, false).await).await;
-}
-
-#[tokio::test]
-async fn one_is_known_to_be_lost() {
-    reentrant(async |bed| with_one_gone(bed, false, true).await).await;
-}
-
-/// Dropped, the guard gives back what is left, and tells nobody.
-#[tokio::test]
-async fn a_dropped_guard_gives_back_what_is_left() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        for lock in locks(&client) {
+            idle(&client).await;
+            assert_eq!(bed.keys().await, [""; 0], "after a release that was dropped");
+            // One member is gone by then.
             let guard = lock.lock().await.unwrap();
             let () = bed.admin.cmd(&["DEL", "b"]).await;
             drop(guard);
             idle(&client).await;
-            assert_eq!(bed.keys().await, [""; 0]);
+            assert_eq!(bed.keys().await, [""; 0], "after a drop of what was left");
         }
     })
     .await;
 }
 
-async fn over_two(bed: &Bed) -> (Client, Second, Guard, MultiLock) {
+/// Work under it stops, and the other members are given back at once, whatever becomes of the guard.
+#[tokio::test]
+async fn with_one_member_the_whole_is_lost() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        for (lock, gone) in [(client.multi(NAMES), "a"), (client.multi(NAMES), "c"), (fair(&client, &NAMES), "c")] {
+            let guard = lock.lock().await.unwrap();
+            let (lost, expiring) = (tokio::spawn(guard.lost()), tokio::spawn(guard.expiring()));
+            let () = bed.admin.cmd(&["DEL", gone]).await;
+            let running = guard.run(async {
+                client.renew_now().await;
+                std::future::pending::<()>().await;
+            });
+            let told = |error: &Error| matches!(error, Error::Lost { name, why: Lost::Gone } if **name == *lock.name());
+            let error = ends("the work under the lock", running).await.unwrap_err();
+            assert!(told(&error), "{error:?}");
+            let error = ends("the loss is signalled", lost).await.unwrap();
+            assert!(told(&error), "{error:?}");
+            ends("the end is signalled", expiring).await.unwrap();
+            assert!(!guard.is_held() && guard.remaining().is_zero());
+            only_keys(&bed.admin, &[]).await;
+            assert!(guard.members().iter().all(|member| !member.is_held), "{guard:?}");
+            let error = guard.extend(secs(5)).await.unwrap_err();
+            assert!(told(&error), "{error:?}");
+            assert!(matches!(guard.run(async {}).await, Err(Error::Lost { .. })));
+            let error = guard.unlock().await.unwrap_err();
+            assert!(told(&error), "{error:?}");
+        }
+    })
+    .await;
+}
+
+/// Each member in turn is deleted or stolen; the guard learns of it first, or by its release.
+async fn with_one_member_gone_the_release_frees_the_others((steal, known): (bool, bool)) {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        for gone in NAMES {
+            let guard = client.multi(NAMES).lock().await.unwrap();
+            let () = bed.admin.cmd(&["DEL", gone]).await;
+            if steal {
+                let () = bed.admin.cmd(&["HSET", gone, "stranger:1", "1"]).await;
+            }
+            if known {
+                assert_eq!(client.renew_now().await.lost, 1);
+            }
+            let name = guard.name().to_owned();
+            let error = guard.unlock().await.unwrap_err();
+            match &error {
+                Error::Lost { name: told, why: Lost::Gone } => assert!(known && **told == *name, "{error:?}"),
+                Error::NotHeld { name: told, why } => {
+                    assert!(!known && **told == *name, "{error:?}");
+                    let stranger = NotHeld::HeldBy { owner: "stranger:1".into() };
+                    assert_eq!(*why, if steal { stranger } else { NotHeld::LeaseOver });
+                }
+                _ => panic!("{error:?}"),
+            }
+            // The others are free when the error is returned.
+            let left = bed.admin.keys().await;
+            assert_eq!(left, if steal { vec![gone.to_owned()] } else { vec![] });
+            let () = bed.admin.cmd(&["FLUSHALL"]).await;
+        }
+    })
+    .await;
+}
+
+bed::cases!(with_one_member_gone_the_release_frees_the_others:
+    deleted = (false, false),
+    stolen = (true, false),
+    known_to_be_lost = (false, true),
+);
+
+async fn over_two(bed: &Bed) -> (Client, Second, Guard) {
     let client = bed.client().await;
-    let second = Second::with(|builder| builder.command_timeout(ms(300)).watchdog(secs(3)).retry_attempts(1)).await;
+    let second = Second::start().await;
     let lock = MultiLock::of(vec![
         member(client.reentrant("a")),
         member(second.client.reentrant("b")),
         member(client.fair("c")),
     ]);
     let guard = lock.lock().await.unwrap();
-    (client, second, guard, lock)
+    (client, second, guard)
 }
 
-/// One member's server is down: the others are free at once, and the error is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ones_server_is_down() {
+async fn a_release_frees_the_others_while_one_members_server_is_down() {
     reentrant(async |bed| {
-        let (client, second, guard, _lock) = over_two(bed).await;
+        let (client, second, guard) = over_two(bed).await;
         second.server.kill9();
         let unlocking = tokio::spawn(guard.unlock());
-        soon("the others are free", ms(2_500), only_keys(&bed.admin, &[])).await;
-        let error = soon("an answer", secs(10), unlocking).await.unwrap().unwrap_err();
-        assert!(matches!(error, Error::Connection { .. } | Error::Timeout { .. } | Error::Lost { .. }), "{error:?}");
-        idle(&client).await;
+        only_keys(&bed.admin, &[]).await;
+        // It comes back empty.
         tokio::task::block_in_place(|| second.server.restart());
+        let error = ends("the release", unlocking).await.unwrap().unwrap_err();
+        let told = matches!(error, Error::NotHeld { .. } | Error::Lost { .. });
+        assert!(told || error.is_retryable(), "{error:?}");
+        idle(&client).await;
         second.end().await;
     })
     .await;
 }
 
-/// One member's client is shut down, which gives that one back: the others are released, and the error is told.
+/// The shutdown gives that member back, and the release the others.
 #[tokio::test]
-async fn ones_client_is_shut_down() {
+async fn a_release_frees_the_others_after_one_members_client_is_shut_down() {
     reentrant(async |bed| {
-        let (client, second, guard, _lock) = over_two(bed).await;
-        second.client.shutdown(secs(5)).await.unwrap();
+        let (client, second, guard) = over_two(bed).await;
+        second.client.shutdown(PATIENCE).await.unwrap();
         assert!(!guard.is_held());
         assert!(matches!(guard.lost().await, Error::Closed));
         let error = guard.unlock().await.unwrap_err();
@@ -141,47 +160,42 @@ async fn ones_client_is_shut_down() {
     .await;
 }
 
-/// All clients of the members are shut down with it held: every member is given back.
 #[tokio::test]
-async fn a_shutdown_gives_all_back() {
+async fn a_shutdown_gives_every_member_back() {
     reentrant(async |bed| {
-        let client = bed.client().await;
-        for held in [false, true] {
+        for dropped in [true, false] {
             let other = bed.client().await;
             let lock = other.multi(["a", "b", "c", "d"]);
-            let guard = lock.lock().await.unwrap();
-            if !held {
-                drop(guard);
-                other.shutdown(secs(5)).await.unwrap();
-            } else {
-                other.shutdown(secs(5)).await.unwrap();
+            let mut guard = Some(lock.lock().await.unwrap());
+            if dropped {
+                drop(guard.take());
+            }
+            other.shutdown(PATIENCE).await.unwrap();
+            only_keys(&bed.admin, &[]).await;
+            if let Some(guard) = guard {
                 assert!(!guard.is_held());
                 assert!(matches!(guard.unlock().await, Err(Error::Closed)));
             }
-            only_keys(&bed.admin, &[]).await;
             assert!(matches!(lock.try_lock().await, Err(Error::Closed)));
         }
-        client.multi(["a", "b"]).lock().await.unwrap().unlock().await.unwrap();
     })
     .await;
 }
 
-/// A client that is shut down while a multi lock waits: told so, and nothing is left, also where it holds some.
+/// Also where it holds some of them.
 #[tokio::test]
-async fn a_shutdown_ends_a_wait() {
+async fn a_shutdown_ends_a_wait_and_leaves_nothing() {
     reentrant(async |bed| {
         let stranger = bed.client().await;
         let theirs = stranger.reentrant("b").lock().await.unwrap();
+        let mixed = |client: &Client| multi(client, &[(Flavour::Fair, "a"), (Flavour::Reentrant, "b")]);
         for together in [true, false] {
-            let client = bed.client().await;
-            let lock = if together { client.multi(NAMES) } else { fair(&client, &NAMES) };
+            let client = bed.still_client().await;
+            let lock = if together { client.multi(NAMES) } else { mixed(&client) };
             let waiter = tokio::spawn(async move { lock.lock().await });
-            if !together {
-                eventually("it has a", async || bed.admin.exists("a").await).await;
-            }
-            eventually("it waits", async || client.stats().waiting == 1).await;
-            client.shutdown(secs(5)).await.unwrap();
-            let outcome = soon("it ends", secs(5), waiter).await.unwrap();
+            becomes("acquires that wait", 1, async || client.stats().waiting).await;
+            client.shutdown(PATIENCE).await.unwrap();
+            let outcome = ends("the waiter", waiter).await.unwrap();
             assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
             only_keys(&bed.admin, &["b"]).await;
         }
@@ -190,29 +204,11 @@ async fn a_shutdown_ends_a_wait() {
     .await;
 }
 
-/// Dropped where there is no runtime, it gives all back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_on_another_thread() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        for lock in locks(&client) {
-            let guard = lock.lock().await.unwrap();
-            std::thread::spawn(move || drop(guard)).join().unwrap();
-            idle(&client).await;
-            assert!(!lock.is_locked().await.unwrap());
-            assert_eq!(bed.keys().await, [""; 0]);
-        }
-    })
-    .await;
-}
-
-/// Only its own hold (threads 86: #542): what others hold by then is left alone.
 #[tokio::test]
 async fn what_others_hold_by_then_stays_theirs() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
-        let me = client.owner();
-        let guard = enter(&client.multi(NAMES), &me).await;
+        let guard = enter(&client.multi(NAMES), &client.owner()).await;
         assert!(other.reentrant("b").force_unlock().await.unwrap());
         let theirs = other.reentrant("b").lock().await.unwrap();
         let error = guard.unlock().await.unwrap_err();
